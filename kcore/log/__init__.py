@@ -1,0 +1,46 @@
+"""The partition log: record batches of many partitions, in order, durable (level 2)."""
+
+from kcore.log.errors import (
+    CorruptLogError,
+    DataFolderError,
+    FailureReason,
+    FencedLeaderEpochError,
+    InvalidBatchError,
+    LogClosedError,
+    LogError,
+    OffsetOutOfRangeError,
+    PartitionDroppedError,
+)
+from kcore.log.interface import (
+    EngineStats,
+    EpochEntry,
+    Finding,
+    LogEngine,
+    PartitionKey,
+    PartitionLog,
+    SnapshotInfo,
+    TimestampedBatch,
+)
+from kcore.log.memory_engine import MemoryLogEngine, MemoryStorage
+
+__all__ = [
+    "CorruptLogError",
+    "DataFolderError",
+    "EngineStats",
+    "EpochEntry",
+    "FailureReason",
+    "FencedLeaderEpochError",
+    "Finding",
+    "InvalidBatchError",
+    "LogClosedError",
+    "LogEngine",
+    "LogError",
+    "MemoryLogEngine",
+    "MemoryStorage",
+    "OffsetOutOfRangeError",
+    "PartitionDroppedError",
+    "PartitionKey",
+    "PartitionLog",
+    "SnapshotInfo",
+    "TimestampedBatch",
+]

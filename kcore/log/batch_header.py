@@ -1,0 +1,70 @@
+"""The few fields of a record batch v2 header that the log itself needs, at their fixed places.
+
+Base offset at 0 (int64), length of the rest at 8 (int32), leader epoch at 12 (int32), magic at 16 (int8), CRC-32C of
+everything from 21 on at 17 (uint32), last offset delta at 23 (int32), largest timestamp at 35 (int64).
+"""
+
+from __future__ import annotations
+
+import struct
+
+from crc32c import crc32c
+
+HEADER_SIZE = 61
+"""Bytes of a batch header: the smallest batch."""
+LENGTH_OVERHEAD = 12
+"""Bytes of a batch that its length field does not count."""
+MAGIC = 2
+
+_STAMP = struct.Struct(">qii")
+_CHECKED = struct.Struct(">8xiibIhi")
+_LAST = struct.Struct(">q15xi")
+_LAST_AND_TIMESTAMP = struct.Struct(">q15xi8xq")
+_EPOCH = struct.Struct(">i")
+
+stamp_header = _STAMP.pack_into
+"""(buffer, position, base_offset, batch_length, leader_epoch): all three fields in one call."""
+unpack_checked = _CHECKED.unpack_from
+"""(buffer, position) -> (batch_length, leader_epoch, magic, crc, attributes, last_offset_delta)."""
+
+
+def last_offset(batch: bytes | memoryview) -> int:
+    """The offset of the batch's last record."""
+    base, delta = _LAST.unpack_from(batch)
+    return int(base) + int(delta)
+
+
+def offsets_and_timestamp(batch: bytes | memoryview) -> tuple[int, int, int]:
+    """Base offset, last offset, largest timestamp (milliseconds)."""
+    base, delta, timestamp_ms = _LAST_AND_TIMESTAMP.unpack_from(batch)
+    return base, base + delta, timestamp_ms
+
+
+def leader_epoch(batch: bytes | memoryview) -> int:
+    """The leader epoch that the batch was stamped with."""
+    return int(_EPOCH.unpack_from(batch, 12)[0])
+
+
+def damage(batch: bytes | memoryview, base_offset: int, check_crc: bool) -> tuple[str, str] | None:
+    """What is wrong with a stored batch that should begin at `base_offset`: (kind, detail), or None.
+
+    Kinds: `header` (size, magic, base offset, offset delta), `crc`.
+    """
+    size = len(batch)
+    if size < HEADER_SIZE:
+        return "header", f"{size} bytes are too few for a batch"
+    length, _, magic, crc, _, delta = unpack_checked(batch)
+    if magic != MAGIC:
+        return "header", f"magic {magic} where 2 belongs"
+    if length != size - LENGTH_OVERHEAD:
+        return "header", f"length field {length} in a batch of {size} bytes"
+    stored_base = _LAST.unpack_from(batch)[0]
+    if stored_base != base_offset:
+        return "header", f"base offset {stored_base} in the header"
+    if delta < 0:
+        return "header", f"last offset delta {delta}"
+    if check_crc:
+        found = crc32c(memoryview(batch)[21:])
+        if found != crc:
+            return "crc", f"CRC {crc:#010x} in the header, {found:#010x} over the bytes"
+    return None

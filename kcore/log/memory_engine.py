@@ -1,0 +1,218 @@
+"""The log in memory: durability `memory`, simulations, and tests. Same semantics, nothing survives the process."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+
+from kcore.log.batch_header import last_offset, offsets_and_timestamp
+from kcore.log.engine import StagedLogEngine
+from kcore.log.errors import CorruptLogError
+from kcore.log.interface import Finding, PartitionKey
+from kcore.log.round import PartitionMeta, Round, SealedPartition, StoredPartition
+from kcore.log.storage import BatchSummary, ReclaimTask, Storage
+
+
+class _MemoryPartition:
+    """One partition's batches, ascending by base offset, and its snapshot chunks by (offset, index)."""
+
+    __slots__ = ("chunks", "lists", "size_bytes")
+
+    def __init__(self) -> None:
+        # One tuple, replaced as a whole when batches are deleted: a reader on another thread sees one or the other.
+        self.lists: tuple[list[int], list[bytes]] = ([], [])
+        self.chunks: dict[tuple[int, int], bytes] = {}
+        self.size_bytes = 0
+
+
+class MemoryStorage(Storage):
+    """Committed state in dictionaries. Outlives its engine: a second engine on it is a restart (node epoch +1)."""
+
+    __slots__ = ("_dropped", "_keys", "_lock", "_metas", "_next_number", "_opened", "_partitions", "node_epoch")
+
+    def __init__(self) -> None:
+        self._partitions: dict[int, _MemoryPartition] = {}
+        self._keys: dict[PartitionKey, PartitionMeta] = {}
+        self._metas: dict[str, bytes] = {}
+        self._dropped: dict[int, None] = {}
+        self._next_number = 0
+        self._opened = False
+        self._lock = threading.Lock()
+        self.node_epoch = 0
+
+    def load(self) -> tuple[list[StoredPartition], list[int], int]:
+        """See Storage."""
+        if self._opened:
+            self.node_epoch += 1
+        self._opened = True
+        found = []
+        for key, meta in self._keys.items():
+            partition = self._partitions[meta.number]
+            _, batches = partition.lists
+            end = max(meta.log_start_offset, last_offset(batches[-1]) + 1 if batches else 0)
+            garbage = bool(batches) and last_offset(batches[0]) < meta.log_start_offset
+            kept = None if meta.snapshot is None else meta.snapshot.offset
+            garbage = garbage or any(offset != kept for offset, _ in partition.chunks)
+            found.append(StoredPartition(key, meta, end, garbage))
+        found.sort(key=lambda partition: partition.meta.number)
+        return found, list(self._dropped), self._next_number
+
+    def write(self, round: Round) -> None:
+        """See Storage."""
+        with self._lock:
+            self._write(round)
+
+    def _write(self, round: Round) -> None:
+        """Everything that can be refused is refused before the first change."""
+        for sealed in round.partitions:
+            partition = self._partitions.get(sealed.number)
+            if partition is not None and sealed.bases and partition.lists[0]:
+                end = last_offset(partition.lists[1][-1]) + 1
+                if sealed.bases[0] < end:
+                    raise CorruptLogError(sealed.key, sealed.bases[0], f"append below the stored end {end}")
+        for sealed in round.partitions:
+            self._write_partition(sealed)
+        for log in round.drops:
+            self._keys.pop(log.key, None)
+            self._dropped[log._number] = None
+        # A partition dropped and created anew in one round: the creation is the newer.
+        for sealed in round.partitions:
+            if sealed.meta is not None and all(sealed.log is not log for log in round.drops):
+                self._keys[sealed.key] = sealed.meta
+        for name, value in round.metas.items():
+            if value is None:
+                self._metas.pop(name, None)
+            else:
+                self._metas[name] = value
+        if round.next_number:
+            self._next_number = round.next_number
+        round.landed = True
+
+    def _write_partition(self, sealed: SealedPartition) -> None:
+        partition = self._partitions.get(sealed.number)
+        if partition is None:
+            partition = self._partitions[sealed.number] = _MemoryPartition()
+        bases, batches = partition.lists
+        # Batches first: a reader that sees a base offset must find its batch.
+        batches.extend(sealed.batches)
+        bases.extend(sealed.bases)
+        partition.size_bytes += sum(map(len, sealed.batches))
+        for chunk in sealed.chunks or ():
+            partition.chunks[chunk.offset, chunk.chunk_index] = chunk.data
+            partition.size_bytes += len(chunk.data)
+
+    def slice(self, number: int, offset: int, limit: int, max_bytes: int, max_batches: int) -> list[tuple[int, bytes]]:
+        """See Storage."""
+        partition = self._partitions.get(number)
+        if partition is None:
+            return []
+        bases, batches = partition.lists
+        count = len(bases)
+        position = max(bisect_right(bases, offset, 0, count) - 1, 0)
+        if position < count and last_offset(batches[position]) < offset:
+            position += 1
+        found = []
+        size = 0
+        stop = min(count, position + max_batches)
+        while position < stop and bases[position] < limit:
+            found.append((bases[position], batches[position]))
+            size += len(batches[position])
+            if size >= max_bytes:
+                break
+            position += 1
+        return found
+
+    def summaries(self, number: int, offset: int, limit: int, max_batches: int) -> list[BatchSummary]:
+        """See Storage."""
+        return [
+            BatchSummary(*offsets_and_timestamp(batch), len(batch))
+            for _, batch in self.slice(number, offset, limit, 1 << 62, max_batches)
+        ]
+
+    def snapshot_chunk(self, number: int, offset: int, index: int) -> bytes | None:
+        """See Storage."""
+        partition = self._partitions.get(number)
+        return None if partition is None else partition.chunks.get((offset, index))
+
+    def get_meta(self, name: str) -> bytes | None:
+        """See Storage."""
+        return self._metas.get(name)
+
+    def meta_names(self, prefix: str) -> list[str]:
+        """See Storage."""
+        return sorted(name for name in list(self._metas) if name.startswith(prefix))
+
+    def reclaim(self, tasks: list[ReclaimTask], max_entries: int) -> int:
+        """See Storage."""
+        with self._lock:
+            return self._reclaim(tasks, max_entries)
+
+    def _reclaim(self, tasks: list[ReclaimTask], max_entries: int) -> int:
+        left = max_entries
+        done = 0
+        for task in tasks:
+            partition = self._partitions.get(task.number)
+            if partition is not None:
+                left = self._reclaim_partition(partition, task, left)
+                if left < 0:
+                    return done
+            if task.forget:
+                self._partitions.pop(task.number, None)
+                self._dropped.pop(task.number, None)
+            done += 1
+        return done
+
+    @staticmethod
+    def _reclaim_partition(partition: _MemoryPartition, task: ReclaimTask, left: int) -> int:
+        """Delete up to `left` entries; returns what is left of the allowance, -1 when it did not suffice."""
+        bases, batches = partition.lists
+        count = len(bases)
+        if task.below_offset is not None:
+            count = max(bisect_right(bases, task.below_offset) - 1, 0)
+            if count < len(bases) and last_offset(batches[count]) < task.below_offset:
+                count += 1
+        cut = min(count, left)
+        if cut:
+            partition.lists = (bases[cut:], batches[cut:])
+            partition.size_bytes -= sum(map(len, batches[:cut]))
+            left -= cut
+        if cut < count:
+            return -1
+        if task.keep_snapshots is not None:
+            old = [at for at in list(partition.chunks) if at[0] not in task.keep_snapshots]
+            for at in old[:left]:
+                partition.size_bytes -= len(partition.chunks.pop(at))
+            if len(old) > left:
+                return -1
+            left -= len(old)
+        return left
+
+    def stray_entries(self, known: dict[int, PartitionKey]) -> list[Finding]:
+        """See Storage."""
+        return [
+            Finding(None, None, "orphan", f"entries of unknown partition number {number}")
+            for number in self._partitions
+            if number not in known and number not in self._dropped
+        ]
+
+    def sync(self) -> None:
+        """See Storage: there is no device."""
+
+    def sizes(self) -> tuple[int, int]:
+        """See Storage."""
+        used = sum(partition.size_bytes for partition in list(self._partitions.values()))
+        return 0, used
+
+    def close(self) -> None:
+        """See Storage: the state stays for a next engine."""
+
+
+class MemoryLogEngine(StagedLogEngine):
+    """A LogEngine without a disk. Pass the `storage` of a closed one to go on where it was committed."""
+
+    __slots__ = ("storage",)
+
+    def __init__(self, storage: MemoryStorage | None = None) -> None:
+        self.storage = MemoryStorage() if storage is None else storage
+        # Everything is in memory already: a tail beside it would only hold it twice in the lists.
+        super().__init__(self.storage, tail_size_bytes=0)

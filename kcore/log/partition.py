@@ -1,0 +1,348 @@
+"""One partition's log, whatever the storage: staging, sealing, finishing, discarding, and reading what is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kcore.log.batch_header import (
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    damage,
+    last_offset,
+    stamp_header,
+    unpack_checked,
+)
+from kcore.log.errors import (
+    CorruptLogError,
+    FencedLeaderEpochError,
+    InvalidBatchError,
+    LogClosedError,
+    OffsetOutOfRangeError,
+    PartitionDroppedError,
+)
+from kcore.log.interface import EpochEntry, PartitionKey, PartitionLog, SnapshotInfo, TimestampedBatch
+from kcore.log.round import PartitionMeta, SealedPartition
+from kcore.log.snapshot import SnapshotWriter, read_chunks
+from kcore.log.tail import PartitionTail
+from kcore.log.time_index import TimeIndex
+
+if TYPE_CHECKING:
+    from kcore.log.engine import StagedLogEngine
+
+LIVE, ABSENT, DROPPED, CLOSED = range(4)
+"""What a handle stands for: a partition; one whose creation failed; one that is gone; a closed engine's."""
+
+SLICE_BYTES = 1 << 20
+SLICE_BATCHES = 512
+"""Bounds of one read transaction of a long iteration: LMDB cannot reuse pages that an open reader may still see."""
+
+
+class StagedPartitionLog(PartitionLog):
+    """A partition of a StagedLogEngine.
+
+    Two views of the metadata: `_meta` with what is staged, `_durable_meta` as committed (None: not created yet).
+    While a round is being written, `_sealed` is this partition's part of it.
+    """
+
+    __slots__ = (
+        "_bases",
+        "_batches",
+        "_durable_meta",
+        "_engine",
+        "_meta",
+        "_number",
+        "_sealed",
+        "_snapshot_writer",
+        "_staged",
+        "_state",
+        "_tail",
+        "_time_index",
+        "end_offset",
+        "high_watermark",
+        "key",
+        "leader_epoch",
+        "log_start_offset",
+    )
+
+    def __init__(
+        self, engine: StagedLogEngine, key: PartitionKey, meta: PartitionMeta, end_offset: int, durable: bool
+    ) -> None:
+        self.key = key
+        self.log_start_offset = meta.log_start_offset
+        self.end_offset = end_offset
+        self.high_watermark = end_offset
+        self.leader_epoch = meta.epochs[-1].epoch if meta.epochs else -1
+        self._engine = engine
+        self._number = meta.number
+        self._meta = meta
+        self._durable_meta = meta if durable else None
+        self._state = LIVE
+        self._staged = False
+        self._sealed: SealedPartition | None = None
+        self._bases: list[int] = []
+        self._batches: list[bytes] = []
+        self._snapshot_writer: SnapshotWriter | None = None
+        self._tail = PartitionTail()
+        self._time_index: TimeIndex | None = None
+
+    def __repr__(self) -> str:
+        return f"<log {self.key} [{self.log_start_offset}, {self.high_watermark}, {self.end_offset}]>"
+
+    # -- staging ------------------------------------------------------------------------------------------------
+
+    def append(self, batch: bytearray, leader_epoch: int) -> int:
+        """See PartitionLog."""
+        if self._state != LIVE:
+            self._revive()
+        size = len(batch)
+        if size < HEADER_SIZE:
+            raise InvalidBatchError(f"{size} bytes")
+        length, _, magic, _, _, delta = unpack_checked(batch)
+        if length != size - LENGTH_OVERHEAD or magic != MAGIC or delta < 0:
+            raise InvalidBatchError(f"length {length} in {size} bytes, magic {magic}, last offset delta {delta}")
+        base = self.end_offset
+        if leader_epoch != self.leader_epoch:
+            self._begin_epoch(leader_epoch, base)
+        stamp_header(batch, 0, base, length, leader_epoch)
+        if not self._staged:
+            self._stage()
+        self._bases.append(base)
+        self._batches.append(bytes(batch))
+        self.end_offset = base + delta + 1
+        return base
+
+    def _begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
+        """Refuse an older epoch; record a newer one in the staged metadata."""
+        if leader_epoch < self.leader_epoch:
+            raise FencedLeaderEpochError(leader_epoch, self.leader_epoch)
+        self._meta = self._meta._replace(epochs=(*self._meta.epochs, EpochEntry(leader_epoch, start_offset)))
+        self.leader_epoch = leader_epoch
+
+    def delete_before(self, offset: int) -> None:
+        """See PartitionLog."""
+        if self._state != LIVE:
+            self._revive()
+        if offset > self.high_watermark:
+            raise OffsetOutOfRangeError(offset, self.log_start_offset, self.high_watermark)
+        meta = self._meta
+        if offset <= meta.log_start_offset:
+            return
+        # The entry that covers the new start stays, moved up to it; those wholly below are of no use to anybody.
+        kept = [entry for entry in meta.epochs if entry.start_offset > offset]
+        if len(kept) < len(meta.epochs):
+            kept.insert(0, EpochEntry(meta.epochs[-len(kept) - 1].epoch, offset))
+        self._meta = meta._replace(log_start_offset=offset, epochs=tuple(kept))
+        self._stage()
+
+    def put_snapshot_chunk(self, offset: int, index: int, chunk: bytes) -> None:
+        """See PartitionLog."""
+        if self._state != LIVE:
+            self._revive()
+        if not 0 <= offset <= self.high_watermark:
+            raise OffsetOutOfRangeError(offset, self.log_start_offset, self.high_watermark)
+        self._snapshot_writer = SnapshotWriter.accept(self._snapshot_writer, self.key, offset, index, chunk)
+        self._stage()
+
+    def commit_snapshot(self, offset: int) -> None:
+        """See PartitionLog."""
+        if self._state != LIVE:
+            self._revive()
+        info = SnapshotWriter.complete(self._snapshot_writer, self.key, offset)
+        self._meta = self._meta._replace(snapshot=info)
+        self._stage()
+
+    def drop_old_snapshots(self) -> None:
+        """See PartitionLog."""
+        self._require_readable()
+        self._engine._add_garbage(self)
+
+    def _stage(self) -> None:
+        """Make sure the next round takes this partition."""
+        if not self._staged:
+            self._staged = True
+            self._engine._dirty.append(self)
+
+    def _revive(self) -> None:
+        """For a handle that is not live: stage its creation anew if that had failed, refuse everything else."""
+        if self._state != ABSENT:
+            self._refuse()
+        self._engine._create_again(self)
+
+    def _refuse(self) -> None:
+        if self._state == CLOSED:
+            raise LogClosedError
+        raise PartitionDroppedError(self.key)
+
+    def _require_readable(self) -> None:
+        if self._state > ABSENT:
+            self._refuse()
+
+    # -- rounds -------------------------------------------------------------------------------------------------
+
+    def _seal(self) -> SealedPartition:
+        """Hand what is staged to a round."""
+        meta = self._meta
+        writer = self._snapshot_writer
+        sealed = SealedPartition(
+            self,
+            self.key,
+            self._number,
+            self._bases,
+            self._batches,
+            self.end_offset,
+            None if meta is self._durable_meta else meta,
+            None if writer is None else writer.take(),
+        )
+        self._bases = []
+        self._batches = []
+        self._staged = False
+        self._sealed = sealed
+        return sealed
+
+    def _finish(self, sealed: SealedPartition) -> None:
+        """The round is durable: let readers see it."""
+        self._sealed = None
+        if sealed.batches:
+            self._engine._tails.add(self._tail, sealed.bases, sealed.batches)
+            self.high_watermark = sealed.end_offset
+        meta = sealed.meta
+        if meta is not None:
+            before = self._durable_meta
+            self._durable_meta = meta
+            if before is not None and before.log_start_offset != meta.log_start_offset:
+                self.log_start_offset = meta.log_start_offset
+                self._engine._add_garbage(self)
+            writer = self._snapshot_writer
+            if writer is not None and meta.snapshot is not None and meta.snapshot.offset == writer.offset:
+                self._snapshot_writer = None
+
+    def _discard(self) -> None:
+        """Forget what is staged: back to the round that is being written if there is one, else to what is durable."""
+        sealed = self._sealed
+        meta = self._durable_meta
+        if sealed is not None:
+            self.end_offset = sealed.end_offset
+            meta = sealed.meta or meta
+        else:
+            self.end_offset = self.high_watermark
+        self._staged = False
+        self._bases = []
+        self._batches = []
+        # Chunks of one snapshot belong together: one that lost some is begun again.
+        self._snapshot_writer = None
+        if meta is None:
+            self._meta = self._meta._replace(epochs=(), snapshot=None)
+            if self._state == LIVE:
+                self._state = ABSENT
+        else:
+            self._meta = meta
+        self.leader_epoch = self._meta.epochs[-1].epoch if self._meta.epochs else -1
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def read(
+        self, offset: int, max_bytes: int, upto_offset: int | None = None, at_least_one: bool = True
+    ) -> list[bytes]:
+        """See PartitionLog."""
+        self._require_readable()
+        limit = self.high_watermark
+        if upto_offset is not None and upto_offset < limit:
+            limit = upto_offset
+        if offset < self.log_start_offset or offset > self.end_offset:
+            raise OffsetOutOfRangeError(offset, self.log_start_offset, self.end_offset)
+        if offset >= limit:
+            return []
+        found = self._tail.read(offset, limit, max_bytes, at_least_one)
+        if found is not None:
+            return found
+        # A reader's limit may be as large as it likes; one read transaction stays bounded all the same.
+        stored = self._engine._storage.slice(self._number, offset, limit, min(max_bytes, SLICE_BYTES), SLICE_BATCHES)
+        self._check_start(stored, offset)
+        batches: list[bytes] = []
+        size = 0
+        for _, batch in stored:
+            size += len(batch)
+            if (size > max_bytes and (batches or not at_least_one)) or last_offset(batch) >= limit:
+                break
+            batches.append(batch)
+        return batches
+
+    def _check_start(self, stored: list[tuple[int, bytes]], offset: int) -> None:
+        """What was read for `offset` must begin with the batch that contains it."""
+        if stored and stored[0][0] <= offset <= last_offset(stored[0][1]):
+            return
+        self._require_readable()
+        if offset < self.log_start_offset:
+            # Retention overtook the reader.
+            raise OffsetOutOfRangeError(offset, self.log_start_offset, self.end_offset)
+        raise CorruptLogError(self.key, offset, "no batch contains this offset")
+
+    def batches(
+        self, start: int | None = None, stop: int | None = None, check_crc: bool = True
+    ) -> Iterator[tuple[int, bytes]]:
+        """See PartitionLog."""
+        self._require_readable()
+        limit = self.high_watermark if stop is None else min(stop, self.high_watermark)
+        offset = self.log_start_offset if start is None else start
+        if offset < self.log_start_offset or offset > self.end_offset:
+            raise OffsetOutOfRangeError(offset, self.log_start_offset, self.end_offset)
+        return self._iterate(offset, limit, check_crc)
+
+    def _iterate(self, offset: int, limit: int, check_crc: bool) -> Iterator[tuple[int, bytes]]:
+        storage = self._engine._storage
+        first = True
+        while offset < limit:
+            self._require_readable()
+            stored = storage.slice(self._number, offset, limit, SLICE_BYTES, SLICE_BATCHES)
+            if not stored:
+                self._check_start(stored, offset)
+            for base, batch in stored:
+                found = damage(batch, base, check_crc)
+                if found is not None:
+                    raise CorruptLogError(self.key, base, found[1])
+                end = last_offset(batch) + 1
+                if base > offset or end <= offset or not (first or base == offset):
+                    self._check_start([], offset)
+                first = False
+                offset = end
+                yield base, batch
+
+    @property
+    def epoch_entries(self) -> list[EpochEntry]:
+        """See PartitionLog."""
+        return list(self._meta.epochs)
+
+    @property
+    def snapshot(self) -> SnapshotInfo | None:
+        """See PartitionLog."""
+        meta = self._durable_meta
+        return None if meta is None else meta.snapshot
+
+    def read_snapshot(self) -> Iterator[bytes]:
+        """See PartitionLog."""
+        self._require_readable()
+        info = self.snapshot
+        return iter(()) if info is None else read_chunks(self._engine._storage, self._number, self.key, info)
+
+    def _index(self) -> TimeIndex:
+        index = self._time_index
+        if index is None:
+            index = self._time_index = TimeIndex(self._engine._storage, self._number)
+        return index
+
+    def find_by_timestamp(self, timestamp_ms: int) -> TimestampedBatch | None:
+        """See PartitionLog."""
+        self._require_readable()
+        return self._index().find(timestamp_ms, self.log_start_offset, self.high_watermark)
+
+    def max_timestamp_batch(self) -> TimestampedBatch | None:
+        """See PartitionLog."""
+        self._require_readable()
+        return self._index().find_max(self.log_start_offset, self.high_watermark)
+
+    def size_bytes(self) -> int:
+        """See PartitionLog."""
+        self._require_readable()
+        return self._index().size_bytes(self.log_start_offset, self.high_watermark)

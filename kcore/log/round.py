@@ -1,0 +1,133 @@
+"""What one commit carries from the engine to the storage: plain data, complete in itself.
+
+A round refers to nothing that appends or reads change, so it may be written on another thread.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from kcore.log.interface import EpochEntry, PartitionKey, SnapshotInfo
+
+if TYPE_CHECKING:
+    from kcore.log.partition import StagedPartitionLog
+
+_FIXED = struct.Struct(">IQBI")
+_SNAPSHOT = struct.Struct(">QIQI")
+_EPOCH = struct.Struct(">iQ")
+
+
+class PartitionMeta(NamedTuple):
+    """What is stored about a partition beside its batches; rewritten as a whole when any of it changes.
+
+    `number` is the partition's short durable name in this store, never used again after a drop.
+    """
+
+    number: int
+    log_start_offset: int
+    epochs: tuple[EpochEntry, ...]
+    snapshot: SnapshotInfo | None
+
+    def encode(self) -> bytes:
+        """Fixed part, snapshot if there is one, epoch entries; big-endian."""
+        parts = [
+            _FIXED.pack(self.number, self.log_start_offset, self.snapshot is not None, len(self.epochs)),
+        ]
+        if self.snapshot is not None:
+            parts.append(_SNAPSHOT.pack(*self.snapshot))
+        parts.extend(_EPOCH.pack(*entry) for entry in self.epochs)
+        return b"".join(parts)
+
+    @classmethod
+    def decode(cls, data: bytes) -> PartitionMeta:
+        """The inverse of `encode`; raises ValueError for bytes that `encode` does not write."""
+        try:
+            number, log_start_offset, has_snapshot, epoch_count = _FIXED.unpack_from(data)
+            position = _FIXED.size
+            snapshot = None
+            if has_snapshot:
+                snapshot = SnapshotInfo(*_SNAPSHOT.unpack_from(data, position))
+                position += _SNAPSHOT.size
+            end = position + epoch_count * _EPOCH.size
+            if end != len(data):
+                raise ValueError(f"{len(data)} bytes where {end} belong")
+            epochs = tuple(EpochEntry(*pair) for pair in _EPOCH.iter_unpack(data[position:end]))
+        except struct.error as error:
+            raise ValueError(str(error)) from error
+        return cls(number, log_start_offset, epochs, snapshot)
+
+
+class StoredPartition(NamedTuple):
+    """A partition as found when a store is opened. `garbage` says that reclaiming has something to do there."""
+
+    key: PartitionKey
+    meta: PartitionMeta
+    end_offset: int
+    garbage: bool
+
+
+class SnapshotChunk(NamedTuple):
+    """A staged chunk of a snapshot."""
+
+    offset: int
+    chunk_index: int
+    data: bytes
+
+
+class SealedPartition:
+    """One partition's part of a round.
+
+    `bases[i]` is the base offset of `batches[i]`; `end_offset` the end after the last one. `meta` is None when only
+    batches (or chunks) were staged.
+    """
+
+    __slots__ = ("bases", "batches", "chunks", "end_offset", "key", "log", "meta", "number")
+
+    def __init__(
+        self,
+        log: StagedPartitionLog,
+        key: PartitionKey,
+        number: int,
+        bases: list[int],
+        batches: list[bytes],
+        end_offset: int,
+        meta: PartitionMeta | None,
+        chunks: list[SnapshotChunk] | None,
+    ) -> None:
+        self.log = log
+        self.key = key
+        self.number = number
+        self.bases = bases
+        self.batches = batches
+        self.end_offset = end_offset
+        self.meta = meta
+        self.chunks = chunks
+
+
+class Round:
+    """Everything one commit makes durable. `partitions` ascend by number.
+
+    `next_number` is the lowest partition number never given away, or 0 when this round creates no partition.
+    `landed` is set by the storage once the round is durable: the truth about a round whose write was interrupted.
+    """
+
+    __slots__ = ("drops", "landed", "metas", "next_number", "partitions")
+
+    def __init__(
+        self,
+        partitions: list[SealedPartition],
+        metas: dict[str, bytes | None],
+        drops: list[StagedPartitionLog],
+        next_number: int,
+    ) -> None:
+        self.partitions = partitions
+        self.metas = metas
+        self.drops = drops
+        self.next_number = next_number
+        self.landed = False
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to write."""
+        return not (self.partitions or self.metas or self.drops)

@@ -1,0 +1,73 @@
+"""Snapshots in chunks: what is staged of one that is being written, and reading one that is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from kcore.log.errors import CorruptLogError, FailureReason, LogError
+from kcore.log.interface import PartitionKey, SnapshotInfo
+from kcore.log.round import SnapshotChunk
+
+if TYPE_CHECKING:
+    from kcore.log.storage import Storage
+
+
+class SnapshotWriter:
+    """A snapshot being written: its chunks not yet sealed, and the count, size and checksum of all so far."""
+
+    __slots__ = ("_count", "_crc", "_size_bytes", "_staged", "offset")
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self._staged: list[SnapshotChunk] = []
+        self._count = 0
+        self._size_bytes = 0
+        self._crc = 0
+
+    @staticmethod
+    def accept(
+        writer: SnapshotWriter | None, partition: PartitionKey, offset: int, index: int, chunk: bytes
+    ) -> SnapshotWriter:
+        """Add a chunk to the snapshot it continues, or begin a new one at index 0; returns the writer to go on with."""
+        if index == 0:
+            writer = SnapshotWriter(offset)
+        elif writer is None or writer.offset != offset or writer._count != index:
+            expected = "a chunk 0" if writer is None else f"chunk {writer._count} at offset {writer.offset}"
+            raise LogError(
+                f"{partition}: snapshot chunk {index} at offset {offset} where {expected} belongs",
+                FailureReason.MISUSE,
+            )
+        data = bytes(chunk)
+        writer._staged.append(SnapshotChunk(offset, index, data))
+        writer._count += 1
+        writer._size_bytes += len(data)
+        writer._crc = crc32c(data, writer._crc)
+        return writer
+
+    @staticmethod
+    def complete(writer: SnapshotWriter | None, partition: PartitionKey, offset: int) -> SnapshotInfo:
+        """The description of the whole snapshot."""
+        if writer is None or writer.offset != offset:
+            raise LogError(f"{partition}: no chunk was put for a snapshot at offset {offset}", FailureReason.MISUSE)
+        return SnapshotInfo(offset, writer._count, writer._size_bytes, writer._crc)
+
+    def take(self) -> list[SnapshotChunk]:
+        """The chunks for the round that is being sealed."""
+        staged, self._staged = self._staged, []
+        return staged
+
+
+def read_chunks(storage: Storage, number: int, partition: PartitionKey, info: SnapshotInfo) -> Iterator[bytes]:
+    """The chunks in order, each in a read transaction of its own; the checksum is settled after the last."""
+    crc = 0
+    for index in range(info.chunk_count):
+        chunk = storage.snapshot_chunk(number, info.offset, index)
+        if chunk is None:
+            raise CorruptLogError(partition, info.offset, f"snapshot chunk {index} of {info.chunk_count} is missing")
+        crc = crc32c(chunk, crc)
+        yield chunk
+    if crc != info.crc:
+        raise CorruptLogError(partition, info.offset, f"snapshot CRC {info.crc:#010x} stored, {crc:#010x} found")

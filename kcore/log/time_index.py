@@ -1,0 +1,97 @@
+"""Which batch a timestamp leads to: a sparse index over batch headers, built when first asked and extended when asked.
+
+Nothing of it is on the append path. A group of GROUP_BATCHES batches is one entry: (first base offset, end offset,
+largest timestamp, bytes).
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kcore.log.interface import TimestampedBatch
+from kcore.log.storage import BatchSummary, Storage
+
+GROUP_BATCHES = 64
+
+
+class _Group(NamedTuple):
+    first_offset: int
+    end_offset: int
+    max_timestamp_ms: int
+    size_bytes: int
+
+
+class TimeIndex:
+    """The index of one partition; any thread may ask, one at a time gets its answer."""
+
+    __slots__ = ("_groups", "_lock", "_number", "_storage")
+
+    def __init__(self, storage: Storage, number: int) -> None:
+        self._storage = storage
+        self._number = number
+        self._groups: list[_Group] = []
+        self._lock = threading.Lock()
+
+    def _walk(self, offset: int, limit: int) -> list[BatchSummary]:
+        return self._storage.summaries(self._number, offset, limit, GROUP_BATCHES)
+
+    def _bring_up_to_date(self, log_start_offset: int, high_watermark: int) -> Iterator[BatchSummary]:
+        """Forget groups below the log start, add full groups up to the end; returns the batches not in a group yet."""
+        groups = self._groups
+        if groups and groups[0].end_offset <= log_start_offset:
+            ends = [group.end_offset for group in groups]
+            del groups[: bisect_right(ends, log_start_offset)]
+        if groups and groups[0].first_offset < log_start_offset:
+            # The first group lost some of its batches: what it says of them is no longer true.
+            offset, end = log_start_offset, groups[0].end_offset
+            rest = [batch for batch in self._walk(offset, end) if batch.last_offset >= log_start_offset]
+            # Nothing left: retention went on while the headers were walked.
+            groups[:1] = [self._group(rest)] if rest else []
+        offset = groups[-1].end_offset if groups else log_start_offset
+        while offset < high_watermark:
+            batches = self._walk(offset, high_watermark)
+            if len(batches) < GROUP_BATCHES:
+                return iter(batches)
+            groups.append(self._group(batches))
+            offset = groups[-1].end_offset
+        return iter(())
+
+    @staticmethod
+    def _group(batches: list[BatchSummary]) -> _Group:
+        return _Group(
+            batches[0].base_offset,
+            batches[-1].last_offset + 1,
+            max(batch.max_timestamp_ms for batch in batches),
+            sum(batch.size_bytes for batch in batches),
+        )
+
+    def find(self, timestamp_ms: int, log_start_offset: int, high_watermark: int) -> TimestampedBatch | None:
+        """The first batch whose largest timestamp is at or after `timestamp_ms`."""
+        with self._lock:
+            rest = self._bring_up_to_date(log_start_offset, high_watermark)
+            for group in self._groups:
+                if group.max_timestamp_ms >= timestamp_ms:
+                    rest = iter(self._walk(max(group.first_offset, log_start_offset), group.end_offset))
+                    break
+            for batch in rest:
+                if batch.max_timestamp_ms >= timestamp_ms:
+                    return TimestampedBatch(batch.base_offset, batch.max_timestamp_ms)
+            return None
+
+    def find_max(self, log_start_offset: int, high_watermark: int) -> TimestampedBatch | None:
+        """The first batch that has the largest timestamp of all."""
+        with self._lock:
+            rest = list(self._bring_up_to_date(log_start_offset, high_watermark))
+            best = max((group.max_timestamp_ms for group in self._groups), default=None)
+            loose = max((batch.max_timestamp_ms for batch in rest), default=None)
+        largest = loose if best is None else best if loose is None else max(best, loose)
+        return None if largest is None else self.find(largest, log_start_offset, high_watermark)
+
+    def size_bytes(self, log_start_offset: int, high_watermark: int) -> int:
+        """Bytes of all batches."""
+        with self._lock:
+            rest = self._bring_up_to_date(log_start_offset, high_watermark)
+            return sum(batch.size_bytes for batch in rest) + sum(group.size_bytes for group in self._groups)

@@ -1,0 +1,122 @@
+"""Checks of one partition's stored bytes against themselves."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from kcore.log.batch_header import damage, last_offset, leader_epoch
+from kcore.log.errors import CorruptLogError, LogError
+from kcore.log.interface import Finding, PartitionKey
+from kcore.log.snapshot import read_chunks
+
+if TYPE_CHECKING:
+    from kcore.log.round import PartitionMeta
+    from kcore.log.storage import Storage
+
+SLICE_BYTES = 1 << 20
+SLICE_BATCHES = 512
+
+
+def verify_partition(
+    storage: Storage, key: PartitionKey, meta: PartitionMeta, end_offset: int, deep: bool
+) -> list[Finding]:
+    """Findings of one partition, in offset order; a storage that cannot be read is a finding too."""
+    findings: list[Finding] = []
+    try:
+        _verify_epochs(key, meta, end_offset, findings)
+        if deep:
+            _verify_batches(storage, key, meta, end_offset, findings)
+            _verify_snapshot(storage, key, meta, findings)
+        elif meta.log_start_offset < end_offset:
+            _verify_ends(storage, key, meta, end_offset, findings)
+    except LogError as error:
+        findings.append(Finding(key, None, "storage", str(error)))
+    return findings
+
+
+def _verify_epochs(key: PartitionKey, meta: PartitionMeta, end_offset: int, findings: list[Finding]) -> None:
+    """Epochs and their start offsets ascend, within the log."""
+    before = None
+    for entry in meta.epochs:
+        if before is not None and (entry.epoch <= before.epoch or entry.start_offset < before.start_offset):
+            findings.append(Finding(key, entry.start_offset, "epoch", f"{entry} follows {before}"))
+        if entry.start_offset > end_offset:
+            findings.append(Finding(key, entry.start_offset, "epoch", f"{entry} begins above the end {end_offset}"))
+        before = entry
+
+
+def _check_batch(key: PartitionKey, base: int, batch: bytes, findings: list[Finding]) -> bool:
+    found = damage(batch, base, check_crc=True)
+    if found is not None:
+        findings.append(Finding(key, base, *found))
+    # After a CRC error the header may still be right, and the walk goes on with it; after a header error it may not.
+    return found is None or found[0] == "crc"
+
+
+def _verify_ends(
+    storage: Storage, key: PartitionKey, meta: PartitionMeta, end_offset: int, findings: list[Finding]
+) -> None:
+    """The batch with the log start and the last batch are there and whole."""
+    for offset, kind in ((meta.log_start_offset, "start"), (end_offset - 1, "gap")):
+        stored = storage.slice(meta.number, offset, end_offset, 1, 1)
+        if not stored:
+            findings.append(Finding(key, offset, kind, "no batch contains this offset"))
+            continue
+        base, batch = stored[0]
+        if _check_batch(key, base, batch, findings) and not base <= offset <= last_offset(batch):
+            findings.append(Finding(key, offset, kind, f"no batch contains this offset, the next begins at {base}"))
+
+
+def _verify_batches(
+    storage: Storage, key: PartitionKey, meta: PartitionMeta, end_offset: int, findings: list[Finding]
+) -> None:
+    expected = meta.log_start_offset
+    first = True
+    starts = [entry.start_offset for entry in meta.epochs]
+    position = expected
+    while position < end_offset:
+        stored = storage.slice(meta.number, position, end_offset, SLICE_BYTES, SLICE_BATCHES)
+        fresh = [pair for pair in stored if first or pair[0] >= position]
+        if not fresh:
+            break
+        for base, batch in fresh:
+            if base > expected:
+                kind = "start" if first else "gap"
+                findings.append(Finding(key, expected, kind, f"no batch up to offset {base}"))
+            elif base < expected and not first:
+                findings.append(Finding(key, base, "overlap", f"the batch before it ends at {expected}"))
+            first = False
+            position = base + 1
+            if not _check_batch(key, base, batch, findings):
+                expected = base + 1
+                continue
+            expected = max(expected, last_offset(batch) + 1)
+            position = max(position, expected)
+            _verify_batch_epoch(key, meta, starts, base, batch, findings)
+    if expected < end_offset:
+        findings.append(Finding(key, expected, "gap", f"no batch up to the end {end_offset}"))
+
+
+def _verify_batch_epoch(
+    key: PartitionKey, meta: PartitionMeta, starts: list[int], base: int, batch: bytes, findings: list[Finding]
+) -> None:
+    """The epoch stamped on a batch is the one whose range it lies in."""
+    at = bisect_right(starts, base) - 1
+    recorded = meta.epochs[at].epoch if at >= 0 else -1
+    stamped = leader_epoch(batch)
+    if at >= 0 and stamped != recorded:
+        findings.append(Finding(key, base, "epoch", f"stamped with epoch {stamped}, recorded is {recorded}"))
+
+
+def _verify_snapshot(storage: Storage, key: PartitionKey, meta: PartitionMeta, findings: list[Finding]) -> None:
+    info = meta.snapshot
+    if info is None:
+        return
+    try:
+        size = sum(map(len, read_chunks(storage, meta.number, key, info)))
+    except CorruptLogError as error:
+        findings.append(Finding(key, info.offset, "snapshot", error.what))
+        return
+    if size != info.size_bytes:
+        findings.append(Finding(key, info.offset, "snapshot", f"{size} bytes where {info.size_bytes} belong"))
