@@ -1,0 +1,123 @@
+"""The group shard: the state machine of one partition of `__consumer_offsets`.
+
+It is a place, not a logic: groups of every kind and the offset store live in it, and each part brings the functions
+that replay its own records. A part `kcore/group/<part>/replay.py` exports `REPLAY`, from the class of a record's key to
+the function that applies such a record; nothing else needs to be known of a part to load its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kcore.group.classic.group import ClassicGroup
+from kcore.group.classic.replay import REPLAY as CLASSIC_REPLAY
+from kcore.group.offsets.expiry import schedule_expiration
+from kcore.group.offsets.replay import REPLAY as OFFSETS_REPLAY
+from kcore.group.offsets.replay import replay_marker
+from kcore.group.offsets.store import OffsetStore
+from kcore.protocol.records import UnknownRecord, decode_key, decode_value
+
+if TYPE_CHECKING:
+    from kcore.clock import Now
+    from kcore.config import Config
+    from kcore.group.group import Group
+    from kcore.runtime.machine import ShardContext
+    from kcore.runtime.topics import TopicImage
+
+TOPIC_NAME = "__consumer_offsets"
+"""The internal topic whose partitions are group shards."""
+
+ReplayFunction = Callable[["GroupShard", int, int, Any, Any], None]
+"""Applies one record: (shard, offset, producer id or -1, typed key, typed value or None for a tombstone)."""
+
+REPLAY: dict[type, ReplayFunction] = {**CLASSIC_REPLAY, **OFFSETS_REPLAY}
+"""Every record type that group shards know, by the class of its key."""
+
+
+class GroupShard:
+    """Groups and offsets of one partition of `__consumer_offsets`.
+
+    Args:
+        context: time, timers and answers of the shard this machine lives in.
+        config: the node's settings.
+        topics: the cluster's topics.
+        ids: makes the random part of member ids: a new version 4 UUID as text at each call.
+        max_record_bytes: what one decision may write at most, in bytes of one record batch.
+
+    Attributes:
+        groups: every group by id.
+        offsets: what was committed, and what transactions have pending.
+        now: the time of the present round.
+        completed_rebalances: how many join phases of classic groups ended since the load.
+    """
+
+    __slots__ = (
+        "completed_rebalances",
+        "config",
+        "context",
+        "groups",
+        "ids",
+        "max_record_bytes",
+        "now",
+        "offsets",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        context: ShardContext,
+        config: Config,
+        topics: TopicImage,
+        ids: Callable[[], str],
+        max_record_bytes: int = 1_048_588,
+    ) -> None:
+        self.context = context
+        self.config = config
+        self.topics = topics
+        self.ids = ids
+        self.max_record_bytes = max_record_bytes
+        self.now: Now = context.now
+        self.groups: dict[str, Group] = {}
+        self.offsets = OffsetStore()
+        self.completed_rebalances = 0
+
+    def get_or_create_group(self, group_id: str) -> Group:
+        """The group of that id; one that is absent is made a *simple group*: classic, Empty, without a protocol type.
+
+        For offsets of a group that nobody ever joined: it has no record of its own, its offsets alone make it exist.
+        """
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = ClassicGroup(self, group_id)
+        return group
+
+    # ---- StateMachine
+
+    def replay(self, offset: int, producer_id: int, key: Any, value: Any) -> None:
+        """Applies one record, live or at recovery; see `REPLAY`."""
+        REPLAY[type(key)](self, offset, producer_id, key, value)
+
+    def replay_marker(self, offset: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
+        """A transaction ended: its pending offsets are committed, or dropped."""
+        replay_marker(self, offset, producer_id, producer_epoch, commit)
+
+    def decode(self, key: bytes | None, value: bytes | None) -> tuple[Any, Any] | None:
+        """A record, typed; None for a type that group shards do not know."""
+        if key is None:
+            return None
+        typed_key = decode_key(TOPIC_NAME, key)
+        if isinstance(typed_key, UnknownRecord) or type(typed_key) not in REPLAY:
+            return None
+        return typed_key, None if value is None else decode_value(typed_key, value)
+
+    def on_loaded(self) -> None:
+        """Every group takes up its soft state (sessions run in full from now on), offsets begin to age."""
+        for group in list(self.groups.values()):
+            group.on_loaded()
+        schedule_expiration(self)
+
+    def on_unloaded(self) -> None:
+        """Groups let go of their timers."""
+        for group in self.groups.values():
+            group.on_unloaded()

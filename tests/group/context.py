@@ -1,0 +1,228 @@
+"""A group shard to test with: real runtime, real log in memory, virtual time, no threads and no sleeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import count
+from typing import Any
+
+from kcore.clock import ManualClock, Now
+from kcore.config import Config
+from kcore.errors import KafkaError
+from kcore.group.shard import TOPIC_NAME, GroupShard
+from kcore.log import FailureReason, LogError, PartitionKey
+from kcore.log.memory_engine import MemoryLogEngine
+from kcore.protocol.records import decode_key, decode_value
+from kcore.runtime import Api, CommitPipeline, Pending, RequestContext, Shard, Shards, Slices, TopicInfo
+from kcore_ext.batch import iter_records, parse_header
+from kcore_ext.timer_wheel import TimerWheel
+
+CONSUMER_OFFSETS_ID = bytes(15) + b"\x02"
+WALL_MS = 1_700_000_000_000
+CLIENT_HOST = "/127.0.0.1"
+
+
+class FailingLog(MemoryLogEngine):
+    """A log in memory whose next commits can be made to fail."""
+
+    failures_left = 0
+
+    def write(self, round: Any) -> None:
+        if self.failures_left:
+            self.failures_left -= 1
+            raise LogError("the test wants this commit to fail", FailureReason.INJECTED)
+        super().write(round)
+
+
+class Topics:
+    """The cluster's topics, as the test says: name -> number of partitions."""
+
+    def __init__(self, partitions: Mapping[str, int]) -> None:
+        self._topics: dict[str, TopicInfo] = {}
+        for name, size in partitions.items():
+            self.add(name, size)
+
+    def add(self, name: str, partitions: int) -> TopicInfo:
+        """Makes a topic; its id is derived from its name."""
+        info = self._topics[name] = TopicInfo(name, name.encode().rjust(16, b"-")[-16:], partitions)
+        return info
+
+    def by_name(self, name: str) -> TopicInfo | None:
+        return self._topics.get(name)
+
+    def by_id(self, topic_id: bytes) -> TopicInfo | None:
+        return next((topic for topic in self._topics.values() if topic.topic_id == topic_id), None)
+
+    def all(self) -> Iterable[TopicInfo]:
+        return self._topics.values()
+
+
+class Call:
+    """One request on its way: `response` is None until `done`."""
+
+    def __init__(self, api: Api[Any, Any], version: int) -> None:
+        self._api = api
+        self._version = version
+        self.done = False
+        self.response: Any = None
+
+    def __repr__(self) -> str:
+        return f"<Call {type(self._api).__name__} v{self._version} {self.response if self.done else 'waits'}>"
+
+    def take(self, response: Any) -> None:
+        """Takes the answer as a client would read it: encoded and decoded in the request's version."""
+        assert not self.done, "a request is answered once"
+        self.done = True
+        kind = self._api.response_type  # type: ignore[attr-defined]
+        self.response = kind.decode(response.encode(self._version), self._version)
+
+
+class GroupContext:
+    """One partition of `__consumer_offsets` with everything below it.
+
+    Args:
+        settings: Kafka's names, dots and all: {"group.max.size": 2}.
+        topics: topics of the cluster, name -> partitions.
+
+    Attributes:
+        auto_commit: whether every request and every timer is committed at once (True) or when `commit()` says so.
+    """
+
+    def __init__(self, settings: Mapping[str, Any] | None = None, topics: Mapping[str, int] | None = None) -> None:
+        self.config = Config.of({name: str(value) for name, value in (settings or {}).items()})
+        self.topics = Topics(topics or {})
+        self.clock = ManualClock(wall_ms=WALL_MS)
+        self.engine = FailingLog()
+        self.auto_commit = True
+        self._ids = count(1)
+        self._seen = 0
+        self._boot()
+
+    # ---- life
+
+    def _boot(self) -> None:
+        self.now = Now(self.clock)
+        self.wheel = TimerWheel(self.now.now_ms)
+        self.slices = Slices()
+        self.pipeline = CommitPipeline(self.engine)
+        self.shards: Shards[GroupShard] = Shards(TOPIC_NAME, 1, self._make, self.pipeline)
+        self.shards.load(0, self.engine.node_epoch)
+        self.finish()
+
+    def _make(self, index: int) -> Shard[GroupShard]:
+        return Shard(
+            TOPIC_NAME,
+            index,
+            self.engine.open(PartitionKey(CONSUMER_OFFSETS_ID, index)),
+            lambda context: GroupShard(context, self.config, self.topics, self.new_id),
+            pipeline=self.pipeline,
+            wheel=self.wheel,
+            slices=self.slices,
+            now=self.now,
+        )
+
+    def new_id(self) -> str:
+        """What stands where a random UUID would: numbers, from 1."""
+        return f"00000000-0000-4000-8000-{next(self._ids):012d}"
+
+    def finish(self) -> None:
+        """Runs long work to its end and, with `auto_commit`, commits."""
+        self.slices.finish()
+        if self.auto_commit:
+            self.pipeline.commit()
+            self.slices.finish()
+
+    def restart(self) -> None:
+        """The process dies and starts again: what was not committed is gone, soft state too."""
+        self.engine.rollback()
+        self._boot()
+
+    def unload(self) -> None:
+        """Another node takes the partition over."""
+        self.shards.unload(0)
+
+    @property
+    def shard(self) -> Shard[GroupShard]:
+        """The one shard."""
+        shard = self.shards.get(0)
+        assert shard is not None, "the shard was unloaded"
+        return shard
+
+    @property
+    def machine(self) -> GroupShard:
+        """The state machine as of now; another one after each load."""
+        return self.shard.machine
+
+    # ---- requests
+
+    def send(
+        self,
+        api: Api[Any, Any],
+        request: Any,
+        *,
+        version: int | None = None,
+        client_id: str = "client",
+        client_host: str = CLIENT_HOST,
+    ) -> Call:
+        """Sends a request, encoded and decoded as on the wire; `done` if it was answered (and committed) at once."""
+        if version is None:
+            version = api.versions[1]  # type: ignore[attr-defined]
+        call = Call(api, version)
+        context = RequestContext(version, client_id, client_host)
+        request = type(request).decode(request.encode(version), version)
+        self.now.update()
+        try:
+            result = api.handle(context, request)
+        except KafkaError as error:
+            result = api.error(context, request, error.code, error.message)
+        if isinstance(result, Pending):
+            result.on_complete(call.take)
+        else:
+            call.take(result)
+        self.finish()
+        return call
+
+    def call(self, api: Api[Any, Any], request: Any, **options: Any) -> Any:
+        """Sends a request that is answered at once; returns the response."""
+        call = self.send(api, request, **options)
+        assert call.done, f"{type(request).__name__} is parked"
+        return call.response
+
+    # ---- time
+
+    def advance(self, ms: int) -> None:
+        """Lets `ms` pass: every timer fires at its own time, and what it decided is committed."""
+        end_ms = self.clock.monotonic_ms() + ms
+        while (deadline_ms := self.wheel.next_deadline_ms()) != -1 and deadline_ms <= end_ms:
+            self.clock.advance(max(0, deadline_ms - self.clock.monotonic_ms()))
+            for timer in self.wheel.advance(self.now.update()):
+                timer.payload()
+            self.finish()
+        self.clock.advance(end_ms - self.clock.monotonic_ms())
+        self.wheel.advance(self.now.update())
+
+    # ---- log
+
+    def commit(self) -> bool:
+        """Commits by hand (without `auto_commit`). Returns whether the log took it."""
+        done = self.pipeline.commit()
+        self.slices.finish()
+        return done
+
+    def fail_next_commit(self) -> None:
+        """The next commit that has something to write fails."""
+        self.engine.failures_left += 1
+
+    def records(self) -> list[tuple[Any, Any]]:
+        """What was committed since this was last asked: typed (key, value) pairs, value None for a tombstone."""
+        log = self.engine.open(PartitionKey(CONSUMER_OFFSETS_ID, 0))
+        found = []
+        for _, batch in log.batches(start=self._seen):
+            if parse_header(batch).is_control:
+                continue
+            for record in iter_records(batch):
+                if record.offset >= self._seen:
+                    key = decode_key(TOPIC_NAME, record.key)
+                    found.append((key, None if record.value is None else decode_value(key, record.value)))
+        self._seen = log.high_watermark
+        return found
