@@ -1,0 +1,74 @@
+"""The topic settings that a partition's log obeys, in the form in which appends, readers and cleaners use them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+CODEC_IDS = {"uncompressed": 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+"""compression.type -> the codec's number in a batch's attributes; `producer` is not among them."""
+NO_LIMIT_MS = 2**63 - 1
+DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
+
+
+class LogConfig:
+    """Settings of a topic's logs; one object for all partitions of the topic, replaced when they change.
+
+    Attributes:
+        max_message_bytes: the largest batch taken, header included.
+        segment_bytes: a batch larger than this is refused; otherwise segments do not exist here.
+        log_append_time: timestamps are set by the log (message.timestamp.type = LogAppendTime).
+        timestamp_before_max_ms: how far behind the wall clock a create time may be.
+        timestamp_after_max_ms: how far ahead of it.
+        compression: the codec in which batches are kept, or None: as the producer made them.
+        compression_level: the codec's level, None for its default.
+        compact: cleanup.policy contains compact: records need keys.
+        delete: cleanup.policy contains delete: retention and DeleteRecords apply.
+        retention_ms: how long a batch is kept, -1 for ever.
+        retention_bytes: how much of a partition is kept, -1 all.
+        delete_retention_ms: how long compaction keeps a tombstone.
+        min_compaction_lag_ms: how long a record stays out of compaction's reach.
+        min_cleanable_dirty_ratio: how much of the log must be uncleaned before compaction begins.
+        min_insync_replicas: more than the one replica there is refuses acks=-1.
+    """
+
+    __slots__ = (
+        "compact",
+        "compression",
+        "compression_level",
+        "delete",
+        "delete_retention_ms",
+        "log_append_time",
+        "max_message_bytes",
+        "min_cleanable_dirty_ratio",
+        "min_compaction_lag_ms",
+        "min_insync_replicas",
+        "retention_bytes",
+        "retention_ms",
+        "segment_bytes",
+        "timestamp_after_max_ms",
+        "timestamp_before_max_ms",
+    )
+
+    def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
+        """Takes typed values by Kafka's setting names; what is absent has Kafka's default."""
+        get = (settings or {}).get
+        self.max_message_bytes: int = get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)
+        self.segment_bytes: int = get("segment.bytes", 1 << 30)
+        self.log_append_time: bool = get("message.timestamp.type", "CreateTime") == "LogAppendTime"
+        self.timestamp_before_max_ms: int = get("message.timestamp.before.max.ms", NO_LIMIT_MS)
+        self.timestamp_after_max_ms: int = get("message.timestamp.after.max.ms", 3_600_000)
+        compression = get("compression.type", "producer")
+        self.compression: int | None = CODEC_IDS.get(compression)
+        self.compression_level: int | None = get(f"compression.{compression}.level")
+        policies = get("cleanup.policy", "delete")
+        if isinstance(policies, str):
+            policies = [policy.strip() for policy in policies.split(",")]
+        self.compact: bool = "compact" in policies
+        self.delete: bool = "delete" in policies
+        self.retention_ms: int = get("retention.ms", 604_800_000)
+        self.retention_bytes: int = get("retention.bytes", -1)
+        self.delete_retention_ms: int = get("delete.retention.ms", 86_400_000)
+        self.min_compaction_lag_ms: int = get("min.compaction.lag.ms", 0)
+        self.min_cleanable_dirty_ratio: float = get("min.cleanable.dirty.ratio", 0.5)
+        self.min_insync_replicas: int = get("min.insync.replicas", 1)

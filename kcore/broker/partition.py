@@ -1,0 +1,390 @@
+"""A partition: its log, its producers, its transactions, and what readers may see of it.
+
+With one replica the high watermark is the committed end of the log: it moves when a commit returns, not before.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from kcore_ext.batch import BatchBuilder, parse_control, parse_header
+
+from kcore.broker.log_config import LogConfig
+from kcore.broker.producer_state import BatchMetadata, ProducerStates, increment_sequence
+from kcore.errors import KafkaError
+from kcore.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kcore.log.errors import LogError
+    from kcore.log.interface import EpochEntry, PartitionLog
+    from kcore.runtime.commit import CommitPipeline
+
+RECOVERY_SLICE_BATCHES = 2_000
+"""How many batches are looked at between two rounds of requests while a partition recovers."""
+
+ABORT_MARKER = 0
+COMMIT_MARKER = 1
+CONTROL_BATCH_BYTES = 128
+"""Room for a batch of one end marker (78 bytes)."""
+
+# Of a batch header: attributes, last offset delta, largest timestamp, producer id, producer epoch, base sequence.
+_PRODUCER_FIELDS = struct.Struct(">hi8xqqhi")
+_PRODUCER_FIELDS_AT = 21
+_TRANSACTIONAL = 0x10
+_CONTROL = 0x20
+_MARKER_KEY = struct.Struct(">hh")
+_MARKER_VALUE = struct.Struct(">hi")
+
+
+class Partition:
+    """One partition that this node leads.
+
+    It is the `Participant` that moves the high watermark when a commit returns, and the `ShardLog` of a coordinator's
+    shard if it belongs to an internal topic.
+
+    Args:
+        topic: the topic's name.
+        topic_id: its id, 16 bytes.
+        index: the partition's number.
+        log: its log.
+        leader_epoch: the epoch in which this node leads it; appends carry it.
+        config: the topic's settings.
+        pipeline: where appends enlist.
+        internal: a coordinator's topic: clients cannot write to it.
+
+    Attributes:
+        high_watermark: the committed end; readers see what lies below.
+        last_stable_offset: where the earliest open transaction begins, at most the high watermark; read_committed
+            readers see what lies below.
+        producers: sequences, transactions and aborted transactions.
+        unacknowledged: something staged was appended with acks=0: nobody waits for it, but its producer may expect
+            to read it at once.
+        watched: how many parked requests wait for this partition.
+        closed: it was deleted.
+    """
+
+    __slots__ = (
+        "_on_progress",
+        "_pipeline",
+        "_recovery",
+        "closed",
+        "config",
+        "high_watermark",
+        "index",
+        "internal",
+        "last_stable_offset",
+        "leader_epoch",
+        "log",
+        "producers",
+        "topic",
+        "topic_id",
+        "unacknowledged",
+        "watched",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        topic_id: bytes,
+        index: int,
+        log: PartitionLog,
+        *,
+        leader_epoch: int,
+        pipeline: CommitPipeline,
+        config: LogConfig | None = None,
+        internal: bool = False,
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.log = log
+        self.leader_epoch = max(leader_epoch, log.leader_epoch)
+        self.config = config or LogConfig()
+        self.internal = internal
+        self.producers = ProducerStates()
+        self.unacknowledged = False
+        self.watched = 0
+        self.closed = False
+        self._pipeline = pipeline
+        self._on_progress: Callable[[Partition], None] | None = None
+        self.high_watermark = log.high_watermark
+        self.last_stable_offset = self.high_watermark
+        self._recovery: Iterator[None] | None = None
+        if log.log_start_offset < log.high_watermark:
+            self._recovery = self._recover()
+
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    def when_progress(self, callback: Callable[[Partition], None]) -> None:
+        """Tells one observer, only while `watched`, that readers may find something new: data, a start, an end."""
+        self._on_progress = callback
+
+    # ---- offsets
+
+    @property
+    def end_offset(self) -> int:
+        """The offset of the next record, counting what is staged."""
+        return self.log.end_offset
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that readers may ask for."""
+        return self.log.log_start_offset
+
+    @property
+    def dirty(self) -> bool:
+        """Whether something is appended that no commit has made durable yet."""
+        return self.log.end_offset != self.high_watermark
+
+    # ---- recovery
+
+    @property
+    def recovering(self) -> bool:
+        """Whether its producers are still being read from the log; it serves nobody before."""
+        return self._recovery is not None
+
+    def recovery(self) -> Iterator[None]:
+        """Recovers in slices; ends at once if there is nothing (more) to recover."""
+        while self._recovery is not None:
+            try:
+                next(self._recovery)
+            except StopIteration:
+                return
+            yield
+
+    def finish_recovery(self) -> None:
+        """Recovers to the end now."""
+        for _ in self.recovery():
+            pass
+
+    def _recover(self) -> Iterator[None]:
+        """Rebuilds producers and transactions from every batch there is."""
+        until_pause = RECOVERY_SLICE_BATCHES
+        for _, batch in self.log.batches(check_crc=False):
+            self._replay(batch)
+            until_pause -= 1
+            if not until_pause:
+                until_pause = RECOVERY_SLICE_BATCHES
+                self.producers.committed(self.high_watermark)
+                yield
+        self._recovery = None
+        self.producers.committed(self.high_watermark)
+        self._update_last_stable_offset()
+
+    def _replay(self, batch: bytes) -> None:
+        attributes, last_delta, timestamp_ms, producer_id, epoch, sequence = _PRODUCER_FIELDS.unpack_from(
+            batch, _PRODUCER_FIELDS_AT
+        )
+        if producer_id < 0:
+            return
+        base_offset = parse_header(batch).base_offset
+        if attributes & _CONTROL:
+            marker = parse_control(batch)
+            if marker.is_end_marker:
+                self.producers.add_marker(
+                    producer_id, epoch, base_offset, timestamp_ms, marker.coordinator_epoch, marker.is_commit
+                )
+            return
+        last_sequence = increment_sequence(sequence, last_delta) if sequence >= 0 else sequence
+        metadata = BatchMetadata(sequence, last_sequence, base_offset, base_offset + last_delta, timestamp_ms)
+        self.producers.add_data(producer_id, epoch, metadata, bool(attributes & _TRANSACTIONAL))
+
+    # ---- appends
+
+    def append_data(
+        self,
+        batch: bytearray,
+        producer_id: int,
+        epoch: int,
+        sequence: int,
+        last_delta: int,
+        timestamp_ms: int,
+        transactional: bool,
+    ) -> int:
+        """Stages a batch of records whose every check has passed. Returns its base offset.
+
+        Args:
+            batch: the whole batch; stamped in place.
+            producer_id: the rest is what its header says: -1 for no producer.
+            epoch: the producer's epoch.
+            sequence: its base sequence.
+            last_delta: its last offset delta.
+            timestamp_ms: its largest timestamp.
+            transactional: whether it belongs to a transaction.
+
+        Raises:
+            LogError: nothing was appended.
+        """
+        base_offset = self.log.append(batch, self.leader_epoch)
+        if producer_id >= 0:
+            last_sequence = increment_sequence(sequence, last_delta) if sequence >= 0 else sequence
+            metadata = BatchMetadata(sequence, last_sequence, base_offset, base_offset + last_delta, timestamp_ms)
+            self.producers.add_data(producer_id, epoch, metadata, transactional)
+        self._pipeline.enlist(self)
+        return base_offset
+
+    def append(self, batch: bytearray, leader_epoch: int) -> int:
+        """Stages a coordinator's batch (`ShardLog`). A transactional one opens its producer's transaction here.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH or INVALID_TXN_STATE, which the coordinator can rule out beforehand
+                with `producers.check_coordinator_data`.
+            LogError: nothing was appended.
+        """
+        if self._recovery is not None:
+            self.finish_recovery()
+        attributes, last_delta, timestamp_ms, producer_id, epoch, sequence = _PRODUCER_FIELDS.unpack_from(
+            batch, _PRODUCER_FIELDS_AT
+        )
+        transactional = bool(attributes & _TRANSACTIONAL)
+        if producer_id >= 0:
+            self.producers.check_coordinator_data(producer_id, epoch, transactional)
+        if leader_epoch > self.leader_epoch:
+            self.leader_epoch = leader_epoch
+        base_offset = self.log.append(batch, leader_epoch)
+        if producer_id >= 0:
+            metadata = BatchMetadata(sequence, sequence, base_offset, base_offset + last_delta, timestamp_ms)
+            self.producers.add_data(producer_id, epoch, metadata, transactional)
+        self._pipeline.enlist(self)
+        return base_offset
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        commit: bool,
+        timestamp_ms: int,
+        transaction_version: int = 0,
+    ) -> int:
+        """Stages an end marker and closes the producer's transaction here. Returns its offset.
+
+        Args:
+            producer_id: whose transaction ends.
+            producer_epoch: the epoch that the marker carries; the producer's from here on.
+            coordinator_epoch: the epoch of the transaction coordinator.
+            commit: COMMIT, or ABORT.
+            timestamp_ms: the marker's timestamp.
+            transaction_version: 2 asks for an epoch above the transaction's own (KIP-1228).
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+            LogError: nothing was appended.
+        """
+        if self._recovery is not None:
+            self.finish_recovery()
+        self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
+        builder = BatchBuilder(
+            CONTROL_BATCH_BYTES,
+            base_timestamp_ms=timestamp_ms,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=True,
+            control=True,
+        )
+        taken = builder.append(
+            timestamp_ms,
+            _MARKER_KEY.pack(0, COMMIT_MARKER if commit else ABORT_MARKER),
+            _MARKER_VALUE.pack(0, coordinator_epoch),
+        )
+        assert taken, "an end marker fits in its batch"
+        offset = self.log.append(bytearray(builder.build()), self.leader_epoch)
+        self.producers.add_marker(producer_id, producer_epoch, offset, timestamp_ms, coordinator_epoch, commit)
+        self._pipeline.enlist(self)
+        return offset
+
+    def delete_before(self, offset: int) -> None:
+        """Stages the move of the log's start up to `offset` (at most the high watermark)."""
+        self.log.delete_before(offset)
+        self._pipeline.enlist(self)
+
+    # ---- reads
+
+    def read(self, offset: int, max_bytes: int, upto_offset: int, at_least_one: bool = True) -> list[bytes]:
+        """Whole committed batches from the one that holds `offset` on, all ending below `upto_offset`."""
+        return self.log.read(offset, max_bytes, upto_offset, at_least_one)
+
+    def batches(self) -> Iterator[tuple[int, Any]]:
+        """Every committed batch with its base offset (`ShardLog`)."""
+        return self.log.batches()
+
+    def epoch_check(self, requested_epoch: int) -> ErrorCode | None:
+        """What a client learns whose idea of the leader epoch is not ours (KIP-320); None if it is, or is -1."""
+        if requested_epoch == self.leader_epoch or requested_epoch < 0:
+            return None
+        return (
+            ErrorCode.FENCED_LEADER_EPOCH if requested_epoch < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+        )
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """Where a leader epoch ends: (the largest epoch at most `epoch`, the offset behind its last record).
+
+        (-1, -1) for an epoch ahead of all; (epoch, the first known epoch's start) for one before all.
+        """
+        if epoch == self.leader_epoch:
+            return epoch, self.high_watermark
+        if epoch < 0 or epoch > self.leader_epoch:
+            return -1, -1
+        entries: list[EpochEntry] = self.log.epoch_entries
+        end_offset = self.high_watermark
+        for entry in reversed(entries):
+            if entry.epoch <= epoch:
+                return entry.epoch, end_offset
+            end_offset = entry.start_offset
+        return epoch, end_offset
+
+    # ---- commit (Participant)
+
+    def seal(self) -> None:
+        """Nothing is collected here: appends go to the log's staging at once."""
+
+    def committed(self) -> None:
+        """What was staged is durable: readers may see it."""
+        self.high_watermark = high_watermark = self.log.high_watermark
+        producers = self.producers
+        if producers.entries:
+            producers.committed(high_watermark)
+            if producers.aborted:
+                producers.aborted.delete_before(self.log.log_start_offset)
+            self._update_last_stable_offset()
+        else:
+            self.last_stable_offset = high_watermark
+        self.unacknowledged = False
+        if self.watched:
+            self._progress()
+
+    def failed(self, error: LogError) -> None:
+        """What was staged is gone, and what producers did in it."""
+        self.high_watermark = self.log.high_watermark
+        self.producers.rollback(self.high_watermark)
+        self._update_last_stable_offset()
+        self.unacknowledged = False
+        if self.watched:
+            self._progress()
+
+    def close(self) -> None:
+        """The partition was deleted: whoever waits for it learns."""
+        self.closed = True
+        if self.watched:
+            self._progress()
+
+    def _progress(self) -> None:
+        if self._on_progress is not None:
+            self._on_progress(self)
+
+    def _update_last_stable_offset(self) -> None:
+        first_unstable = self.producers.first_unstable_offset()
+        stable = self.high_watermark
+        if first_unstable is not None and first_unstable < stable:
+            stable = max(first_unstable, self.log.log_start_offset)
+        self.last_stable_offset = stable
+
+    # ---- checks that raise
+
+    def ensure_served(self) -> None:
+        """Raises KafkaError NOT_LEADER_OR_FOLLOWER (clients retry) while the partition recovers or is gone."""
+        if self._recovery is not None or self.closed:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -1,0 +1,74 @@
+"""The aborted transactions of a partition: what a read_committed consumer must skip (KIP-98)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import NamedTuple
+
+
+class AbortedTransaction(NamedTuple):
+    """One aborted transaction of a partition.
+
+    Attributes:
+        producer_id: whose it was.
+        first_offset: the offset of its first batch.
+        last_offset: the offset of its ABORT marker.
+        last_stable_offset: what the last stable offset was once the marker was written; a search may stop at the
+            first entry whose value is at or beyond the end of its range.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class AbortedTransactionIndex:
+    """Aborted transactions in the order of their markers.
+
+    The index is derived from the log and rebuilt from it, so nothing here is durable.
+    """
+
+    __slots__ = ("_entries", "_last_offsets")
+
+    def __init__(self) -> None:
+        self._entries: list[AbortedTransaction] = []
+        self._last_offsets: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    @property
+    def entries(self) -> list[AbortedTransaction]:
+        """All entries, ascending by marker offset (a copy)."""
+        return list(self._entries)
+
+    def add(self, entry: AbortedTransaction) -> None:
+        """Appends an entry; its marker stands behind all earlier ones."""
+        assert not self._last_offsets or self._last_offsets[-1] < entry.last_offset, "markers come in offset order"
+        self._entries.append(entry)
+        self._last_offsets.append(entry.last_offset)
+
+    def between(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions that touch [start_offset, end_offset)."""
+        found = []
+        for entry in self._entries[bisect_left(self._last_offsets, start_offset) :]:
+            if entry.first_offset < end_offset:
+                found.append(entry)
+            if entry.last_stable_offset >= end_offset:
+                break
+        return found
+
+    def truncate(self, end_offset: int) -> None:
+        """Forgets the entries whose markers are at or beyond `end_offset`: their append failed."""
+        keep = bisect_left(self._last_offsets, end_offset)
+        del self._entries[keep:], self._last_offsets[keep:]
+
+    def delete_before(self, log_start_offset: int) -> None:
+        """Forgets the entries whose markers the log has deleted."""
+        drop = bisect_left(self._last_offsets, log_start_offset)
+        if drop:
+            del self._entries[:drop], self._last_offsets[:drop]
