@@ -1,0 +1,56 @@
+"""Errors that kcore raises.
+
+Two families are kept apart. `KafkaError` is what a peer may do wrong: it carries the wire's error code and is turned
+into a response in one place. `KcoreError` and its subclasses are for the program that embeds kcore: its settings, its
+data folder, its disk. Malformed bytes are `kcore.protocol.DecodeError`; everything else is a bug of kcore's own.
+"""
+
+from pathlib import Path
+
+from kcore.protocol.error_codes import ErrorCode
+
+
+class KafkaError(Exception):
+    """A request that is answered with an error code.
+
+    Attributes:
+        code: the code that goes on the wire.
+        message: the text that goes with it where the response has room for one; None for the code's own.
+    """
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.code.name}: {self.code.message if self.message is None else self.message}"
+
+
+class KcoreError(Exception):
+    """Base of every error that kcore raises to its caller."""
+
+
+class ConfigError(KcoreError):
+    """A setting that cannot be used: unknown, of the wrong type, out of bounds, or at odds with another."""
+
+
+class LogError(KcoreError):
+    """A partition log could not be read or written; what was staged is discarded."""
+
+
+class DataFolderError(KcoreError):
+    """A data folder that cannot be opened.
+
+    Attributes:
+        path: the folder.
+        what: what is wrong with it.
+    """
+
+    def __init__(self, path: str | Path, what: str) -> None:
+        super().__init__(str(path), what)
+        self.path = Path(path)
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.what}"

@@ -1,0 +1,42 @@
+"""AlterUserScramCredentials (API key 51): changing SCRAM credentials (KIP-554)."""
+
+from kcore.protocol.schema import Array, Bytes, Int8, Int16, Int32, Message, NullableString, String, Struct
+
+
+class ScramCredentialDeletion(Struct):
+    """One entry of `deletions` of AlterUserScramCredentialsRequest."""
+
+    name: String = ""
+    mechanism: Int8 = 0
+
+
+class ScramCredentialUpsertion(Struct):
+    """One entry of `upsertions` of AlterUserScramCredentialsRequest."""
+
+    name: String = ""
+    mechanism: Int8 = 0
+    iterations: Int32 = 0
+    salt: Bytes = b""
+    salted_password: Bytes = b""
+
+
+class AlterUserScramCredentialsRequest(Message, api_key=51, versions="0", flexible="0+"):
+    """Deletions and upsertions."""
+
+    deletions: Array[ScramCredentialDeletion] = ()
+    upsertions: Array[ScramCredentialUpsertion] = ()
+
+
+class AlterUserScramCredentialsResult(Struct):
+    """One entry of `results` of AlterUserScramCredentialsResponse."""
+
+    user: String = ""
+    error_code: Int16 = 0
+    error_message: NullableString = ""
+
+
+class AlterUserScramCredentialsResponse(Message, api_key=51, versions="0", flexible="0+"):
+    """One result per user."""
+
+    throttle_time_ms: Int32 = 0
+    results: Array[AlterUserScramCredentialsResult] = ()

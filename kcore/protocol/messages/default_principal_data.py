@@ -1,0 +1,11 @@
+"""DefaultPrincipalData: a principal as it is handed from one broker to another (KIP-590)."""
+
+from kcore.protocol.schema import Bool, Message, String
+
+
+class DefaultPrincipalData(Message, versions="0", flexible="0+"):
+    """Who sent a forwarded request."""
+
+    type: String = ""
+    name: String = ""
+    token_authenticated: Bool = False

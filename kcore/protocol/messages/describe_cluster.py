@@ -1,0 +1,34 @@
+"""DescribeCluster (API key 60): cluster id, controller and brokers (KIP-700)."""
+
+from kcore.protocol.schema import Array, Bool, Int8, Int16, Int32, Message, NullableString, String, Struct, field
+
+
+class DescribeClusterRequest(Message, api_key=60, versions="0-2", flexible="0+"):
+    """v1 chooses brokers or controllers (KIP-919), v2 may include fenced brokers (KIP-1073)."""
+
+    include_cluster_authorized_operations: Bool = False
+    endpoint_type: Int8 = field("1+", default=1)
+    include_fenced_brokers: Bool = field("2+", default=False)
+
+
+class DescribeClusterBroker(Struct):
+    """One entry of `brokers` of DescribeClusterResponse."""
+
+    broker_id: Int32 = 0
+    host: String = ""
+    port: Int32 = 0
+    rack: NullableString = None
+    is_fenced: Bool = field("2+", default=False)
+
+
+class DescribeClusterResponse(Message, api_key=60, versions="0-2", flexible="0+"):
+    """The cluster as asked for."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: NullableString = None
+    endpoint_type: Int8 = field("1+", default=1)
+    cluster_id: String = ""
+    controller_id: Int32 = -1
+    brokers: Array[DescribeClusterBroker] = ()
+    cluster_authorized_operations: Int32 = -0x80000000

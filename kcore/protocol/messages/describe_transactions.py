@@ -1,0 +1,36 @@
+"""DescribeTransactions (API key 65): what transactions look like (KIP-664)."""
+
+from kcore.protocol.schema import Array, Int16, Int32, Int64, Message, String, Struct
+
+
+class DescribeTransactionsRequest(Message, api_key=65, versions="0", flexible="0+"):
+    """Names transactional ids."""
+
+    transactional_ids: Array[String] = ()
+
+
+class TopicData(Struct):
+    """One entry of `topics` of TransactionState."""
+
+    topic: String = ""
+    partitions: Array[Int32] = ()
+
+
+class TransactionState(Struct):
+    """One entry of `transaction_states` of DescribeTransactionsResponse."""
+
+    error_code: Int16 = 0
+    transactional_id: String = ""
+    transaction_state: String = ""
+    transaction_timeout_ms: Int32 = 0
+    transaction_start_time_ms: Int64 = 0
+    producer_id: Int64 = 0
+    producer_epoch: Int16 = 0
+    topics: Array[TopicData] = ()
+
+
+class DescribeTransactionsResponse(Message, api_key=65, versions="0", flexible="0+"):
+    """State, producer and partitions of each transaction."""
+
+    throttle_time_ms: Int32 = 0
+    transaction_states: Array[TransactionState] = ()

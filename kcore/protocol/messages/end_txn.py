@@ -1,0 +1,21 @@
+"""EndTxn (API key 26): committing or aborting a transaction (KIP-98)."""
+
+from kcore.protocol.schema import Bool, Int16, Int32, Int64, Message, String, field
+
+
+class EndTxnRequest(Message, api_key=26, versions="0-5", flexible="3+"):
+    """Commit or abort; v5 raises the producer epoch (KIP-890)."""
+
+    transactional_id: String = ""
+    producer_id: Int64 = 0
+    producer_epoch: Int16 = 0
+    committed: Bool = False
+
+
+class EndTxnResponse(Message, api_key=26, versions="0-5", flexible="3+"):
+    """The error code; from v5 the next producer id and epoch (KIP-890)."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    producer_id: Int64 = field("5+", default=-1, ignorable=True)
+    producer_epoch: Int16 = field("5+", default=-1, ignorable=True)

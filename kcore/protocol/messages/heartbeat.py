@@ -1,0 +1,19 @@
+"""Heartbeat (API key 12): staying in a classic group."""
+
+from kcore.protocol.schema import Int16, Int32, Message, NullableString, String, field
+
+
+class HeartbeatRequest(Message, api_key=12, versions="0-4", flexible="4+"):
+    """A classic member is alive; v3 adds static members (KIP-345)."""
+
+    group_id: String = ""
+    generation_id: Int32 = 0
+    member_id: String = ""
+    group_instance_id: NullableString = field("3+", default=None)
+
+
+class HeartbeatResponse(Message, api_key=12, versions="0-4", flexible="4+"):
+    """Whether the member may go on or has to rejoin."""
+
+    throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
+    error_code: Int16 = 0

@@ -1,0 +1,27 @@
+"""ListGroups (API key 16): the groups of a broker."""
+
+from kcore.protocol.schema import Array, Int16, Int32, Message, String, Struct, field
+
+
+class ListGroupsRequest(Message, api_key=16, versions="0-5", flexible="3+"):
+    """All groups, from v4 by state (KIP-518), from v5 by type (KIP-848)."""
+
+    states_filter: Array[String] = field("4+", default=())
+    types_filter: Array[String] = field("5+", default=())
+
+
+class ListedGroup(Struct):
+    """One entry of `groups` of ListGroupsResponse."""
+
+    group_id: String = ""
+    protocol_type: String = ""
+    group_state: String = field("4+", default="", ignorable=True)
+    group_type: String = field("5+", default="", ignorable=True)
+
+
+class ListGroupsResponse(Message, api_key=16, versions="0-5", flexible="3+"):
+    """Ids with protocol type, from v4 with state, from v5 with group type."""
+
+    throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
+    error_code: Int16 = 0
+    groups: Array[ListedGroup] = ()

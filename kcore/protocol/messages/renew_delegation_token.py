@@ -1,0 +1,18 @@
+"""RenewDelegationToken (API key 39): renewing a delegation token (KIP-48)."""
+
+from kcore.protocol.schema import Bytes, Int16, Int32, Int64, Message
+
+
+class RenewDelegationTokenRequest(Message, api_key=39, versions="1-2", flexible="2+"):
+    """The token's HMAC and its new period."""
+
+    hmac: Bytes = b""
+    renew_period_ms: Int64 = 0
+
+
+class RenewDelegationTokenResponse(Message, api_key=39, versions="1-2", flexible="2+"):
+    """When it expires."""
+
+    error_code: Int16 = 0
+    expiry_timestamp_ms: Int64 = 0
+    throttle_time_ms: Int32 = 0

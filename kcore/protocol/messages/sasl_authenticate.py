@@ -1,0 +1,18 @@
+"""SaslAuthenticate (API key 36): SASL tokens (KIP-152)."""
+
+from kcore.protocol.schema import Bytes, Int16, Int64, Message, NullableString, field
+
+
+class SaslAuthenticateRequest(Message, api_key=36, versions="0-2", flexible="2+"):
+    """The client's token."""
+
+    auth_bytes: Bytes = b""
+
+
+class SaslAuthenticateResponse(Message, api_key=36, versions="0-2", flexible="2+"):
+    """The server's token; v1 has the session's lifetime (KIP-368)."""
+
+    error_code: Int16 = 0
+    error_message: NullableString = ""
+    auth_bytes: Bytes = b""
+    session_lifetime_ms: Int64 = field("1+", default=0, ignorable=True)

@@ -1,0 +1,16 @@
+"""SaslHandshake (API key 17): choosing a SASL mechanism (KIP-43)."""
+
+from kcore.protocol.schema import Array, Int16, Message, String
+
+
+class SaslHandshakeRequest(Message, api_key=17, versions="0-1"):
+    """The mechanism; v1 is followed by SaslAuthenticate requests (KIP-152)."""
+
+    mechanism: String = ""
+
+
+class SaslHandshakeResponse(Message, api_key=17, versions="0-1"):
+    """Whether it is enabled, and which are."""
+
+    error_code: Int16 = 0
+    mechanisms: Array[String] = ()

@@ -1,0 +1,34 @@
+"""SyncGroup (API key 14): handing out a classic group's assignments."""
+
+from kcore.protocol.schema import Array, Bytes, Int16, Int32, Message, NullableString, String, Struct, field
+
+
+class SyncGroupRequestAssignment(Struct):
+    """One entry of `assignments` of SyncGroupRequest."""
+
+    member_id: String = ""
+    assignment: Bytes = b""
+
+
+class SyncGroupRequest(Message, api_key=14, versions="0-5", flexible="4+"):
+    """The leader's assignments, or a follower's question; v3 has static members (KIP-345), v5 the protocol
+    (KIP-559).
+    """
+
+    group_id: String = ""
+    generation_id: Int32 = 0
+    member_id: String = ""
+    group_instance_id: NullableString = field("3+", default=None)
+    protocol_type: NullableString = field("5+", default=None, ignorable=True)
+    protocol_name: NullableString = field("5+", default=None, ignorable=True)
+    assignments: Array[SyncGroupRequestAssignment] = ()
+
+
+class SyncGroupResponse(Message, api_key=14, versions="0-5", flexible="4+"):
+    """The member's assignment; v5 repeats the protocol (KIP-559)."""
+
+    throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
+    error_code: Int16 = 0
+    protocol_type: NullableString = field("5+", default=None, ignorable=True)
+    protocol_name: NullableString = field("5+", default=None, ignorable=True)
+    assignment: Bytes = b""

@@ -1,0 +1,99 @@
+"""Records of Kafka's internal topics: which key and value a record's bytes are.
+
+One file per record type holds its key and its value. What stands in a topic is found by the key's type, so reading a
+log needs no more than `decode_key` and `decode_value`.
+"""
+
+import pkgutil
+from functools import cache
+from importlib import import_module
+from typing import NamedTuple
+
+from kcore.protocol.records.base import (
+    CONSUMER_OFFSETS,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+    Buffer,
+    RecordKey,
+    RecordValue,
+)
+
+__all__ = [
+    "CONSUMER_OFFSETS",
+    "SHARE_GROUP_STATE",
+    "TRANSACTION_STATE",
+    "RecordKey",
+    "RecordValue",
+    "UnknownRecord",
+    "decode_key",
+    "decode_value",
+    "key_classes",
+]
+
+
+class UnknownRecord(NamedTuple):
+    """A record of a type that this version does not know; readers skip it.
+
+    Attributes:
+        record_type: the int16 at the beginning of the key, -1 where there is none.
+        key: the whole key.
+        value: the whole value, None for a tombstone (and where only the key was decoded).
+    """
+
+    record_type: int
+    key: bytes
+    value: bytes | None = None
+
+
+@cache
+def key_classes(topic_name: str) -> dict[int, type[RecordKey]]:
+    """The key classes of a topic by record type; empty for a topic that has none.
+
+    In `__consumer_offsets` types 0 and 1 are laid out alike, and both are read as `OffsetCommitKey`.
+    """
+    for module in pkgutil.iter_modules(__path__, f"{__name__}."):
+        import_module(module.name)
+    found = {cls.RECORD_TYPE: cls for cls in RecordKey.__subclasses__() if topic_name == cls.TOPIC}
+    if topic_name == CONSUMER_OFFSETS:
+        found[0] = found[1]
+    return found
+
+
+def decode_key(topic_name: str, data: Buffer) -> RecordKey | UnknownRecord:
+    """Reads a record's key.
+
+    Args:
+        topic_name: the internal topic that the record stands in.
+        data: the key's bytes.
+
+    Returns:
+        The key, or an UnknownRecord for a type that the topic is not known to hold.
+
+    Raises:
+        DecodeError: the type is known and the bytes behind it are malformed.
+    """
+    if len(data) < 2:
+        return UnknownRecord(-1, bytes(data))
+    record_type = int.from_bytes(data[:2], "big", signed=True)
+    cls = key_classes(topic_name).get(record_type)
+    if cls is None:
+        return UnknownRecord(record_type, bytes(data))
+    return cls.decode(data, 0, 2)
+
+
+def decode_value(key: RecordKey | UnknownRecord, data: Buffer | None) -> RecordValue | UnknownRecord | None:
+    """Reads a record's value.
+
+    Args:
+        key: what `decode_key` made of the record's key.
+        data: the value's bytes, None for a tombstone.
+
+    Returns:
+        The value; None for a tombstone; for an UnknownRecord, the same one with its value.
+
+    Raises:
+        DecodeError: the bytes are malformed, or of a version that cannot be read.
+    """
+    if isinstance(key, UnknownRecord):
+        return key._replace(value=None if data is None else bytes(data))
+    return None if data is None else key.VALUE.decode_value(data)

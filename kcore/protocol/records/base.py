@@ -1,0 +1,84 @@
+"""Keys and values of records in Kafka's internal topics.
+
+A key is its int16 record type, then the key's fields in version 0. A value is its int16 version, then the fields of
+that version; a missing value (null, a tombstone) deletes what the key names.
+"""
+
+from typing import ClassVar, Final, Self
+
+from kcore_ext.codec_plan import DecodeError
+
+from kcore.protocol.schema import Message
+
+Buffer = bytes | bytearray | memoryview
+
+CONSUMER_OFFSETS: Final = "__consumer_offsets"
+TRANSACTION_STATE: Final = "__transaction_state"
+SHARE_GROUP_STATE: Final = "__share_group_state"
+
+
+class RecordValue(Message):
+    """The value of an internal record."""
+
+    __slots__ = ()
+
+    def encode_value(self, version: int) -> bytes:
+        """The value's bytes behind their int16 version.
+
+        Raises:
+            EncodeError: the version is not one of the value's, or a field does not fit (see `Message.encode`).
+        """
+        return version.to_bytes(2, "big") + self.encode(version)
+
+    @classmethod
+    def decode_value(cls, data: Buffer) -> Self:
+        """Reads a value from its int16 version on.
+
+        A version above the newest known is read as the newest where that is flexible, because Kafka then adds tagged
+        fields only (KIP-915).
+
+        Raises:
+            DecodeError: the bytes are malformed, or of a version that cannot be read.
+        """
+        version = _prefix(data, "a value's version")
+        if version > cls.MAX_VERSION >= cls.FLEXIBLE_SINCE:
+            version = cls.MAX_VERSION
+        return cls.decode(data, version, 2)
+
+
+class RecordKey(Message):
+    """The key of an internal record: its type says which kind of record it is."""
+
+    __slots__ = ()
+    TOPIC: ClassVar[str] = ""
+    RECORD_TYPE: ClassVar[int] = -1
+    VALUE: ClassVar[type[RecordValue]]
+
+    def __init_subclass__(cls, *, topic: str, record_type: int, value: type[RecordValue]) -> None:
+        super().__init_subclass__(api_key=record_type, versions="0")
+        cls.TOPIC = topic
+        cls.RECORD_TYPE = record_type
+        cls.VALUE = value
+
+    def encode_key(self) -> bytes:
+        """The int16 record type, then the key's fields."""
+        return self.RECORD_TYPE.to_bytes(2, "big") + self.encode(0)
+
+    @classmethod
+    def decode_key(cls, data: Buffer) -> Self:
+        """Reads a key of this type, record type included.
+
+        Raises:
+            DecodeError: the bytes are malformed or of another record type.
+        """
+        found = _prefix(data, "a record type")
+        if found != cls.RECORD_TYPE:
+            raise DecodeError(0, f"expected record type {cls.RECORD_TYPE}, found {found}")
+        return cls.decode(data, 0, 2)
+
+
+def _prefix(data: Buffer, what: str) -> int:
+    """The int16 at the beginning."""
+    if len(data) < 2:
+        raise DecodeError(0, f"{what} needs 2 bytes, found {len(data)}")
+    return int.from_bytes(data[:2], "big", signed=True)

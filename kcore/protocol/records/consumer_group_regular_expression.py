@@ -1,0 +1,21 @@
+"""Records of `__consumer_offsets`, type 16: KIP-848 groups: a resolved regular expression."""
+
+from kcore.protocol.records.base import CONSUMER_OFFSETS, RecordKey, RecordValue
+from kcore.protocol.schema import Array, Int64, String
+
+
+class ConsumerGroupRegularExpressionValue(RecordValue, versions="0", flexible="0+"):
+    """The topics that the expression resolved to."""
+
+    topics: Array[String] = ()
+    version: Int64 = 0
+    timestamp: Int64 = 0
+
+
+class ConsumerGroupRegularExpressionKey(
+    RecordKey, topic=CONSUMER_OFFSETS, record_type=16, value=ConsumerGroupRegularExpressionValue
+):
+    """Which expression of which group."""
+
+    group_id: String = ""
+    regular_expression: String = ""

@@ -1,0 +1,26 @@
+"""Records of `__consumer_offsets`, type 7: KIP-848 groups: a member's target assignment."""
+
+from kcore.protocol.records.base import CONSUMER_OFFSETS, RecordKey, RecordValue
+from kcore.protocol.schema import ZERO_UUID, Array, Int32, String, Struct, Uuid
+
+
+class TopicPartition(Struct):
+    """One entry of `topic_partitions` of ConsumerGroupTargetAssignmentMemberValue."""
+
+    topic_id: Uuid = ZERO_UUID
+    partitions: Array[Int32] = ()
+
+
+class ConsumerGroupTargetAssignmentMemberValue(RecordValue, versions="0", flexible="0+"):
+    """The partitions that the member shall own."""
+
+    topic_partitions: Array[TopicPartition] = ()
+
+
+class ConsumerGroupTargetAssignmentMemberKey(
+    RecordKey, topic=CONSUMER_OFFSETS, record_type=7, value=ConsumerGroupTargetAssignmentMemberValue
+):
+    """Which member of which group."""
+
+    group_id: String = ""
+    member_id: String = ""

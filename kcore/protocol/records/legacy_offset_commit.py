@@ -1,0 +1,20 @@
+"""Records of `__consumer_offsets`, type 0: committed offsets of the oldest record type."""
+
+from kcore.protocol.records.base import CONSUMER_OFFSETS, RecordKey, RecordValue
+from kcore.protocol.schema import Int32, Int64, String
+
+
+class LegacyOffsetCommitValue(RecordValue, versions="0"):
+    """The value as first written; today's readers use OffsetCommitValue."""
+
+    offset: Int64 = 0
+    metadata: String = ""
+    commit_timestamp: Int64 = 0
+
+
+class LegacyOffsetCommitKey(RecordKey, topic=CONSUMER_OFFSETS, record_type=0, value=LegacyOffsetCommitValue):
+    """The key of type 0, laid out as OffsetCommitKey."""
+
+    group: String = ""
+    topic: String = ""
+    partition: Int32 = 0

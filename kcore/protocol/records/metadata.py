@@ -1,0 +1,137 @@
+"""KRaft's metadata records, as they stand in `__cluster_metadata` (KIP-631): topics, partitions, settings, features.
+
+A record has no key. Its value is an unsigned varint frame version (1), the record's API key and version as unsigned
+varints, and the record's fields; all of them are flexible.
+"""
+
+from functools import cache
+from typing import Final
+
+from kcore_ext.codec_plan import DecodeError
+
+from kcore.protocol.records.base import Buffer
+from kcore.protocol.schema import (
+    ZERO_UUID,
+    Array,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    NullableString,
+    String,
+    Uuid,
+    field,
+)
+
+CLUSTER_METADATA: Final = "__cluster_metadata"
+
+_FRAME_VERSION: Final = 1
+
+
+class MetadataRecord(Message):
+    """Any record of the metadata log."""
+
+    __slots__ = ()
+
+
+class TopicRecord(MetadataRecord, api_key=2, versions="0", flexible="0+"):
+    """A topic was created."""
+
+    name: String = ""
+    topic_id: Uuid = ZERO_UUID
+
+
+class PartitionRecord(MetadataRecord, api_key=3, versions="0-2", flexible="0+"):
+    """A partition was created; v1 has directories (KIP-858), v2 eligible leaders (KIP-966)."""
+
+    partition_id: Int32 = -1
+    topic_id: Uuid = ZERO_UUID
+    replicas: Array[Int32] = ()
+    isr: Array[Int32] = ()
+    removing_replicas: Array[Int32] = ()
+    adding_replicas: Array[Int32] = ()
+    leader: Int32 = -1
+    leader_recovery_state: Int8 = field(default=0, tag=0)
+    leader_epoch: Int32 = -1
+    partition_epoch: Int32 = -1
+    directories: Array[Uuid] = field("1+", default=())
+    eligible_leader_replicas: Array[Int32] | None = field("2+", default=None, tag=1)
+    last_known_elr: Array[Int32] | None = field("2+", default=None, tag=2)
+
+
+class ConfigRecord(MetadataRecord, api_key=4, versions="0", flexible="0+"):
+    """A setting was set, or removed where the value is null."""
+
+    resource_type: Int8 = 0
+    resource_name: String = ""
+    name: String = ""
+    value: NullableString = ""
+
+
+class RemoveTopicRecord(MetadataRecord, api_key=9, versions="0", flexible="0+"):
+    """A topic and its partitions were removed."""
+
+    topic_id: Uuid = ZERO_UUID
+
+
+class FeatureLevelRecord(MetadataRecord, api_key=12, versions="0", flexible="0+"):
+    """A feature was finalized at a level, 0 for none (KIP-584)."""
+
+    name: String = ""
+    feature_level: Int16 = 0
+
+
+class ProducerIdsRecord(MetadataRecord, api_key=15, versions="0", flexible="0+"):
+    """A block of producer ids was handed out; the next one begins at `next_producer_id`."""
+
+    broker_id: Int32 = 0
+    broker_epoch: Int64 = -1
+    next_producer_id: Int64 = 0
+
+
+@cache
+def _record_classes() -> dict[int, type[MetadataRecord]]:
+    """The record classes by API key."""
+    return {cls.API_KEY: cls for cls in MetadataRecord.__subclasses__()}
+
+
+def encode_metadata_record(record: MetadataRecord, version: int) -> bytes:
+    """The value of a record in the metadata log; its key is null.
+
+    Raises:
+        EncodeError: the version is not one of the record's, or a field does not fit (see `Message.encode`).
+    """
+    body = record.encode(version)
+    return bytes((_FRAME_VERSION, record.API_KEY, version)) + body  # varints of one byte: all are below 128
+
+
+def decode_metadata_record(data: Buffer) -> MetadataRecord:
+    """Reads a value of the metadata log.
+
+    Raises:
+        DecodeError: the bytes are malformed, or the record's type or version is unknown. A metadata log that cannot be
+            read whole must not be used: every record in it changes what the next ones mean.
+    """
+    frame_version, position = _unsigned_varint(data, 0)
+    if frame_version != _FRAME_VERSION:
+        raise DecodeError(0, f"expected frame version {_FRAME_VERSION}, found {frame_version}")
+    api_key, position = _unsigned_varint(data, position)
+    version, position = _unsigned_varint(data, position)
+    cls = _record_classes().get(api_key)
+    if cls is None:
+        raise DecodeError(1, f"metadata record type {api_key} is unknown")
+    return cls.decode(data, version, position)
+
+
+def _unsigned_varint(data: Buffer, position: int) -> tuple[int, int]:
+    """An unsigned varint of at most five bytes, and the position behind it."""
+    value = 0
+    for at in range(5):
+        if position + at >= len(data):
+            break
+        byte = data[position + at]
+        value |= (byte & 0x7F) << 7 * at
+        if byte < 0x80:
+            return value, position + at + 1
+    raise DecodeError(position, "an unsigned varint is cut short or longer than five bytes")

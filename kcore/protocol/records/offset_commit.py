@@ -1,0 +1,23 @@
+"""Records of `__consumer_offsets`, type 1: committed offsets."""
+
+from kcore.protocol.records.base import CONSUMER_OFFSETS, RecordKey, RecordValue
+from kcore.protocol.schema import ZERO_UUID, Int32, Int64, String, Uuid, field
+
+
+class OffsetCommitValue(RecordValue, versions="0-4", flexible="4+"):
+    """A committed offset; v1 had an expiry of its own, v3 has the leader epoch (KIP-320), v4 the topic id."""
+
+    offset: Int64 = 0
+    leader_epoch: Int32 = field("3+", default=-1, ignorable=True)
+    metadata: String = ""
+    commit_timestamp: Int64 = 0
+    expire_timestamp: Int64 = field("1", default=-1, ignorable=True)
+    topic_id: Uuid = field("4+", default=ZERO_UUID, tag=0, ignorable=True)
+
+
+class OffsetCommitKey(RecordKey, topic=CONSUMER_OFFSETS, record_type=1, value=OffsetCommitValue):
+    """Which group's offset of which partition."""
+
+    group: String = ""
+    topic: String = ""
+    partition: Int32 = 0

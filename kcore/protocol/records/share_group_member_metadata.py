@@ -1,0 +1,22 @@
+"""Records of `__consumer_offsets`, type 10: share groups: a member's subscription (KIP-932)."""
+
+from kcore.protocol.records.base import CONSUMER_OFFSETS, RecordKey, RecordValue
+from kcore.protocol.schema import Array, NullableString, String
+
+
+class ShareGroupMemberMetadataValue(RecordValue, versions="0", flexible="0+"):
+    """What the member subscribes to."""
+
+    rack_id: NullableString = ""
+    client_id: String = ""
+    client_host: String = ""
+    subscribed_topic_names: Array[String] = ()
+
+
+class ShareGroupMemberMetadataKey(
+    RecordKey, topic=CONSUMER_OFFSETS, record_type=10, value=ShareGroupMemberMetadataValue
+):
+    """Which member of which group."""
+
+    group_id: String = ""
+    member_id: String = ""

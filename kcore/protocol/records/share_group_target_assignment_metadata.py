@@ -1,0 +1,19 @@
+"""Records of `__consumer_offsets`, type 12: share groups: the target assignment's epoch (KIP-932)."""
+
+from kcore.protocol.records.base import CONSUMER_OFFSETS, RecordKey, RecordValue
+from kcore.protocol.schema import Int32, Int64, String, field
+
+
+class ShareGroupTargetAssignmentMetadataValue(RecordValue, versions="0", flexible="0+"):
+    """The epoch of the target assignment."""
+
+    assignment_epoch: Int32 = 0
+    assignment_timestamp: Int64 = field(default=0, tag=0)
+
+
+class ShareGroupTargetAssignmentMetadataKey(
+    RecordKey, topic=CONSUMER_OFFSETS, record_type=12, value=ShareGroupTargetAssignmentMetadataValue
+):
+    """Which group."""
+
+    group_id: String = ""

@@ -1,0 +1,28 @@
+"""Records of `__consumer_offsets`, type 21: streams groups: a member's target tasks (KIP-1071)."""
+
+from kcore.protocol.records.base import CONSUMER_OFFSETS, RecordKey, RecordValue
+from kcore.protocol.schema import Array, Int32, String, Struct
+
+
+class TaskIds(Struct):
+    """One entry of `active_tasks`, `standby_tasks` or `warmup_tasks`."""
+
+    subtopology_id: String = ""
+    partitions: Array[Int32] = ()
+
+
+class StreamsGroupTargetAssignmentMemberValue(RecordValue, versions="0", flexible="0+"):
+    """The tasks that the member shall run."""
+
+    active_tasks: Array[TaskIds] = ()
+    standby_tasks: Array[TaskIds] = ()
+    warmup_tasks: Array[TaskIds] = ()
+
+
+class StreamsGroupTargetAssignmentMemberKey(
+    RecordKey, topic=CONSUMER_OFFSETS, record_type=21, value=StreamsGroupTargetAssignmentMemberValue
+):
+    """Which member of which group."""
+
+    group_id: String = ""
+    member_id: String = ""

@@ -1,0 +1,277 @@
+"""The declarative layer: one class per message for all of its versions.
+
+A declaration is an annotated class body; the annotation is the wire type, the value is Kafka's default, and
+``field(...)`` says what depends on the version::
+
+    class HeartbeatRequest(Message, api_key=12, versions="0-4", flexible="4+"):
+        group_id: String = ""
+        generation_id: Int32 = 0
+        member_id: String = ""
+        group_instance_id: NullableString = field("3+", default=None)
+
+This is the only place where fields are declared. Constructors, equality, repr, and the byte layout of each version
+are derived from it; the byte work itself is done by `kcore_ext.codec`, which compiles a plan per (class, version).
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from types import NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    Self,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
+
+from kcore_ext.codec_plan import ARRAY, STRUCT, WIRE_KINDS, FieldSpec, Schema
+
+from kcore_ext import codec
+
+T = TypeVar("T")
+
+MAX_VERSION: Final = 32767
+"""The upper bound of an open version range: versions are an int16 on the wire."""
+
+Bool = Annotated[bool, "bool"]
+Int8 = Annotated[int, "int8"]
+Int16 = Annotated[int, "int16"]
+UInt16 = Annotated[int, "uint16"]
+Int32 = Annotated[int, "int32"]
+UInt32 = Annotated[int, "uint32"]
+Int64 = Annotated[int, "int64"]
+Float64 = Annotated[float, "float64"]
+Uuid = Annotated[bytes, "uuid"]
+String = Annotated[str, "string"]
+NullableString = Annotated[str | None, "string"]
+Bytes = Annotated[bytes, "bytes"]
+NullableBytes = Annotated[bytes | None, "bytes"]
+Records = Annotated[bytes, "records"]
+NullableRecords = Annotated[bytes | None, "records"]
+Array = Sequence
+"""`Array[T]`: any sequence is encoded; decoding gives tuples."""
+
+ZERO_UUID: Final = bytes(16)
+"""Kafka's "no id": sixteen zero bytes."""
+
+_ZEROES: Final[dict[str, Any]] = {
+    "bool": False,
+    "float64": 0.0,
+    "uuid": ZERO_UUID,
+    "string": "",
+    "bytes": b"",
+    "records": b"",
+}
+_SPAN = re.compile(r"(\d+)(?:(\+)|-(\d+))?")
+
+
+class _Options:
+    """What `field(...)` was told, until the class that it belongs to is made."""
+
+    __slots__ = ("compact", "default", "factory", "ignorable", "nullable", "tag", "tagged", "versions")
+
+    def __init__(
+        self,
+        versions: str,
+        default: Any,
+        factory: Callable[[], Any] | None,
+        nullable: str | None,
+        tag: int | None,
+        tagged: str | None,
+        ignorable: bool,
+        compact: bool,
+    ) -> None:
+        self.versions = versions
+        self.default = default
+        self.factory = factory
+        self.nullable = nullable
+        self.tag = tag
+        self.tagged = tagged
+        self.ignorable = ignorable
+        self.compact = compact
+
+
+_UNSET: Any = object()
+
+
+def field(
+    versions: str = "0+",
+    *,
+    default: Any = _UNSET,
+    default_factory: Callable[[], Any] | None = None,
+    nullable: str | None = None,
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+    compact: bool = True,
+) -> Any:
+    """Says what of a field depends on the message's version.
+
+    Args:
+        versions: the versions that have the field: ``"3+"``, ``"0-7"`` or ``"2"``.
+        default: the value of a field that is not given or not in the version read; always Kafka's own default.
+        default_factory: the struct class, for a field that holds a struct and is not null by default.
+        nullable: the versions in which null may be written; all of the field's where the annotation allows None.
+        tag: the number of a tagged field (KIP-482), None for one in the fixed part.
+        tagged: the versions in which it is tagged; all of the field's unless given.
+        ignorable: a value other than the default is dropped, not refused, in versions that lack the field.
+        compact: False for the one string that keeps its two-byte length in flexible versions (the header's client id).
+    """
+    return _Options(versions, default, default_factory, nullable, tag, tagged, ignorable, compact)
+
+
+def parse_span(text: str) -> tuple[int, int]:
+    """Reads a version range.
+
+    Args:
+        text: ``"3+"``, ``"0-7"``, ``"2"``, or ``"none"`` for an empty range.
+
+    Returns:
+        The lowest and the highest version, both included; (MAX_VERSION + 1, -1) for ``"none"``.
+
+    Raises:
+        ValueError: the text is no version range.
+    """
+    if text == "none":
+        return MAX_VERSION + 1, -1
+    match = _SPAN.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no version range")
+    low = int(match[1])
+    high = MAX_VERSION if match[2] else int(match[3]) if match[3] else low
+    if low > high:
+        raise ValueError(f"{text!r} ends before it begins")
+    return low, high
+
+
+def _wire_type(annotation: Any) -> tuple[str, str | None, Any, bool]:
+    """(kind, kind of an array's elements, struct class, whether None is allowed) of an annotation."""
+    if get_origin(annotation) in (Union, UnionType):
+        inner = [arm for arm in get_args(annotation) if arm is not NoneType]
+        if len(inner) != 1:
+            raise TypeError(f"{annotation!r} is no wire type")
+        kind, item, struct, _ = _wire_type(inner[0])
+        return kind, item, struct, True
+    if get_origin(annotation) is Annotated:
+        python_type, kind = get_args(annotation)
+        return kind, None, None, NoneType in get_args(python_type)
+    if get_origin(annotation) is Sequence:
+        item, _, struct, _ = _wire_type(get_args(annotation)[0])
+        return "array", item, struct, False
+    if isinstance(annotation, StructMeta):
+        return "struct", None, annotation, False
+    raise TypeError(f"{annotation!r} is no wire type")
+
+
+def _field_spec(owner: str, name: str, annotation: Any, value: Any) -> FieldSpec:
+    """One declaration, checked and in the compiler's terms."""
+    options = value if isinstance(value, _Options) else _Options("0+", value, None, None, None, None, False, True)
+    kind, item, struct, optional = _wire_type(annotation)
+    default = options.default
+    if default is _UNSET:
+        if options.factory is None:
+            raise TypeError(f"{owner}.{name} has no default")
+        if options.factory is not struct:
+            raise TypeError(f"{owner}.{name}: default_factory must be the struct's own class")
+    versions = parse_span(options.versions)
+    nullable = parse_span(options.nullable or (options.versions if optional else "none"))
+    if (options.nullable is not None and not optional) or (default is None and not optional):
+        raise TypeError(f"{owner}.{name} may be null but its annotation does not say so")
+    tagged = parse_span("none" if options.tag is None else options.tagged or options.versions)
+    return FieldSpec(
+        name,
+        ARRAY if kind == "array" else STRUCT if kind == "struct" else WIRE_KINDS[kind],
+        0 if item is None else STRUCT if item == "struct" else WIRE_KINDS[item],
+        struct,
+        versions,
+        nullable,
+        tagged,
+        -1 if options.tag is None else options.tag,
+        options.ignorable,
+        options.compact,
+        None if default is _UNSET else default,
+        default is _UNSET,
+    )
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+class StructMeta(type):
+    """Turns a declaration into a class with slots and a schema; see the module's docstring."""
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> "StructMeta":
+        """Takes the fields out of the class body, makes slots of them and hands them to the codec."""
+        annotations = namespace.get("__annotations__", {})
+        declared = {n: a for n, a in annotations.items() if get_origin(a) is not ClassVar}
+        specs = tuple(_field_spec(name, n, a, namespace.pop(n, _UNSET)) for n, a in declared.items())
+        if specs and any(getattr(base, "FIELDS", ()) for base in bases):
+            raise TypeError(f"{name}: a declared message cannot be extended with more fields")
+        if namespace.get("__slots__") is None:
+            namespace["__slots__"] = tuple(declared)
+        if specs:
+            namespace["FIELDS"] = specs
+        cls = super().__new__(mcs, name, bases, namespace, **options)
+        codec.bind(cls, Schema(cls, cls.FIELDS))
+        return cls
+
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **_options: Any) -> None:
+        super().__init__(name, bases, namespace)
+
+    if TYPE_CHECKING:
+        FIELDS: tuple[FieldSpec, ...]
+
+
+class Struct(codec.StructBase, metaclass=StructMeta):
+    """A structure inside of messages: keyword-only constructor, equality by value, no instance dictionary.
+
+    Values are plain: str, int, bool, float, bytes (uuids are sixteen of them), sequences, None, structs. They are not
+    checked until they are encoded. A struct whose field another struct is, and that was neither given nor read, gets a
+    fresh default when it is first looked at.
+    """
+
+    __slots__ = ()
+    FIELDS: ClassVar[tuple[FieldSpec, ...]] = ()
+    """The declared fields in wire order."""
+
+
+class Message(Struct):
+    """A request, a response, or any other top-level message with versions of its own."""
+
+    __slots__ = ()
+    API_KEY: ClassVar[int] = -1
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_SINCE: ClassVar[int] = MAX_VERSION + 1
+    """The first flexible version (KIP-482); `schema.MAX_VERSION` + 1 where none is."""
+
+    def __init_subclass__(
+        cls, *, api_key: int = -1, versions: str | None = None, flexible: str = "none", **options: Any
+    ) -> None:
+        super().__init_subclass__(**options)
+        if versions is not None:
+            cls.API_KEY = api_key
+            cls.MIN_VERSION, cls.MAX_VERSION = parse_span(versions)
+            cls.FLEXIBLE_SINCE = parse_span(flexible)[0]
+
+    if TYPE_CHECKING:
+
+        def encode(self, version: int) -> bytes:
+            """The message's bytes in a version, without any header.
+
+            Raises:
+                EncodeError: the version is not one of the message's, a value does not fit its type, or a field that
+                    the version lacks has a value other than its default and is not ignorable.
+            """
+
+        @classmethod
+        def decode(cls, data: bytes | bytearray | memoryview, version: int, position: int = 0) -> Self:
+            """Reads a message from `data`, beginning at `position`; bytes after it are ignored.
+
+            Raises:
+                DecodeError: the bytes are no such message, or the version is not one of the message's.
+            """
