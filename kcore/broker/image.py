@@ -1,0 +1,102 @@
+"""What the cluster's metadata says at one moment: topics, settings, features, producer ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from kcore.broker.names import collision_key
+from kcore.runtime.topics import TopicInfo
+
+
+class ConfigType(IntEnum):
+    """What settings can belong to; the number is Kafka's `ConfigResource.Type`."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigKey(NamedTuple):
+    """Whose settings: a kind and a name. The name of the cluster-wide broker defaults is ""."""
+
+    type: int
+    name: str
+
+
+NO_SETTINGS: Mapping[str, str] = {}
+
+
+class MetadataImage:
+    """Topics by name and id, settings by owner, feature levels, the next free producer id.
+
+    Changed by the metadata machine's `replay` and by nothing else.
+
+    Attributes:
+        names: topic name -> topic.
+        ids: topic id -> topic.
+        collisions: the form in which names collide -> how many topics have it.
+        settings: owner -> setting -> value as it was written.
+        features: feature -> finalized level; absent means 0.
+        features_epoch: the offset of the last record that changed a feature; -1 while there is none.
+        next_producer_id: the first id that no block has taken.
+    """
+
+    __slots__ = ("collisions", "features", "features_epoch", "ids", "names", "next_producer_id", "settings")
+
+    def __init__(self) -> None:
+        self.names: dict[str, TopicInfo] = {}
+        self.ids: dict[bytes, TopicInfo] = {}
+        self.collisions: dict[str, int] = {}
+        self.settings: dict[ConfigKey, dict[str, str]] = {}
+        self.features: dict[str, int] = {}
+        self.features_epoch = -1
+        self.next_producer_id = 0
+
+    def by_name(self, name: str) -> TopicInfo | None:
+        """The topic of that name, or None."""
+        return self.names.get(name)
+
+    def by_id(self, topic_id: bytes) -> TopicInfo | None:
+        """The topic of that id, or None."""
+        return self.ids.get(topic_id)
+
+    def all(self) -> Iterable[TopicInfo]:
+        """Every topic, in order of creation."""
+        return self.names.values()
+
+    def settings_of(self, config_type: int, name: str) -> Mapping[str, str]:
+        """What was set for one owner, name -> value as written."""
+        return self.settings.get(ConfigKey(config_type, name), NO_SETTINGS)
+
+    # ---- changes, for the machine
+
+    def put_topic(self, topic: TopicInfo) -> None:
+        """A topic is new, or has more partitions than it had."""
+        if topic.name not in self.names:
+            key = collision_key(topic.name)
+            self.collisions[key] = self.collisions.get(key, 0) + 1
+        self.names[topic.name] = topic
+        self.ids[topic.topic_id] = topic
+
+    def remove_topic(self, topic: TopicInfo) -> None:
+        """A topic is gone, and its settings with it."""
+        del self.names[topic.name]
+        del self.ids[topic.topic_id]
+        key = collision_key(topic.name)
+        self.collisions[key] -= 1
+        if not self.collisions[key]:
+            del self.collisions[key]
+        self.settings.pop(ConfigKey(ConfigType.TOPIC, topic.name), None)
+
+    def put_setting(self, key: ConfigKey, name: str, value: str | None) -> None:
+        """A setting has a value, or (None) has none any more."""
+        if value is not None:
+            self.settings.setdefault(key, {})[name] = value
+            return
+        own = self.settings.get(key)
+        if own is not None and own.pop(name, None) is not None and not own:
+            del self.settings[key]

@@ -1,0 +1,42 @@
+"""Names of topics: which are legal, which are internal, which collide."""
+
+from __future__ import annotations
+
+import re
+
+CLUSTER_METADATA = "__cluster_metadata"
+CONSUMER_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
+SHARE_GROUP_STATE = "__share_group_state"
+
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
+"""Topics that clients may read but not write, and that are flagged in metadata."""
+
+METADATA_TOPIC_ID = bytes(15) + b"\x01"
+"""The fixed id of `__cluster_metadata` (KIP-516): no other topic may have it."""
+
+MAX_NAME_LENGTH = 249
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def name_fault(name: str) -> str | None:
+    """What is wrong with a topic's name, for people; None if it is legal."""
+    if not name:
+        return "a topic's name cannot be empty"
+    if name in {".", ".."}:
+        return "a topic cannot be called '.' or '..'"
+    if len(name) > MAX_NAME_LENGTH:
+        return f"a topic's name has at most {MAX_NAME_LENGTH} characters, this one has {len(name)}"
+    if _LEGAL.fullmatch(name) is None:
+        return f"{name!r} has characters other than ASCII letters, digits, '.', '_' and '-'"
+    return None
+
+
+def collision_key(name: str) -> str:
+    """The form in which names collide: metric names cannot tell '.' from '_'."""
+    return name.replace(".", "_")
+
+
+def is_internal(name: str) -> bool:
+    """Whether clients must not write to the topic."""
+    return name in INTERNAL_TOPICS

@@ -1,0 +1,108 @@
+"""Facts of the metadata log, made: pure functions from what was decided to KRaft's records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from kcore.broker.image import ConfigType
+from kcore.protocol.records.metadata import (
+    ConfigRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    encode_metadata_record,
+)
+from kcore.runtime.machine import Record
+
+
+class _NoKey:
+    """Records of the metadata log have no keys: the log is never compacted by key."""
+
+    __slots__ = ()
+
+    def encode_key(self) -> None:
+        """Null in the log."""
+        return
+
+
+NO_KEY = _NoKey()
+
+
+class Fact:
+    """A metadata record as a value that the runtime can write: KRaft frames its records in a way of its own."""
+
+    __slots__ = ("record",)
+
+    def __init__(self, record: MetadataRecord) -> None:
+        self.record = record
+
+    def encode_value(self, version: int) -> bytes:
+        """The record in its frame."""
+        return encode_metadata_record(self.record, version)
+
+    def __repr__(self) -> str:
+        return repr(self.record)
+
+
+def fact(value: MetadataRecord, version: int = 0) -> Record:
+    """One fact as the runtime takes it."""
+    return Record(NO_KEY, Fact(value), version)
+
+
+def topic_records(
+    name: str, topic_id: bytes, settings: Mapping[str, str], assignments: Sequence[Sequence[int]]
+) -> list[Record]:
+    """A new topic: itself, its settings, its partitions.
+
+    Args:
+        name: its name.
+        topic_id: its id.
+        settings: setting -> value.
+        assignments: for each partition the nodes that hold it, the leader first.
+    """
+    return [
+        fact(TopicRecord(name=name, topic_id=topic_id)),
+        *(config_record(ConfigType.TOPIC, name, setting, value) for setting, value in settings.items()),
+        *partition_records(topic_id, 0, assignments),
+    ]
+
+
+def partition_records(topic_id: bytes, first: int, assignments: Sequence[Sequence[int]]) -> list[Record]:
+    """New partitions of a topic, from number `first` on."""
+    return [
+        fact(
+            PartitionRecord(
+                partition_id=index,
+                topic_id=topic_id,
+                replicas=tuple(replicas),
+                isr=tuple(replicas),
+                leader=replicas[0],
+                leader_epoch=0,
+                partition_epoch=0,
+            )
+        )
+        for index, replicas in enumerate(assignments, first)
+    ]
+
+
+def removal_records(topic_ids: Iterable[bytes]) -> list[Record]:
+    """Topics that go."""
+    return [fact(RemoveTopicRecord(topic_id=topic_id)) for topic_id in topic_ids]
+
+
+def config_record(config_type: int, owner: str, setting: str, value: str | None) -> Record:
+    """A setting's new value; None: it has none any more."""
+    return fact(ConfigRecord(resource_type=config_type, resource_name=owner, name=setting, value=value))
+
+
+def feature_record(name: str, level: int) -> Record:
+    """A feature's finalized level."""
+    return fact(FeatureLevelRecord(name=name, feature_level=level))
+
+
+def producer_ids_record(node_id: int, next_producer_id: int) -> Record:
+    """A block of producer ids was taken: the next one begins at `next_producer_id`."""
+    return fact(ProducerIdsRecord(broker_id=node_id, broker_epoch=-1, next_producer_id=next_producer_id))

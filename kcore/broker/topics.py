@@ -1,0 +1,132 @@
+"""The topics that the rest of the node sees, and who is told when they change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kcore.broker.image import ConfigKey, ConfigType, MetadataImage
+from kcore.runtime.topics import TopicInfo
+
+
+class MetadataListener:
+    """Is told of every change of the metadata, while it is replayed: before it is durable, after the image has it.
+
+    Subclasses override what they care for. A change that is taken back (its commit failed) is told as the opposite
+    change, once the metadata has been read again. No method may raise or ask for another change.
+    """
+
+    __slots__ = ()
+
+    def on_topic_created(self, topic: TopicInfo) -> None:
+        """`topic` is there, with all its partitions; its settings can be read."""
+
+    def on_topic_deleted(self, topic: TopicInfo) -> None:
+        """`topic` is gone."""
+
+    def on_partitions_added(self, topic: TopicInfo, first: int) -> None:
+        """`topic` has more partitions: those from `first` on are new."""
+
+    def on_partitions_removed(self, topic: TopicInfo, first: int) -> None:
+        """Partitions from `first` on were taken back: they were told of, but never became durable."""
+
+    def on_config_changed(self, resource_type: int, name: str) -> None:
+        """A setting of a topic, a group, this broker (its id) or all brokers ("") changed.
+
+        Not told for the settings that a topic is created or deleted with.
+        """
+
+    def on_feature_changed(self, name: str, level: int) -> None:
+        """A feature has a new finalized level; 0 is off."""
+
+
+class Topics:
+    """A `TopicImage` that outlives the machines behind it, and the list of its listeners.
+
+    The metadata machine is thrown away and made anew whenever its log is read again; everybody else holds this
+    object. While the log is being read, it shows what was there before.
+    """
+
+    __slots__ = ("_listeners", "image")
+
+    def __init__(self) -> None:
+        self.image = MetadataImage()
+        self._listeners: list[MetadataListener] = []
+
+    def by_name(self, name: str) -> TopicInfo | None:
+        """The topic of that name, or None."""
+        return self.image.names.get(name)
+
+    def by_id(self, topic_id: bytes) -> TopicInfo | None:
+        """The topic of that id, or None."""
+        return self.image.ids.get(topic_id)
+
+    def all(self) -> Iterable[TopicInfo]:
+        """Every topic, internal ones too, in order of creation."""
+        return self.image.names.values()
+
+    def settings_of(self, config_type: int, name: str) -> Mapping[str, str]:
+        """What was set for one owner, name -> value as written."""
+        return self.image.settings_of(config_type, name)
+
+    def feature_level(self, name: str) -> int:
+        """The finalized level of a feature; 0 is off."""
+        return self.image.features.get(name, 0)
+
+    def listen(self, listener: MetadataListener) -> None:
+        """Tells `listener` of every change from now on, after those who came before it, and of all topics at once."""
+        self._listeners.append(listener)
+        for topic in list(self.image.names.values()):
+            listener.on_topic_created(topic)
+
+    # ---- for the machine
+
+    def created(self, topic: TopicInfo) -> None:
+        """Tells of a new topic."""
+        for listener in self._listeners:
+            listener.on_topic_created(topic)
+
+    def deleted(self, topic: TopicInfo) -> None:
+        """Tells of a topic that is gone."""
+        for listener in self._listeners:
+            listener.on_topic_deleted(topic)
+
+    def grown(self, topic: TopicInfo, first: int) -> None:
+        """Tells of new partitions."""
+        for listener in self._listeners:
+            listener.on_partitions_added(topic, first)
+
+    def configured(self, key: ConfigKey) -> None:
+        """Tells of a changed setting."""
+        for listener in self._listeners:
+            listener.on_config_changed(key.type, key.name)
+
+    def levelled(self, name: str, level: int) -> None:
+        """Tells of a feature's new level."""
+        for listener in self._listeners:
+            listener.on_feature_changed(name, level)
+
+    def replace(self, image: MetadataImage) -> None:
+        """The log was read: shows `image` from now on, and tells how it differs from what was shown before."""
+        before, self.image = self.image, image
+        for topic in list(before.names.values()):
+            if topic.topic_id not in image.ids:
+                self.deleted(topic)
+        fresh = set()
+        for topic in list(image.names.values()):
+            old = before.ids.get(topic.topic_id)
+            if old is None:
+                fresh.add(topic.name)
+                self.created(topic)
+            elif topic.partitions > old.partitions:
+                self.grown(topic, old.partitions)
+            elif topic.partitions < old.partitions:
+                for listener in self._listeners:
+                    listener.on_partitions_removed(topic, topic.partitions)
+        for key in {**before.settings, **image.settings}:
+            if key.type == ConfigType.TOPIC and (key.name in fresh or key.name not in image.names):
+                continue
+            if before.settings.get(key) != image.settings.get(key):
+                self.configured(key)
+        for name in {**before.features, **image.features}:
+            if before.features.get(name, 0) != image.features.get(name, 0):
+                self.levelled(name, image.features.get(name, 0))
