@@ -21,6 +21,7 @@ from kcore.log.interface import (
     SnapshotInfo,
     TimestampedBatch,
 )
+from kcore.log.lmdb_engine import LmdbLogEngine, compact, open_engine, verify_folder
 from kcore.log.memory_engine import MemoryLogEngine, MemoryStorage
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "FencedLeaderEpochError",
     "Finding",
     "InvalidBatchError",
+    "LmdbLogEngine",
     "LogClosedError",
     "LogEngine",
     "LogError",
@@ -43,4 +45,7 @@ __all__ = [
     "PartitionLog",
     "SnapshotInfo",
     "TimestampedBatch",
+    "compact",
+    "open_engine",
+    "verify_folder",
 ]

@@ -1,0 +1,126 @@
+"""A data folder before LMDB sees it: whose it is, who has it, and whether its file can be mapped without harm."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from typing import Final
+
+from kcore.log.errors import DataFolderError
+from kcore.log.lmdb_pages import check_file
+
+LOCK_NAME: Final = "kcore.lock"
+DATA_NAME: Final = "data.mdb"
+LMDB_LOCK_NAME: Final = "lock.mdb"
+COMPACT_NAME: Final = "data.mdb.compact"
+OWN_NAMES: Final = frozenset((LOCK_NAME, DATA_NAME, LMDB_LOCK_NAME, COMPACT_NAME))
+TOLERATED_NAMES: Final = frozenset(("lost+found",))
+"""What a fresh file system may hold: a mount point is as good as an empty folder."""
+
+
+class DataFolder:
+    """A folder that this process has to itself, from construction to `release`.
+
+    The lock is flock(2) on `kcore.lock`: the kernel lets it go however the process ends, so a lock file that a killed
+    process left behind means nothing. The file holds the owner's process id, for people.
+
+    With `create` an absent folder is made (its missing parents too); without, a folder that holds no log is refused.
+    """
+
+    __slots__ = ("_lock_fd", "new", "path")
+
+    def __init__(self, path: str | os.PathLike[str], create: bool = True) -> None:
+        self.path = os.path.abspath(os.fspath(path))
+        self._lock_fd = -1
+        try:
+            if not create and not self._has_data():
+                raise DataFolderError(self.path, "no kcore data folder", DATA_NAME)
+            created = self._make()
+            self._refuse_foreign()
+            self._lock()
+        except OSError as error:
+            self.release()
+            raise DataFolderError(self.path, error.strerror or str(error), self._where(error)) from error
+        self.new = not self._has_data()
+        try:
+            if self.new:
+                if created:
+                    self.sync_folder(os.path.dirname(self.path))
+            else:
+                check_file(self.path, DATA_NAME)
+            self._remove_leftovers()
+        except OSError as error:
+            self.release()
+            raise DataFolderError(self.path, error.strerror or str(error), self._where(error)) from error
+        except DataFolderError:
+            self.release()
+            raise
+
+    def _where(self, error: OSError) -> str:
+        name = error.filename
+        return os.path.basename(name) if isinstance(name, str) and name != self.path else ""
+
+    def _make(self) -> bool:
+        """Create the folder and what is missing above it; returns whether it was absent."""
+        if os.path.isdir(self.path):
+            return False
+        os.makedirs(self.path, mode=0o755)
+        return True
+
+    def _refuse_foreign(self) -> None:
+        """Refuse a folder that holds something and has never been ours, before anything is written into it."""
+        names = set(os.listdir(self.path))
+        foreign = sorted(names - OWN_NAMES - TOLERATED_NAMES)
+        if foreign and DATA_NAME not in names:
+            raise DataFolderError(self.path, "not a kcore data folder, and not empty", foreign[0])
+
+    def _lock(self) -> None:
+        path = os.path.join(self.path, LOCK_NAME)
+        self._lock_fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._lock_fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
+            self._close_lock()
+            whose = "this process" if holder == str(os.getpid()) else f"process {holder}"
+            raise DataFolderError(self.path, f"in use by {whose}", LOCK_NAME) from None
+        os.ftruncate(self._lock_fd, 0)
+        os.pwrite(self._lock_fd, f"{os.getpid()}\n".encode("ascii"), 0)
+
+    def _has_data(self) -> bool:
+        """Whether there is a data file with anything in it; an empty one is a creation that a crash cut short."""
+        try:
+            return os.path.getsize(os.path.join(self.path, DATA_NAME)) > 0
+        except FileNotFoundError:
+            return False
+
+    def _remove_leftovers(self) -> None:
+        """A compaction that a crash cut short left a copy that never became the data file."""
+        leftover = os.path.join(self.path, COMPACT_NAME)
+        if os.path.exists(leftover):
+            os.unlink(leftover)
+
+    @staticmethod
+    def sync_folder(path: str) -> None:
+        """Make the names in a folder durable: a new file's bytes survive a power cut only if its name does."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def _close_lock(self) -> None:
+        fd, self._lock_fd = self._lock_fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def release(self) -> None:
+        """Let others have the folder."""
+        self._close_lock()
+
+    def abandon_in_child(self) -> None:
+        """In a forked child: drop the inherited descriptor, so that the lock ends with the parent.
+
+        Closing does not unlock while the parent's descriptor is open: flock belongs to the open file they share.
+        """
+        self._close_lock()

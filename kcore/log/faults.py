@@ -1,0 +1,151 @@
+"""A log engine that fails when it is told to: for tests of whatever stands on a log.
+
+    engine = FaultInjectingEngine(MemoryLogEngine())
+    engine.fail_commit(3, FailureReason.DISK_FULL)   # the third commit from now on fails, the fourth works again
+    engine.crash_commit(5, after=True)               # the fifth is durable, and nobody lives to hear of it
+
+Commits are counted where they are written, so it makes no difference whether a driver calls `commit` or the two
+halves.
+"""
+
+from __future__ import annotations
+
+from kcore.log.errors import FailureReason, LogClosedError, LogError
+from kcore.log.interface import EngineStats, Finding, LogEngine, PartitionKey, PartitionLog
+from kcore.log.round import Round
+
+
+class SimulatedCrashError(BaseException):
+    """The process is supposed to have died here: not an Exception, so that no handler goes on as if it had not."""
+
+
+class FaultInjectingEngine(LogEngine):
+    """Passes everything on to `inner` but the faults that were asked for.
+
+    After a crash `inner` is closed without having finished the round, as if the process had ended: open a new engine
+    on the same folder (or the same MemoryStorage) to see what survived.
+    """
+
+    __slots__ = ("_crashes", "_failures", "_reclaim_failures", "commit_count", "inner", "node_epoch")
+
+    def __init__(self, inner: LogEngine) -> None:
+        self.inner = inner
+        self.node_epoch = inner.node_epoch
+        self.commit_count = 0
+        """Commits written so far, failed ones included."""
+        self._failures: dict[int, FailureReason] = {}
+        self._crashes: dict[int, bool] = {}
+        self._reclaim_failures = 0
+
+    def fail_commit(self, nth: int = 1, reason: FailureReason = FailureReason.INJECTED) -> None:
+        """Let the `nth` commit from now on (1: the next one) fail with `reason`, nothing of it stored."""
+        self._failures[self.commit_count + nth] = reason
+
+    def crash_commit(self, nth: int = 1, after: bool = False) -> None:
+        """Let the process "die" in the `nth` commit from now on: before it is durable, or right `after`."""
+        self._crashes[self.commit_count + nth] = after
+
+    def fail_reclaim(self, count: int = 1) -> None:
+        """Let the next `count` calls of `reclaim` fail."""
+        self._reclaim_failures = count
+
+    def write(self, round: Round) -> None:
+        """See LogEngine; raises the fault that was planned for this commit."""
+        self.commit_count += 1
+        reason = self._failures.pop(self.commit_count, None)
+        if reason is not None:
+            raise LogError(f"injected: {reason.value}", reason)
+        crash = self._crashes.pop(self.commit_count, None)
+        if crash is None:
+            self.inner.write(round)
+            return
+        if crash:
+            self.inner.write(round)
+        self.inner.close()
+        raise SimulatedCrashError(f"commit {self.commit_count}, {'after' if crash else 'before'} it was durable")
+
+    def commit(self) -> None:
+        """See LogEngine."""
+        if not self.inner.dirty:
+            return
+        sealed = self.inner.seal()
+        try:
+            self.write(sealed)
+        except LogClosedError:
+            raise
+        except LogError as error:
+            self.inner.fail(sealed, error)
+            raise
+        self.inner.finish(sealed)
+
+    def reclaim(self, max_batches: int) -> bool:
+        """See LogEngine."""
+        if self._reclaim_failures:
+            self._reclaim_failures -= 1
+            raise LogError("injected: reclaim", FailureReason.INJECTED)
+        return self.inner.reclaim(max_batches)
+
+    def open(self, key: PartitionKey, log_start_offset: int = 0) -> PartitionLog:
+        """See LogEngine."""
+        return self.inner.open(key, log_start_offset)
+
+    def get(self, key: PartitionKey) -> PartitionLog | None:
+        """See LogEngine."""
+        return self.inner.get(key)
+
+    def partitions(self) -> list[PartitionKey]:
+        """See LogEngine."""
+        return self.inner.partitions()
+
+    def drop(self, key: PartitionKey) -> None:
+        """See LogEngine."""
+        self.inner.drop(key)
+
+    @property
+    def dirty(self) -> bool:
+        """See LogEngine."""
+        return self.inner.dirty
+
+    def seal(self) -> Round:
+        """See LogEngine."""
+        return self.inner.seal()
+
+    def finish(self, round: Round) -> None:
+        """See LogEngine."""
+        self.inner.finish(round)
+
+    def fail(self, round: Round, error: BaseException) -> None:
+        """See LogEngine."""
+        self.inner.fail(round, error)
+
+    def rollback(self) -> None:
+        """See LogEngine."""
+        self.inner.rollback()
+
+    def get_meta(self, name: str) -> bytes | None:
+        """See LogEngine."""
+        return self.inner.get_meta(name)
+
+    def put_meta(self, name: str, value: bytes | None) -> None:
+        """See LogEngine."""
+        self.inner.put_meta(name, value)
+
+    def meta_names(self, prefix: str = "") -> list[str]:
+        """See LogEngine."""
+        return self.inner.meta_names(prefix)
+
+    def verify(self, deep: bool = False) -> list[Finding]:
+        """See LogEngine."""
+        return self.inner.verify(deep)
+
+    def sync(self) -> None:
+        """See LogEngine."""
+        self.inner.sync()
+
+    def stats(self) -> EngineStats:
+        """See LogEngine."""
+        return self.inner.stats()
+
+    def close(self) -> None:
+        """See LogEngine."""
+        self.inner.close()

@@ -1,0 +1,180 @@
+"""LMDB's environment: opened, grown while others read, opened anew after a failure, and its errors in our words."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from typing import Any, Final
+
+import lmdb
+
+from kcore.log.errors import FailureReason, LogError
+from kcore.log.lmdb_layout import LOG_DB, META_DB, SNAP_DB
+
+DEFAULT_MAP_SIZE_BYTES: Final = 256 << 20
+"""Size of the first map. It is address space and a bound of the file, not memory or disk."""
+MAX_MAP_SIZE_BYTES: Final = 1 << 46
+"""What x86-64 and arm64 can map, with room to spare."""
+SPARE_READERS: Final = 4
+MAX_READERS: Final = 510
+
+_FULL_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+_CORRUPT: Final = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError, lmdb.VersionMismatchError)
+
+
+def log_error(error: lmdb.Error, doing: str) -> LogError:
+    """LMDB's error as a LogError that says what kind of failure it is."""
+    reason = FailureReason.IO_ERROR
+    if isinstance(error, _CORRUPT):
+        reason = FailureReason.CORRUPT
+    elif isinstance(error, lmdb.TxnFullError):
+        reason = FailureReason.TOO_LARGE
+    elif isinstance(error, lmdb.MapFullError):
+        reason = FailureReason.SIZE_LIMIT
+    elif getattr(error, "code", 0) in _FULL_ERRNOS or "No space left" in str(error):
+        reason = FailureReason.DISK_FULL
+    return LogError(f"{doing}: {error}", reason)
+
+
+class LmdbEnvironment:
+    """One environment and its three databases.
+
+    `gate` is held by whoever reads, for one bounded slice, and by whoever changes the map or replaces the environment:
+    LMDB allows neither while a read transaction is open in the process, and a mapping that goes away under a reader
+    is a crash. Write transactions do not take it; they are kept apart from growth by the storage's write lock.
+    """
+
+    __slots__ = (
+        "_env",
+        "_map_size_bytes",
+        "_max_size_bytes",
+        "_path",
+        "_sync",
+        "gate",
+        "log_db",
+        "meta_db",
+        "snap_db",
+    )
+
+    def __init__(self, path: str, sync: bool, map_size_bytes: int, max_size_bytes: int) -> None:
+        self._path = path
+        self._sync = sync
+        self._max_size_bytes = max_size_bytes
+        self._map_size_bytes = min(map_size_bytes, max_size_bytes)
+        self.gate = threading.Lock()
+        self._env: lmdb.Environment | None = None
+        self.log_db: Any = None
+        self.meta_db: Any = None
+        self.snap_db: Any = None
+
+    def open(self, create: bool) -> None:
+        """Open the environment; with `create` the databases may be absent. Raises lmdb.Error."""
+        size = self._map_size_bytes
+        data = os.path.join(self._path, "data.mdb")
+        file_size = os.path.getsize(data) if os.path.exists(data) else 0
+        while size < file_size:
+            size *= 2
+        self._map_size_bytes = size
+        env = lmdb.open(
+            self._path,
+            map_size=size,
+            max_dbs=8,
+            max_readers=MAX_READERS,
+            max_spare_txns=SPARE_READERS,
+            sync=self._sync,
+            metasync=self._sync,
+            mode=0o644,
+        )
+        try:
+            env.reader_check()
+            # A write transaction in any case: handles opened in a read transaction are gone with it. One that
+            # changes nothing writes nothing.
+            with env.begin(write=True) as txn:
+                self._open_databases(env, txn, create)
+        except BaseException:
+            env.close()
+            raise
+        self._env = env
+
+    def _open_databases(self, env: lmdb.Environment, txn: Any, create: bool) -> None:
+        self.log_db = env.open_db(LOG_DB, txn=txn, create=create)
+        self.meta_db = env.open_db(META_DB, txn=txn, create=create)
+        self.snap_db = env.open_db(SNAP_DB, txn=txn, create=create)
+
+    @property
+    def env(self) -> lmdb.Environment:
+        """The open environment; one that a failure left closed is opened anew. Call it with the gate or write lock."""
+        env = self._env
+        if env is None:
+            try:
+                self.open(create=False)
+            except (lmdb.Error, OSError) as error:
+                raise LogError(f"the log cannot be opened again after a failure: {error}") from error
+            env = self._env
+            assert env is not None
+        return env
+
+    def grow(self) -> None:
+        """Double the map, waiting for readers to leave. Raises LogError (SIZE_LIMIT) when it may not or cannot grow."""
+        if self._map_size_bytes >= self._max_size_bytes:
+            raise LogError(f"the log has reached its limit of {self._max_size_bytes} bytes", FailureReason.SIZE_LIMIT)
+        size = min(self._map_size_bytes * 2, self._max_size_bytes)
+        with self.gate:
+            try:
+                self.env.set_mapsize(size)
+            except (lmdb.Error, OSError, MemoryError) as error:
+                # LMDB has unmapped the old map by now: only a new environment is usable.
+                self._close()
+                raise LogError(f"no map of {size} bytes to be had: {error}", FailureReason.SIZE_LIMIT) from error
+        self._map_size_bytes = size
+
+    def adopt_size(self) -> None:
+        """Take over a map size that the file records and this process does not know yet (MDB_MAP_RESIZED)."""
+        with self.gate:
+            self.adopt_size_in_gate()
+
+    def adopt_size_in_gate(self) -> None:
+        """The same for a caller that holds the gate."""
+        self.env.set_mapsize(0)
+        self._map_size_bytes = int(self.env.info()["map_size"])
+
+    def reopen(self) -> int:
+        """Close and open: LMDB refuses everything after a failed meta write, and nothing it holds is to be trusted.
+
+        Returns the id of the last transaction that is in the file. Raises LogError if opening fails; the next use tries
+        again.
+        """
+        with self.gate:
+            self._close()
+            return int(self.env.info()["last_txnid"])
+
+    def begin_read(self, db: Any) -> Any:
+        """A read transaction with buffers; the caller holds the gate and aborts it before it lets go."""
+        try:
+            return self.env.begin(db=db, buffers=True)
+        except lmdb.MapResizedError:
+            self.adopt_size_in_gate()
+            return self.env.begin(db=db, buffers=True)
+
+    def sizes(self) -> tuple[int, int]:
+        """Bytes of the file, bytes up to the last page ever used."""
+        with self.gate:
+            env = self.env
+            used = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
+            return os.path.getsize(os.path.join(self._path, "data.mdb")), used
+
+    def _close(self) -> None:
+        env, self._env = self._env, None
+        if env is not None:
+            env.close()
+
+    def close(self, flush: bool) -> None:
+        """Close; with `flush` force everything to the device first (an environment without sync has not)."""
+        with self.gate:
+            env = self._env
+            try:
+                if env is not None and flush:
+                    env.sync(True)
+            finally:
+                self._close()

@@ -1,0 +1,85 @@
+"""What an LMDB data folder holds: names of databases, keys, the format version and how older ones are brought up.
+
+Three named databases:
+
+* `log`: partition number (u32) | base offset (u64), big-endian -> one record batch v2 as Kafka writes it.
+* `snap`: partition number (u32) | snapshot offset (u64) | chunk index (u32) -> chunk.
+* `meta`: the keys below.
+
+The partition's short number rather than its 20-byte key keeps log keys small and lets a dropped partition's batches
+wait for `reclaim` while a new one of the same name begins afresh.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from kcore.log.interface import PartitionKey
+
+FORMAT_VERSION: Final = 1
+"""The version this code writes."""
+
+LOG_DB: Final = b"log"
+META_DB: Final = b"meta"
+SNAP_DB: Final = b"snap"
+
+FORMAT_KEY: Final = b"format"
+NODE_EPOCH_KEY: Final = b"node_epoch"
+NEXT_NUMBER_KEY: Final = b"next_partition_number"
+PARTITION_PREFIX: Final = b"partition:"
+DROPPED_PREFIX: Final = b"dropped:"
+USER_PREFIX: Final = b"user:"
+
+U32: Final = struct.Struct(">I")
+U64: Final = struct.Struct(">Q")
+LOG_KEY: Final = struct.Struct(">IQ")
+SNAP_KEY: Final = struct.Struct(">IQI")
+_PARTITION: Final = struct.Struct(">16si")
+
+Migration = Callable[[Any, Mapping[bytes, Any]], None]
+"""Brings a folder from one version to the next, within the transaction that then writes the new version.
+
+Called with the write transaction and the open databases by name.
+"""
+
+MIGRATIONS: Final[dict[int, Migration]] = {}
+"""By the version each one starts from. Version 1 is the first, so there is nothing to migrate from yet."""
+
+
+class FormatError(Exception):
+    """The folder's version cannot be served by this code."""
+
+
+def partition_meta_key(key: PartitionKey) -> bytes:
+    """Where a partition's metadata is."""
+    return PARTITION_PREFIX + _PARTITION.pack(*key)
+
+
+def parse_partition_meta_key(data: bytes) -> PartitionKey:
+    """The inverse; raises struct.error for a key of another size."""
+    return PartitionKey(*_PARTITION.unpack(data[len(PARTITION_PREFIX) :]))
+
+
+def migrate(
+    txn: Any,
+    databases: Mapping[bytes, Any],
+    found: int,
+    target: int = FORMAT_VERSION,
+    migrations: Mapping[int, Migration] | None = None,
+) -> None:
+    """Bring a folder of version `found` to `target`, step by step, in `txn`; raises FormatError when it cannot be.
+
+    A newer version is refused whatever it is: this code cannot know what it would break.
+    """
+    if found > target:
+        raise FormatError(f"format version {found} is newer than {target}, the newest this version of kcore knows")
+    steps = MIGRATIONS if migrations is None else migrations
+    for version in range(found, target):
+        step = steps.get(version)
+        if step is None:
+            raise FormatError(f"no way from format version {found} to {target}: the step from {version} is unknown")
+        step(txn, databases)
+    if found != target:
+        txn.put(FORMAT_KEY, U32.pack(target), db=databases[META_DB])

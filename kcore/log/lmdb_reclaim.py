@@ -1,0 +1,78 @@
+"""Deleting what nobody can read any more, a bounded number of entries at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kcore.log.batch_header import last_offset
+from kcore.log.lmdb_layout import DROPPED_PREFIX, LOG_KEY, SNAP_KEY, U32
+
+if TYPE_CHECKING:
+    from kcore.log.lmdb_environment import LmdbEnvironment
+    from kcore.log.storage import ReclaimTask
+
+
+def reclaim_tasks(txn: Any, environment: LmdbEnvironment, tasks: list[ReclaimTask], max_entries: int) -> int:
+    """Work off `tasks` in order in one write transaction; returns how many are done."""
+    left = max_entries
+    done = 0
+    with txn.cursor(environment.log_db) as log_cursor, txn.cursor(environment.snap_db) as snap_cursor:
+        for task in tasks:
+            left = _delete_batches(log_cursor, task, left)
+            if left >= 0 and task.keep_snapshots is not None:
+                left = _delete_chunks(snap_cursor, task, left)
+            if left < 0:
+                break
+            if task.forget:
+                txn.delete(DROPPED_PREFIX + U32.pack(task.number), db=environment.meta_db)
+            done += 1
+    return done
+
+
+def _delete_batches(cursor: Any, task: ReclaimTask, left: int) -> int:
+    """Delete from the front; returns what is left of the allowance, -1 when it did not suffice."""
+    limit = _first_kept(cursor, task)
+    if not cursor.set_range(LOG_KEY.pack(task.number, 0)):
+        return left
+    while (key := cursor.key()) and bytes(key) < limit:
+        if left == 0:
+            return -1
+        left -= 1
+        if not cursor.delete():
+            break
+    return left
+
+
+def _first_kept(cursor: Any, task: ReclaimTask) -> bytes:
+    """The key below which everything goes: that of the batch with the log start, which stays."""
+    number = task.number
+    if task.below_offset is None:
+        return U32.pack(number) + b"\xff" * 9
+    start = LOG_KEY.pack(number, task.below_offset)
+    exact = cursor.set_range(start)
+    if exact and bytes(cursor.key()) == start:
+        return start
+    if not (cursor.prev() if exact else cursor.last()):
+        return start
+    owner, _ = LOG_KEY.unpack(cursor.key())
+    contains = owner == number and last_offset(cursor.value()) >= task.below_offset
+    return bytes(cursor.key()) if contains else start
+
+
+def _delete_chunks(cursor: Any, task: ReclaimTask, left: int) -> int:
+    """Delete the chunks of snapshots not kept; a kept one is stepped over with one seek."""
+    keep = task.keep_snapshots or ()
+    there = cursor.set_range(SNAP_KEY.pack(task.number, 0, 0))
+    while there:
+        number, offset, _ = SNAP_KEY.unpack(cursor.key())
+        if number != task.number:
+            break
+        if offset in keep:
+            there = cursor.set_range(SNAP_KEY.pack(number, offset + 1, 0))
+            continue
+        if left == 0:
+            return -1
+        left -= 1
+        cursor.delete()
+        there = bool(cursor.key())
+    return left

@@ -1,0 +1,133 @@
+"""What a data folder holds when it is opened: partitions, their ends, and whether the cheap checks hold."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from kcore.log.batch_header import damage, last_offset
+from kcore.log.errors import DataFolderError
+from kcore.log.interface import Finding, PartitionKey
+from kcore.log.lmdb_layout import (
+    DROPPED_PREFIX,
+    LOG_KEY,
+    NEXT_NUMBER_KEY,
+    PARTITION_PREFIX,
+    SNAP_KEY,
+    U32,
+    parse_partition_meta_key,
+)
+from kcore.log.round import PartitionMeta, StoredPartition
+
+if TYPE_CHECKING:
+    from kcore.log.lmdb_environment import LmdbEnvironment
+
+
+def load_partitions(txn: Any, environment: LmdbEnvironment, path: str) -> tuple[list[StoredPartition], list[int], int]:
+    """Partitions in order of number, dropped numbers, the next free number; raises DataFolderError for damage."""
+    next_number = txn.get(NEXT_NUMBER_KEY, db=environment.meta_db)
+    free = 0 if next_number is None else U32.unpack(next_number)[0]
+    dropped = [
+        U32.unpack(bytes(key)[len(DROPPED_PREFIX) :])[0] for key, _ in _prefixed(txn, environment, DROPPED_PREFIX)
+    ]
+    log_cursor = txn.cursor(environment.log_db)
+    snap_cursor = txn.cursor(environment.snap_db)
+    found = []
+    for name, value in _prefixed(txn, environment, PARTITION_PREFIX):
+        try:
+            key = parse_partition_meta_key(bytes(name))
+            meta = PartitionMeta.decode(bytes(value))
+        except (ValueError, struct.error) as error:
+            raise DataFolderError(path, f"damaged: {error}", f"metadata {bytes(name)!r}") from error
+        if meta.number >= free:
+            raise DataFolderError(path, f"damaged: number {meta.number} was never given away", f"partition {key}")
+        end_offset, garbage = _ends(log_cursor, key, meta, path)
+        garbage = garbage or _has_old_snapshot(snap_cursor, meta)
+        found.append(StoredPartition(key, meta, end_offset, garbage))
+    found.sort(key=lambda stored: stored.meta.number)
+    return found, dropped, free
+
+
+def _prefixed(txn: Any, environment: LmdbEnvironment, prefix: bytes) -> list[tuple[Any, Any]]:
+    cursor = txn.cursor(environment.meta_db)
+    pairs = []
+    if cursor.set_range(prefix):
+        for name, value in cursor.iternext():
+            if bytes(name[: len(prefix)]) != prefix:
+                break
+            pairs.append((name, value))
+    return pairs
+
+
+def _last_batch(cursor: Any, number: int) -> tuple[int, Any] | None:
+    """The partition's last batch: what lies before the next number's first."""
+    there = cursor.set_range(LOG_KEY.pack(number + 1, 0)) if number < 0xFFFFFFFF else False
+    if not (cursor.prev() if there else cursor.last()):
+        return None
+    owner, base = LOG_KEY.unpack(cursor.key())
+    return (base, cursor.value()) if owner == number else None
+
+
+def _ends(cursor: Any, key: PartitionKey, meta: PartitionMeta, path: str) -> tuple[int, bool]:
+    """The end offset, and whether batches below the log start wait to be deleted.
+
+    Looks at the last batch (whole, CRC too) and at the one that contains the log start.
+    """
+
+    def refuse(what: str, offset: int) -> DataFolderError:
+        return DataFolderError(path, f"damaged: {what}", f"partition {key}, offset {offset}")
+
+    start = meta.log_start_offset
+    last = _last_batch(cursor, meta.number)
+    if last is None:
+        if meta.epochs and meta.epochs[-1].start_offset > start:
+            raise refuse("batches of the newest epoch are missing", meta.epochs[-1].start_offset)
+        return start, False
+    base, batch = last
+    wrong = damage(batch, base, check_crc=True)
+    if wrong is not None:
+        raise refuse(f"the last batch: {wrong[1]}", base)
+    end = last_offset(batch) + 1
+    if end < start:
+        raise refuse(f"the log ends at {end}, below its start", start)
+    cursor.set_range(LOG_KEY.pack(meta.number, 0))
+    first_base = LOG_KEY.unpack(cursor.key())[1]
+    if start == end:
+        return end, True
+    if cursor.set_range(LOG_KEY.pack(meta.number, start)) and bytes(cursor.key()) == LOG_KEY.pack(meta.number, start):
+        return end, first_base < start
+    cursor.prev()
+    owner, base = LOG_KEY.unpack(cursor.key())
+    if owner != meta.number or last_offset(cursor.value()) < start:
+        raise refuse("no batch contains the log start", start)
+    return end, first_base < base
+
+
+def _has_old_snapshot(cursor: Any, meta: PartitionMeta) -> bool:
+    """Whether chunks are left of a snapshot that is not the committed one: the first or the last key shows it."""
+    kept = None if meta.snapshot is None else meta.snapshot.offset
+    if not cursor.set_range(SNAP_KEY.pack(meta.number, 0, 0)):
+        return False
+    owner, offset, _ = SNAP_KEY.unpack(cursor.key())
+    if owner != meta.number:
+        return False
+    if offset != kept:
+        return True
+    there = cursor.set_range(SNAP_KEY.pack(meta.number + 1, 0, 0))
+    if not (cursor.prev() if there else cursor.last()):
+        return False
+    return bool(SNAP_KEY.unpack(cursor.key())[1] != kept)
+
+
+def stray_numbers(txn: Any, environment: LmdbEnvironment, known: dict[int, PartitionKey]) -> list[Finding]:
+    """Partition numbers with batches or chunks that are neither known nor dropped; one seek a number."""
+    findings = []
+    for db, what in ((environment.log_db, "batches"), (environment.snap_db, "snapshot chunks")):
+        cursor = txn.cursor(db)
+        number = 0
+        while number <= 0xFFFFFFFF and cursor.set_range(U32.pack(number)):
+            owner = U32.unpack(bytes(cursor.key()[:4]))[0]
+            if owner not in known and txn.get(DROPPED_PREFIX + U32.pack(owner), db=environment.meta_db) is None:
+                findings.append(Finding(None, None, "orphan", f"{what} of unknown partition number {owner}"))
+            number = owner + 1
+    return findings

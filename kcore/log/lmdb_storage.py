@@ -1,0 +1,452 @@
+"""The storage in LMDB: rounds into write transactions, slices out of read transactions."""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import lmdb
+
+from kcore.log.batch_header import last_offset, offsets_and_timestamp
+from kcore.log.data_folder import COMPACT_NAME, DATA_NAME, LMDB_LOCK_NAME, DataFolder
+from kcore.log.errors import CorruptLogError, DataFolderError, LogError
+from kcore.log.interface import Finding, PartitionKey
+from kcore.log.lmdb_environment import LmdbEnvironment, log_error
+from kcore.log.lmdb_layout import (
+    DROPPED_PREFIX,
+    FORMAT_KEY,
+    FORMAT_VERSION,
+    LOG_DB,
+    LOG_KEY,
+    META_DB,
+    NEXT_NUMBER_KEY,
+    NODE_EPOCH_KEY,
+    SNAP_DB,
+    SNAP_KEY,
+    U32,
+    U64,
+    USER_PREFIX,
+    FormatError,
+    migrate,
+    partition_meta_key,
+)
+from kcore.log.lmdb_reclaim import reclaim_tasks
+from kcore.log.lmdb_recovery import load_partitions, stray_numbers
+from kcore.log.round import Round, SealedPartition, StoredPartition
+from kcore.log.storage import BatchSummary, ReclaimTask, Storage
+
+_pack_log_key = LOG_KEY.pack
+
+
+class LmdbStorage(Storage):
+    """The committed state of a data folder.
+
+    With `sync` a commit is LMDB's own: pages written and flushed, then the meta page written through (two flushes).
+    Without, both go to the page cache: see `LmdbLogEngine`.
+    """
+
+    __slots__ = ("_doubt", "_environment", "_folder", "_write_lock", "node_epoch", "path")
+
+    def __init__(
+        self, path: str | os.PathLike[str], create: bool, sync: bool, map_size_bytes: int, max_size_bytes: int
+    ) -> None:
+        self._folder = DataFolder(path, create)
+        self.path = self._folder.path
+        self._environment = LmdbEnvironment(self.path, sync, map_size_bytes, max_size_bytes)
+        self._write_lock = threading.Lock()
+        self._doubt: str | None = None
+        self.node_epoch = 0
+        try:
+            self._environment.open(create=self._creating())
+            self._open_format()
+            # The names of a new folder's files, and without `sync` this opening's node epoch too.
+            self._environment.env.sync(True)
+            self._folder.sync_folder(self.path)
+        except FormatError as error:
+            self._abandon()
+            raise DataFolderError(self.path, str(error), DATA_NAME) from error
+        except (lmdb.Error, LogError) as error:
+            self._abandon()
+            raise DataFolderError(self.path, str(error), DATA_NAME) from error
+        except BaseException:
+            self._abandon()
+            raise
+
+    # -- opening ------------------------------------------------------------------------------------------------
+
+    def _creating(self) -> bool:
+        """Whether to create the databases: in a new file, or in an empty one whose creation a crash cut short."""
+        if self._folder.new:
+            return True
+        env = lmdb.open(self.path, max_dbs=8, readonly=True, lock=False)
+        try:
+            with env.begin() as txn:
+                names = {bytes(name) for name, _ in txn.cursor()}
+            if not names:
+                return True
+            if not names >= {LOG_DB, META_DB, SNAP_DB}:
+                raise DataFolderError(self.path, "an LMDB file, but not kcore's", DATA_NAME)
+        finally:
+            env.close()
+        return False
+
+    def _open_format(self) -> None:
+        """Check or write the format version, migrate, and count this opening, in one durable transaction."""
+
+        def write(txn: Any) -> None:
+            meta = self._environment.meta_db
+            version = txn.get(FORMAT_KEY, db=meta)
+            if version is None:
+                if txn.stat(meta)["entries"]:
+                    raise FormatError("no format version: not kcore's, or damaged")
+                txn.put(FORMAT_KEY, U32.pack(FORMAT_VERSION), db=meta)
+                txn.put(NODE_EPOCH_KEY, U64.pack(0), db=meta)
+                self.node_epoch = 0
+                return
+            databases = {
+                LOG_DB: self._environment.log_db,
+                META_DB: meta,
+                SNAP_DB: self._environment.snap_db,
+            }
+            try:
+                migrate(txn, databases, U32.unpack(version)[0])
+                self.node_epoch = U64.unpack(txn.get(NODE_EPOCH_KEY, b"", db=meta))[0] + 1
+            except struct.error as error:
+                raise FormatError(f"damaged: format version or node epoch of the wrong size: {error}") from error
+            txn.put(NODE_EPOCH_KEY, U64.pack(self.node_epoch), db=meta)
+
+        self._transact(write, "opening the log")
+
+    def load(self) -> tuple[list[StoredPartition], list[int], int]:
+        """See Storage; raises DataFolderError for what is damaged."""
+        try:
+            with self._environment.gate:
+                txn = self._environment.begin_read(self._environment.log_db)
+                try:
+                    return load_partitions(txn, self._environment, self.path)
+                finally:
+                    txn.abort()
+        except lmdb.Error as error:
+            self._abandon()
+            raise DataFolderError(self.path, str(error), DATA_NAME) from error
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _abandon(self) -> None:
+        """Opening failed: let the folder go as it is."""
+        self._environment.close(flush=False)
+        self._folder.release()
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    def write(self, round: Round) -> None:
+        """See Storage. The loop repeats only after the map has grown."""
+        with self._write_lock:
+            if self._doubt is not None:
+                raise LogError(self._doubt)
+            while True:
+                txn_id = 0
+                try:
+                    txn = self._environment.env.begin(write=True)
+                    try:
+                        self._put_round(txn, round)
+                        txn_id = txn.id()
+                    except BaseException:
+                        txn.abort()
+                        raise
+                    txn.commit()
+                    round.landed = True
+                    return
+                except lmdb.MapFullError:
+                    self._environment.grow()
+                except lmdb.MapResizedError:
+                    self._environment.adopt_size()
+                except lmdb.Error as error:
+                    self._settle(round, txn_id, error)
+                    return
+                except LogError:
+                    raise
+                except BaseException:
+                    # An interrupt between the commit and the line after it: the file knows which it was.
+                    round.landed = 0 < txn_id <= self._last_txn_id()
+                    raise
+
+    def _put_round(self, txn: Any, round: Round) -> None:
+        log_db = self._environment.log_db
+        put = txn.put
+        for sealed in round.partitions:
+            batches = sealed.batches
+            number = sealed.number
+            # A refusal means that a batch is already there: this process and the file disagree.
+            if len(batches) == 1:
+                if not put(_pack_log_key(number, sealed.bases[0]), batches[0], overwrite=False, db=log_db):
+                    raise CorruptLogError(sealed.key, sealed.bases[0], "a batch is already stored here")
+            elif batches:
+                pairs = [
+                    (_pack_log_key(number, base), batch) for base, batch in zip(sealed.bases, batches, strict=True)
+                ]
+                with txn.cursor(log_db) as cursor:
+                    consumed, added = cursor.putmulti(pairs, overwrite=False)
+                if not consumed == added == len(pairs):
+                    raise CorruptLogError(sealed.key, sealed.bases[0], f"{added} of {len(pairs)} batches were new here")
+            if sealed.chunks:
+                self._put_chunks(txn, sealed)
+        if round.drops or round.metas or round.next_number or any(sealed.meta for sealed in round.partitions):
+            self._put_metas(txn, round)
+
+    def _put_chunks(self, txn: Any, sealed: SealedPartition) -> None:
+        for offset, index, data in sealed.chunks or ():
+            # Chunks of an attempt that was given up may still be there: the newer win.
+            self._require(txn.put(SNAP_KEY.pack(sealed.number, offset, index), data, db=self._environment.snap_db))
+
+    def _put_metas(self, txn: Any, round: Round) -> None:
+        """Drops first: a partition dropped and created anew in one round has one metadata key."""
+        meta_db = self._environment.meta_db
+        for log in round.drops:
+            txn.delete(partition_meta_key(log.key), db=meta_db)
+            self._require(txn.put(DROPPED_PREFIX + U32.pack(log._number), b"", db=meta_db))
+        for sealed in round.partitions:
+            if sealed.meta is not None:
+                self._require(txn.put(partition_meta_key(sealed.key), sealed.meta.encode(), db=meta_db))
+        for name, value in round.metas.items():
+            key = USER_PREFIX + name.encode()
+            if value is None:
+                txn.delete(key, db=meta_db)
+            else:
+                self._require(txn.put(key, value, db=meta_db))
+        if round.next_number:
+            self._require(txn.put(NEXT_NUMBER_KEY, U32.pack(round.next_number), db=meta_db))
+
+    @staticmethod
+    def _require(stored: bool) -> None:
+        if not stored:
+            raise LogError("LMDB refused an overwriting put")
+
+    def _settle(self, round: Round, txn_id: int, error: lmdb.Error) -> None:
+        """After LMDB failed: open it anew, and find out what became of the round.
+
+        A commit that fails while it writes the meta page leaves open whether the transaction happened. If the file has
+        it, its pages were flushed before that meta page was begun; one more commit, through the other meta page, makes
+        it certain. Then the round has succeeded after all. Everything else is a failure, and the file never shows the
+        round.
+        """
+        last_txn_id = self._environment.reopen()
+        if not 0 < txn_id <= last_txn_id:
+            raise log_error(error, "commit failed") from error
+        try:
+            with self._environment.env.begin(write=True) as txn:
+                self._require(txn.put(NODE_EPOCH_KEY, U64.pack(self.node_epoch), db=self._environment.meta_db))
+        except (lmdb.Error, LogError) as again:
+            # Failing twice in a row: what the file will show is only known when it is opened again.
+            self._doubt = f"a commit failed and could not be settled, the log must be opened again: {again}"
+            raise LogError(self._doubt) from error
+        round.landed = True
+
+    def _last_txn_id(self) -> int:
+        return int(self._environment.env.info()["last_txnid"])
+
+    def _transact(self, work: Callable[[Any], Any], doing: str) -> Any:
+        """Run `work(txn)` in a write transaction of its own, growing the map as needed; raises LogError."""
+        with self._write_lock:
+            while True:
+                try:
+                    with self._environment.env.begin(write=True) as txn:
+                        return work(txn)
+                except lmdb.MapFullError:
+                    self._environment.grow()
+                except lmdb.MapResizedError:
+                    self._environment.adopt_size()
+                except lmdb.Error as error:
+                    self._environment.reopen()
+                    raise log_error(error, doing) from error
+
+    def reclaim(self, tasks: list[ReclaimTask], max_entries: int) -> int:
+        """See Storage."""
+        done: int = self._transact(
+            lambda txn: reclaim_tasks(txn, self._environment, tasks, max_entries), "giving back space"
+        )
+        return done
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def slice(self, number: int, offset: int, limit: int, max_bytes: int, max_batches: int) -> list[tuple[int, bytes]]:
+        """See Storage."""
+        environment = self._environment
+        found: list[tuple[int, bytes]] = []
+        size = 0
+        prefix = U32.pack(number)
+        unpack_key = LOG_KEY.unpack
+        try:
+            with environment.gate:
+                txn = environment.begin_read(environment.log_db)
+                try:
+                    cursor = txn.cursor()
+                    if not _seek(cursor, number, prefix, offset):
+                        return found
+                    for key, value in cursor.iternext():
+                        owner, base = unpack_key(key)
+                        if owner != number or base >= limit:
+                            break
+                        found.append((base, bytes(value)))
+                        size += len(value)
+                        if size >= max_bytes or len(found) >= max_batches:
+                            break
+                finally:
+                    txn.abort()
+        except lmdb.Error as error:
+            raise log_error(error, "reading batches") from error
+        return found
+
+    def summaries(self, number: int, offset: int, limit: int, max_batches: int) -> list[BatchSummary]:
+        """See Storage."""
+        environment = self._environment
+        found: list[BatchSummary] = []
+        prefix = U32.pack(number)
+        try:
+            with environment.gate:
+                txn = environment.begin_read(environment.log_db)
+                try:
+                    cursor = txn.cursor()
+                    if not _seek(cursor, number, prefix, offset):
+                        return found
+                    for key, value in cursor.iternext():
+                        if bytes(key[:4]) != prefix or len(found) >= max_batches:
+                            break
+                        summary = BatchSummary(*offsets_and_timestamp(value), len(value))
+                        if summary.base_offset >= limit:
+                            break
+                        found.append(summary)
+                finally:
+                    txn.abort()
+        except lmdb.Error as error:
+            raise log_error(error, "reading batch headers") from error
+        return found
+
+    def _get(self, db: Any, key: bytes, doing: str) -> bytes | None:
+        environment = self._environment
+        try:
+            with environment.gate:
+                txn = environment.begin_read(db)
+                try:
+                    value = txn.get(key)
+                    return None if value is None else bytes(value)
+                finally:
+                    txn.abort()
+        except lmdb.Error as error:
+            raise log_error(error, doing) from error
+
+    def snapshot_chunk(self, number: int, offset: int, index: int) -> bytes | None:
+        """See Storage."""
+        return self._get(self._environment.snap_db, SNAP_KEY.pack(number, offset, index), "reading a snapshot")
+
+    def get_meta(self, name: str) -> bytes | None:
+        """See Storage."""
+        return self._get(self._environment.meta_db, USER_PREFIX + name.encode(), "reading metadata")
+
+    def meta_names(self, prefix: str) -> list[str]:
+        """See Storage."""
+        environment = self._environment
+        start = USER_PREFIX + prefix.encode()
+        names = []
+        try:
+            with environment.gate:
+                txn = environment.begin_read(environment.meta_db)
+                try:
+                    cursor = txn.cursor()
+                    if cursor.set_range(start):
+                        for key in cursor.iternext(values=False):
+                            data = bytes(key)
+                            if not data.startswith(start):
+                                break
+                            names.append(data[len(USER_PREFIX) :].decode())
+                finally:
+                    txn.abort()
+        except lmdb.Error as error:
+            raise log_error(error, "reading metadata") from error
+        return sorted(names)
+
+    def stray_entries(self, known: dict[int, PartitionKey]) -> list[Finding]:
+        """See Storage."""
+        environment = self._environment
+        try:
+            with environment.gate:
+                txn = environment.begin_read(environment.meta_db)
+                try:
+                    return stray_numbers(txn, environment, known)
+                finally:
+                    txn.abort()
+        except lmdb.Error as error:
+            return [Finding(None, None, "storage", str(error))]
+
+    # -- the rest -----------------------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """See Storage."""
+        with self._write_lock:
+            try:
+                self._environment.env.sync(True)
+            except lmdb.Error as error:
+                self._environment.reopen()
+                raise log_error(error, "flushing the log") from error
+
+    def sizes(self) -> tuple[int, int]:
+        """See Storage."""
+        return self._environment.sizes()
+
+    def compact_and_close(self) -> None:
+        """Write a copy without free pages, put it in the file's place atomically, and close; raises LogError.
+
+        The folder stays locked throughout. A crash before the rename leaves the old file, after it the new one.
+        """
+        copy = os.path.join(self.path, COMPACT_NAME)
+        try:
+            with self._write_lock, open(copy, "wb") as file:
+                self._environment.env.copyfd(file.fileno(), compact=True)
+                os.fsync(file.fileno())
+            self._environment.close(flush=True)
+            os.replace(copy, os.path.join(self.path, DATA_NAME))
+            # LMDB makes its lock file anew; the old one speaks of transactions of another file.
+            os.unlink(os.path.join(self.path, LMDB_LOCK_NAME))
+            self._folder.sync_folder(self.path)
+        except lmdb.Error as error:
+            raise log_error(error, "compacting the log") from error
+        except OSError as error:
+            raise LogError(f"compacting the log: {error}") from error
+        finally:
+            self._environment.close(flush=False)
+            self._folder.release()
+            if os.path.exists(copy):
+                os.unlink(copy)
+
+    def abandon_in_child(self) -> None:
+        """In a forked child: let go of the folder's lock; LMDB's own handles are the parent's and stay untouched."""
+        self._folder.abandon_in_child()
+
+    def close(self) -> None:
+        """See Storage."""
+        try:
+            with self._write_lock:
+                self._environment.close(flush=True)
+        except lmdb.Error as error:
+            raise log_error(error, "closing the log") from error
+        finally:
+            self._folder.release()
+
+
+def _seek(cursor: Any, number: int, prefix: bytes, offset: int) -> bool:
+    """Put the cursor on the partition's batch that contains `offset`, or else on the first after it."""
+    if cursor.set_range(_pack_log_key(number, offset)):
+        key = cursor.key()
+        if bytes(key[:4]) == prefix and LOG_KEY.unpack(key)[1] == offset:
+            return True
+        if not cursor.prev():
+            return bool(cursor.set_range(_pack_log_key(number, offset)))
+    elif not cursor.last():
+        return False
+    if bytes(cursor.key()[:4]) == prefix and last_offset(cursor.value()) >= offset:
+        return True
+    return bool(cursor.next())
