@@ -1,0 +1,43 @@
+# `make demo` and `make test` do everything from a fresh clone: environment, dependencies, extension, then the job.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+FILE ?= docs/architecture.md
+SOURCES := $(shell find kcore_ext -name '*.pyx' -o -name '*.pxd' 2>/dev/null)
+STAMP := $(VENV)/.built
+
+.PHONY: build demo test bench lint docs clean
+
+build: $(STAMP)
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit("kcore needs Python 3.11 or newer, this is " + sys.version) if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMP): pyproject.toml setup.py $(SOURCES) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $(STAMP)
+
+demo: build
+	$(BIN)/kcore demo --file '$(FILE)'
+
+test: build lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests
+
+lint: build
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/generate_docs.py --check
+
+docs: build
+	$(BIN)/python tools/generate_docs.py
+
+bench: build
+	$(BIN)/python -m pytest bench --benchmark-only
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info
+	find kcore_ext \( -name '*.so' -o -name '*.c' -o -name '*.cpp' \) -delete

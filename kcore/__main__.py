@@ -1,0 +1,8 @@
+"""`python -m kcore` is `kcore`."""
+
+import sys
+
+from kcore.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

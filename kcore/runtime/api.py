@@ -1,0 +1,71 @@
+"""What a served API is: a key, its request and response, how to decide it, and what it answers when it cannot."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from kcore.protocol.error_codes import ErrorCode
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """Who asks: made once a connection, client id and API version, and shared by all requests that look the same.
+
+    Attributes:
+        api_version: the version in which the request came (it decides between answers in some APIs).
+        client_id: the client's name for itself; "" where the header had null.
+        client_host: the peer's address as Kafka shows it, with a leading slash: "/127.0.0.1".
+        listener: the name of the listener the request came through; FindCoordinator answers with its address.
+        principal: "User:ANONYMOUS" where nobody authenticated.
+        connection_id: tells connections apart, for what belongs to one (fetch sessions, closed waiters).
+    """
+
+    api_version: int
+    client_id: str = ""
+    client_host: str = "/127.0.0.1"
+    listener: str = "PLAINTEXT"
+    principal: str = "User:ANONYMOUS"
+    connection_id: int = 0
+
+
+class Api(ABC, Generic[Request, Response]):
+    """One API. Subclasses live one a file, named after the API.
+
+    `handle` is the whole request: the checks in front, the route to a shard, the answer. APIs of a coordinator split
+    it: `handle` finds the shard and calls `shard.run(self, context, request)`, which calls `decide` on that shard's
+    state machine.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def handle(self, context: RequestContext, request: Request) -> Any:
+        """Serves one request.
+
+        Returns:
+            The response, a `Pending` if it comes later, or None where the protocol has no answer (Produce, acks=0).
+
+        Raises:
+            KafkaError: mapped to `error(context, request, code)` by the engine.
+        """
+
+    def decide(self, machine: Any, context: RequestContext, request: Request) -> Any:
+        """Decides within a shard: reads `machine`, changes nothing durable.
+
+        Returns:
+            A response, a parked `Pending`, or an `Outcome` of records and one of these.
+
+        Raises:
+            KafkaError: mapped to `error(context, request, code)` by the shard.
+        """
+        raise TypeError(f"{type(self).__name__} does not run in a shard")
+
+    @abstractmethod
+    def error(self, context: RequestContext, request: Request, code: ErrorCode, message: str | None = None) -> Response:
+        """The response that says `code` in the way of this API (at the top, or for each group or partition asked for)."""

@@ -1,0 +1,120 @@
+"""What a state machine is to the runtime, and what the runtime is to a state machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from kcore.clock import Now
+    from kcore_ext.timer_wheel import Timer
+
+    from kcore.runtime.pending import Pending
+    from kcore.runtime.shard import Shard, ShardTimer
+
+
+class EncodableKey(Protocol):
+    """The key of a record."""
+
+    def encode_key(self) -> bytes | None:
+        """Its bytes as they stand in the log."""
+        ...
+
+
+class EncodableValue(Protocol):
+    """The value of a record."""
+
+    def encode_value(self, version: int) -> bytes:
+        """Its bytes as they stand in the log, with the version in front."""
+        ...
+
+
+class Record(NamedTuple):
+    """A durable fact, typed: what `decide` returns, what `replay` takes.
+
+    Attributes:
+        key: what the fact is about.
+        value: the fact; None is a tombstone.
+        version: the version the value is written in.
+    """
+
+    key: EncodableKey
+    value: EncodableValue | None
+    version: int = 0
+
+
+class Outcome(NamedTuple):
+    """What was decided: facts to keep, and a reply to give once they are kept.
+
+    Attributes:
+        records: facts in the order in which they are written and replayed; all of them or none.
+        reply: the response, or a parked `Pending`; None where nobody waits (a timer).
+        producer_id: for facts of a transaction: they become a transactional batch of their own.
+        producer_epoch: the epoch of that producer.
+    """
+
+    records: list[Record]
+    reply: Any = None
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+
+class StateMachine(Protocol):
+    """The state of one shard. `replay` alone changes what is durable; everything else in it is soft."""
+
+    def replay(self, offset: int, producer_id: int, key: Any, value: Any) -> None:
+        """Applies one fact. Called live right after it was decided, and at recovery with what the log holds.
+
+        Args:
+            offset: the record's offset in the shard's log. Offsets may have gaps (compacted logs).
+            producer_id: -1, or the producer in whose transaction it stands.
+            key: the typed key.
+            value: the typed value, or None for a tombstone.
+        """
+        ...
+
+    def replay_marker(self, offset: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
+        """Applies the end of a transaction: its facts become visible, or go."""
+        ...
+
+    def decode(self, key: bytes | None, value: bytes | None) -> tuple[Any, Any] | None:
+        """A record of the log, typed; None for a record type that this machine does not know (it is skipped)."""
+        ...
+
+    def on_loaded(self) -> None:
+        """The log was replayed to its end: arm timers, count."""
+        ...
+
+    def on_unloaded(self) -> None:
+        """The shard goes: nothing may fire or answer from here on. Timers are cancelled and replies failed by the runtime."""
+        ...
+
+
+class ShardContext:
+    """A state machine's hands: time, timers, answers. Made by the shard for its machine.
+
+    Attributes:
+        now: the time of the present round.
+        shard: the shard this machine lives in.
+    """
+
+    __slots__ = ("now", "shard")
+
+    def __init__(self, shard: Shard[Any], now: Now) -> None:
+        self.shard = shard
+        self.now = now
+
+    def answer(self, pending: Pending, response: Any) -> None:
+        """Answers a parked request, once everything that this shard decided up to now is durable."""
+        self.shard.answer(pending, response)
+
+    def schedule(self, deadline_ms: int, timer: ShardTimer) -> Timer:
+        """Arms `timer` for `deadline_ms` (monotonic). Its `fire` is a decision like any request."""
+        return self.shard.schedule(deadline_ms, timer)
+
+    def in_slices(self, work: Iterator[Outcome | None]) -> None:
+        """Runs long work in bounded pieces between rounds: each item it yields is decided as a request's would be."""
+        self.shard.in_slices(work)
+
+
+MachineFactory = Callable[[ShardContext], Any]

@@ -1,0 +1,405 @@
+"""A shard: one partition of an internal topic, the state machine in it, and the batch that is being decided."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from kcore_ext.batch import BatchBuilder
+
+from kcore.errors import KafkaError
+from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.loader import LoadReport, ShardLog, replay_log
+from kcore.runtime.machine import Outcome, Record, ShardContext
+from kcore.runtime.pending import Pending
+
+if TYPE_CHECKING:
+    from kcore.clock import Now
+    from kcore.log.errors import LogError
+    from kcore.runtime.api import Api, RequestContext
+    from kcore.runtime.commit import CommitPipeline
+    from kcore.runtime.slices import Slices
+    from kcore_ext.timer_wheel import Timer, TimerWheel
+
+logger = logging.getLogger(__name__)
+
+M = TypeVar("M")
+
+BATCH_OVERHEAD_BYTES = 61  # the header of a record batch v2
+RECORD_OVERHEAD_BYTES = 21  # at most: length, attributes, timestamp and offset deltas, key and value lengths
+
+
+class ShardState(Enum):
+    """Where a shard is in its life."""
+
+    INITIAL = "initial"
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+# The life of a shard, whole: what may follow what.
+TRANSITIONS: dict[ShardState, frozenset[ShardState]] = {
+    ShardState.INITIAL: frozenset({ShardState.LOADING, ShardState.CLOSED}),
+    ShardState.LOADING: frozenset({ShardState.ACTIVE, ShardState.FAILED, ShardState.CLOSED}),
+    ShardState.ACTIVE: frozenset({ShardState.FAILED, ShardState.CLOSED}),
+    ShardState.FAILED: frozenset({ShardState.LOADING, ShardState.CLOSED}),
+    ShardState.CLOSED: frozenset(),
+}
+
+
+class ShardTimer(ABC):
+    """A timeout within a shard. It fires as a decision, like any request, and looks again at what it finds then.
+
+    Subclasses hold ids, not closures, and must check that the state they were armed for still stands.
+    """
+
+    __slots__ = ("generation", "shard")
+    shard: Shard[Any]
+    generation: int
+
+    @abstractmethod
+    def fire(self) -> Outcome | None:
+        """Decides what the timeout means now."""
+
+    def __call__(self) -> None:
+        """Called by the driver when the wheel gives the timer out; nothing if the shard was loaded again since."""
+        if self.generation == self.shard.generation:
+            self.shard.perform(self.fire)
+
+
+class Shard(Generic[M]):
+    """One partition of an internal topic with its state machine.
+
+    Args:
+        topic: the internal topic's name.
+        index: the partition.
+        log: the partition's log.
+        factory: makes an empty state machine; called at each load.
+        pipeline: commits what is decided.
+        wheel: the node's timers.
+        slices: where long work runs.
+        now: the time of the round.
+        max_batch_bytes: the topic's max.message.bytes; what one decision writes must fit in one batch.
+
+    Attributes:
+        state: LOADING shards answer COORDINATOR_LOAD_IN_PROGRESS, all others but ACTIVE ones NOT_COORDINATOR.
+        machine: the state machine; a new one after each load.
+        report: what the last load did.
+    """
+
+    __slots__ = (
+        "_batch",
+        "_log",
+        "_max_batch_bytes",
+        "_next_offset",
+        "_now",
+        "_on_state",
+        "_outbox",
+        "_parked",
+        "_pipeline",
+        "_reload",
+        "_slices",
+        "_wheel",
+        "dirty",
+        "factory",
+        "generation",
+        "index",
+        "leader_epoch",
+        "machine",
+        "report",
+        "state",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        index: int,
+        log: ShardLog,
+        factory: Callable[[ShardContext], M],
+        *,
+        pipeline: CommitPipeline,
+        wheel: TimerWheel,
+        slices: Slices,
+        now: Now,
+        max_batch_bytes: int = 1_048_588,
+    ) -> None:
+        self.topic = topic
+        self.index = index
+        self.factory = factory
+        self.leader_epoch = log.leader_epoch
+        self.state = ShardState.INITIAL
+        self.generation = 0  # counts loads: what belongs to an earlier one must not touch this one
+        self.report = LoadReport()
+        self.dirty = False
+        self._log = log
+        self._pipeline = pipeline
+        self._wheel = wheel
+        self._slices = slices
+        self._now = now
+        self._max_batch_bytes = max_batch_bytes
+        self._batch: BatchBuilder | None = None
+        self._next_offset = 0
+        self._outbox: list[tuple[Pending, Any]] = []
+        self._parked: set[Pending] = set()
+        self._reload = False
+        self._on_state: Callable[[Shard[M]], None] | None = None
+        self.machine: M = factory(ShardContext(self, now))
+
+    # ---- requests
+
+    @property
+    def refusal(self) -> ErrorCode:
+        """The code for a request that comes while the shard is not ACTIVE."""
+        if self.state is ShardState.LOADING:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.NOT_COORDINATOR
+
+    def run(self, api: Api[Any, Any], context: RequestContext, request: Any) -> Any:
+        """Decides one request. Returns the response, or a `Pending` if it is parked or must wait for the commit."""
+        if self.state is not ShardState.ACTIVE:
+            return api.error(context, request, self.refusal)
+        try:
+            result = api.decide(self.machine, context, request)
+        except KafkaError as error:
+            result = api.error(context, request, error.code, error.message)
+        except Exception:
+            logger.exception("%s-%d: %s failed", self.topic, self.index, type(api).__name__)
+            result = api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
+        if type(result) is Outcome:
+            if result.records:
+                refused = self._append(result)
+                if refused is not None:
+                    return self._refuse(api, context, request, result.reply, refused)
+            result = result.reply
+        if self._outbox:
+            self._release()
+        if isinstance(result, Pending):
+            if not result.done:
+                if result.parked:
+                    self._parked.add(result)
+                return result
+            result = result.response
+        if self.dirty:
+            # What was decided, or read, stands on facts that are not durable yet: the answer waits for them.
+            pending = Pending(api, context, request)
+            self._pipeline.answer_later(pending, result)
+            return pending
+        return result
+
+    def perform(self, action: Callable[[], Outcome | None]) -> None:
+        """Decides something that nobody asked for: a timer, a slice of periodic work."""
+        if self.state is not ShardState.ACTIVE:
+            return
+        outcome = action()
+        if outcome is not None and outcome.records:
+            refused = self._append(outcome)
+            if refused is not None:
+                logger.error("%s-%d: %s was not written: %s", self.topic, self.index, action, refused.name)
+        if self._outbox:
+            self._release()
+
+    def answer(self, pending: Pending, response: Any) -> None:
+        """Answers a parked request after the commit of everything decided up to the end of this decision."""
+        self._parked.discard(pending)
+        self._outbox.append((pending, response))
+
+    def _release(self) -> None:
+        outbox, self._outbox = self._outbox, []
+        if self.dirty:
+            for pending, response in outbox:
+                self._pipeline.answer_later(pending, response)
+        else:
+            for pending, response in outbox:
+                pending.complete(response)
+
+    def _refuse(
+        self, api: Api[Any, Any], context: RequestContext, request: Any, reply: Any, code: ErrorCode
+    ) -> Any:
+        response = api.error(context, request, code)
+        if isinstance(reply, Pending) and not reply.done:
+            reply.abandon()
+        if self._outbox:
+            self._release()
+        return response
+
+    # ---- facts
+
+    def _append(self, outcome: Outcome) -> ErrorCode | None:
+        """Encodes, replays and collects the facts of one decision. Returns a code if nothing of it was taken."""
+        encoded = [
+            (record.key.encode_key(), None if record.value is None else record.value.encode_value(record.version))
+            for record in outcome.records
+        ]
+        size_bytes = BATCH_OVERHEAD_BYTES
+        for key, value in encoded:
+            size_bytes += RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
+        if size_bytes > self._max_batch_bytes:
+            logger.error("%s-%d: a decision of %d bytes is too large to write", self.topic, self.index, size_bytes)
+            return ErrorCode.UNKNOWN_SERVER_ERROR  # Kafka's mapping of MESSAGE_TOO_LARGE
+        transactional = outcome.producer_id >= 0
+        batch = self._batch
+        if batch is not None and (transactional or batch.size_bytes + size_bytes > self._max_batch_bytes):
+            self._close_batch()
+            batch = None
+        if batch is None:
+            batch = self._open_batch(outcome)
+        try:
+            for offset, record in enumerate(outcome.records, self._next_offset):
+                self.machine.replay(offset, outcome.producer_id, record.key, record.value)  # type: ignore[attr-defined]
+        except Exception:
+            logger.exception("%s-%d: a decided record cannot be replayed", self.topic, self.index)
+            self._diverge()
+            return ErrorCode.NOT_COORDINATOR
+        wall_ms = self._now.wall_ms
+        for key, value in encoded:
+            taken = batch.append(wall_ms, key, value)
+            assert taken, "the batch was opened with room for the whole decision"
+        self._next_offset += len(encoded)
+        if not self.dirty:
+            self.dirty = True
+            self._pipeline.enlist(self)
+        if transactional:
+            self._close_batch()
+        return None
+
+    def _open_batch(self, outcome: Outcome) -> BatchBuilder:
+        transactional = outcome.producer_id >= 0
+        batch = BatchBuilder(
+            self._max_batch_bytes,
+            base_timestamp_ms=self._now.wall_ms,
+            producer_id=outcome.producer_id,
+            producer_epoch=outcome.producer_epoch,
+            transactional=transactional,
+        )
+        self._next_offset = self._log.end_offset
+        self._batch = batch
+        return batch
+
+    def _close_batch(self) -> None:
+        batch, self._batch = self._batch, None
+        if batch is None or not batch.count:
+            return
+        first = self._next_offset - batch.count
+        base_offset = self._log.append(bytearray(batch.build()), self.leader_epoch)
+        # State was replayed at these offsets: another writer in between would make memory and log disagree.
+        assert base_offset == first, f"{self.topic}-{self.index}: batch at {base_offset}, replayed at {first}"
+
+    # ---- commit (Participant)
+
+    def seal(self) -> None:
+        """The round closes: the open batch goes to the log's staging."""
+        self._close_batch()
+
+    def committed(self) -> None:
+        """Everything decided is durable."""
+        self.dirty = False
+        if self._reload:
+            self._reload = False
+            self.load()
+
+    def failed(self, error: LogError) -> None:
+        """Nothing decided since the last commit exists: forget this memory and load the log again."""
+        self._batch = None
+        self.dirty = self._reload = False
+        if self.state is ShardState.ACTIVE:
+            self._transition(ShardState.FAILED, f"commit failed: {error}")
+        if self.state is ShardState.FAILED:
+            self.load()
+
+    def _diverge(self) -> None:
+        """Memory is ahead of the log by half a decision: forget it. What was decided before still commits."""
+        self._transition(ShardState.FAILED, "memory and log disagree")
+        if self.dirty:
+            self._reload = True
+        else:
+            self._batch = None
+            self.load()
+
+    # ---- timers and long work
+
+    def schedule(self, deadline_ms: int, timer: ShardTimer) -> Timer:
+        """Arms a timer of this shard. One that is still armed when the shard goes fires into nothing."""
+        timer.shard = self
+        timer.generation = self.generation
+        return self._wheel.add(deadline_ms, timer)
+
+    def in_slices(self, work: Iterator[Outcome | None]) -> None:
+        """Runs `work` between rounds, an item a slice, for as long as this load of the shard lives."""
+        self._slices.add(self._sliced(work, self.generation))
+
+    def _sliced(self, work: Iterator[Outcome | None], generation: int) -> Iterator[None]:
+        while self.generation == generation and self.state is ShardState.ACTIVE:
+            try:
+                outcome = next(work)
+            except StopIteration:
+                return
+            if outcome is not None:
+                self.perform(lambda outcome=outcome: outcome)  # type: ignore[misc]
+            yield
+
+    # ---- life
+
+    def when_state_changes(self, callback: Callable[[Shard[M]], None]) -> None:
+        """Tells one observer of each change of state."""
+        self._on_state = callback
+
+    def load(self) -> None:
+        """Starts to replay the log into a fresh machine, in slices; ACTIVE once it is at the end."""
+        self._transition(ShardState.LOADING, "load")
+        self.generation += 1
+        self._slices.add(self._load(self.generation))
+
+    def _load(self, generation: int) -> Iterator[None]:
+        report = LoadReport()
+        machine = self.factory(ShardContext(self, self._now))
+        started_ms = self._now.update()
+        try:
+            for _ in replay_log(self._log, machine, report):
+                yield
+                if self.generation != generation:
+                    return
+        except Exception:
+            logger.exception("%s-%d cannot be loaded", self.topic, self.index)
+            self._transition(ShardState.FAILED, "load failed")
+            return
+        report.elapsed_ms = self._now.update() - started_ms
+        self.machine, self.report = machine, report
+        self._transition(ShardState.ACTIVE, "loaded")
+        self.perform(self._loaded)
+
+    def _loaded(self) -> None:
+        self.machine.on_loaded()  # type: ignore[attr-defined]
+
+    def unload(self) -> None:
+        """Gives the partition up: parked requests get NOT_COORDINATOR, later ones too.
+
+        What was decided must be committed before: an unload never loses a fact that somebody waits for.
+        """
+        assert not self.dirty, "commit before an unload"
+        self._transition(ShardState.CLOSED, "unload")
+
+    def _transition(self, state: ShardState, reason: str) -> None:
+        """The one gate of every change of state."""
+        assert state in TRANSITIONS[self.state], f"{self.topic}-{self.index}: {self.state} -> {state} ({reason})"
+        logger.debug("%s-%d: %s -> %s: %s", self.topic, self.index, self.state.value, state.value, reason)
+        leaving_active = self.state is ShardState.ACTIVE
+        self.state = state
+        if leaving_active:
+            self._leave()
+        if self._on_state is not None:
+            self._on_state(self)
+
+    def _leave(self) -> None:
+        """Soft state ends with the memory it belongs to."""
+        self.generation += 1
+        self.machine.on_unloaded()  # type: ignore[attr-defined]
+        outbox, self._outbox = self._outbox, []
+        parked, self._parked = self._parked, set()
+        for pending in (*(pending for pending, _ in outbox), *parked):
+            pending.fail(ErrorCode.NOT_COORDINATOR)

@@ -1,0 +1,94 @@
+"""All shards of one internal topic: who has which key, loading and unloading."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from kcore.errors import KafkaError
+from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.partitioner import partition_for
+from kcore.runtime.shard import Shard, ShardState
+
+if TYPE_CHECKING:
+    from kcore.runtime.commit import CommitPipeline
+
+logger = logging.getLogger(__name__)
+
+M = TypeVar("M")
+
+
+class Shards(Generic[M]):
+    """The shards of an internal topic that this node owns.
+
+    Args:
+        topic: the topic's name (`__consumer_offsets`, …).
+        partitions: its number of partitions, of all nodes; it decides where a key lives and never changes.
+        make: makes the shard of a partition.
+        pipeline: committed before a shard is given up.
+    """
+
+    __slots__ = ("_make", "_pipeline", "_shards", "partitions", "topic")
+
+    def __init__(
+        self, topic: str, partitions: int, make: Callable[[int], Shard[M]], pipeline: CommitPipeline
+    ) -> None:
+        self.topic = topic
+        self.partitions = partitions
+        self._make = make
+        self._pipeline = pipeline
+        self._shards: dict[int, Shard[M]] = {}
+
+    def __iter__(self) -> Iterator[Shard[M]]:
+        return iter(self._shards.values())
+
+    def __len__(self) -> int:
+        return len(self._shards)
+
+    def of(self, key: str) -> Shard[M]:
+        """The shard that `key` lives in.
+
+        Raises:
+            KafkaError: NOT_COORDINATOR if this node does not own it.
+        """
+        shard = self._shards.get(partition_for(key, self.partitions))
+        if shard is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return shard
+
+    def get(self, index: int) -> Shard[M] | None:
+        """The shard of a partition, None if this node does not own it."""
+        return self._shards.get(index)
+
+    def load(self, index: int, leader_epoch: int) -> None:
+        """This node became the owner of a partition in `leader_epoch`: load its log.
+
+        An epoch that is not newer than the one we know is old news and ignored.
+        """
+        shard = self._shards.get(index)
+        if shard is not None:
+            if leader_epoch <= shard.leader_epoch and shard.state is not ShardState.FAILED:
+                return
+            shard.leader_epoch = leader_epoch
+            if shard.state is ShardState.FAILED:
+                shard.load()
+            return
+        shard = self._make(index)
+        shard.leader_epoch = leader_epoch
+        self._shards[index] = shard
+        shard.load()
+
+    def unload(self, index: int, leader_epoch: int | None = None) -> None:
+        """Another node owns the partition since `leader_epoch`; None: it is gone. Older news are ignored."""
+        shard = self._shards.get(index)
+        if shard is None or (leader_epoch is not None and leader_epoch <= shard.leader_epoch):
+            return
+        self._pipeline.commit()
+        del self._shards[index]
+        shard.unload()
+
+    @property
+    def loading(self) -> bool:
+        """Whether any shard is still loading."""
+        return any(shard.state is ShardState.LOADING for shard in self._shards.values())

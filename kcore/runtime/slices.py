@@ -1,0 +1,43 @@
+"""Long work in short slices, so that no request waits behind it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+
+class Slices:
+    """Round robin over generators: each `step` runs one slice of one of them.
+
+    A generator does a bounded piece of work between two `yield`s (a chunk of a load, some groups of an expiry run).
+    The driver calls `step` between rounds of requests, as long as it returns True.
+    """
+
+    __slots__ = ("_work",)
+
+    def __init__(self) -> None:
+        self._work: deque[Iterator[None]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._work)
+
+    def add(self, work: Iterator[None]) -> None:
+        """Queues `work`; its first slice runs at a later `step`."""
+        self._work.append(work)
+
+    def step(self) -> bool:
+        """Runs one slice. Returns whether there is more to do."""
+        if not self._work:
+            return False
+        work = self._work.popleft()
+        try:
+            next(work)
+        except StopIteration:
+            return bool(self._work)
+        self._work.append(work)
+        return True
+
+    def finish(self) -> None:
+        """Runs everything to its end: at a start that waits for all shards, and in tests."""
+        while self.step():
+            pass

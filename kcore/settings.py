@@ -1,0 +1,213 @@
+"""How a setting is declared: name, type, default, bounds and meaning in one line of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from kcore.errors import ConfigError
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+
+
+class SettingType(Enum):
+    """Kafka's types of settings; the value is the wire's number in DescribeConfigs v3+."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+WIDTHS: dict[SettingType, tuple[int, int]] = {
+    SettingType.SHORT: (-(2**15), 2**15 - 1),
+    SettingType.INT: (-(2**31), INT_MAX),
+    SettingType.LONG: (-(2**63), LONG_MAX),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting.
+
+    Attributes:
+        name: Kafka's name (or ours, beginning with `kcore.`).
+        type: how its text is read.
+        default: its value where nobody says otherwise; None where it has none.
+        doc: what it does.
+        low: the least value, inclusive; None: as small as the type allows.
+        high: the greatest value, inclusive.
+        choices: the values that are allowed, where they are few.
+        dynamic: whether it can be changed while the server runs.
+        check: anything else that must hold of the value; returns what is wrong, or None.
+    """
+
+    name: str
+    type: SettingType
+    default: Any
+    doc: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] | None = None
+    dynamic: bool = False
+    check: Callable[[Any], str | None] | None = None
+
+    def parse(self, value: Any) -> Any:
+        """Reads a value, given as text or already typed.
+
+        Raises:
+            ConfigError: it cannot be read or lies outside its range; the message says which range is valid.
+        """
+        parsed = self._read(value.strip()) if isinstance(value, str) else self._read_typed(value)
+        self._check_range(parsed, value)
+        return parsed
+
+    @property
+    def valid(self) -> str:
+        """The valid range, for people."""
+        if self.choices is not None:
+            return "one of " + ", ".join(repr(c) for c in self.choices)
+        if self.type is SettingType.BOOLEAN:
+            return "true or false"
+        if self.type in WIDTHS:
+            low, high = WIDTHS[self.type]
+            return f"a whole number in {int(self.low) if self.low is not None else low}..{int(self.high) if self.high is not None else high}"
+        if self.type is SettingType.DOUBLE:
+            low_text = "" if self.low is None else f" from {self.low}"
+            return f"a number{low_text}{'' if self.high is None else f' to {self.high}'}"
+        if self.type is SettingType.LIST:
+            return "a list separated by commas"
+        return "a text"
+
+    def format(self, value: Any) -> str | None:
+        """The value as Kafka writes it: what DescribeConfigs shows and a properties file holds."""
+        if value is None:
+            return None
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, tuple):
+            return ",".join(value)
+        return str(value)
+
+    def _refuse(self, value: Any, why: str) -> ConfigError:
+        return ConfigError(f"{self.name}={value!r} {why}; valid: {self.valid}")
+
+    def _read(self, text: str) -> Any:
+        kind = self.type
+        if kind is SettingType.BOOLEAN:
+            if text.lower() not in {"true", "false"}:
+                raise self._refuse(text, "is neither true nor false")
+            return text.lower() == "true"
+        if kind in WIDTHS:
+            try:
+                return int(text)
+            except ValueError:
+                raise self._refuse(text, "is no whole number") from None
+        if kind is SettingType.DOUBLE:
+            try:
+                return float(text)
+            except ValueError:
+                raise self._refuse(text, "is no number") from None
+        if kind is SettingType.LIST:
+            return tuple(part.strip() for part in text.split(",") if part.strip())
+        return text
+
+    def _read_typed(self, value: Any) -> Any:
+        if value is None:
+            if self.default is None:
+                return None
+            raise self._refuse(value, "is missing")
+        if isinstance(value, bool) != (self.type is SettingType.BOOLEAN):
+            return self._read(str(value).lower())
+        if self.type is SettingType.LIST and not isinstance(value, str):
+            return tuple(str(part) for part in value)
+        if isinstance(value, int | float) and self.type not in WIDTHS and self.type is not SettingType.DOUBLE:
+            return value if self.type is SettingType.BOOLEAN else str(value)
+        return value if self.type is not SettingType.DOUBLE else float(value)
+
+    def _check_range(self, parsed: Any, value: Any) -> None:
+        if parsed is None:
+            return
+        if self.type in WIDTHS:
+            low, high = WIDTHS[self.type]
+            low = int(self.low) if self.low is not None else low
+            high = int(self.high) if self.high is not None else high
+            if not isinstance(parsed, int) or not low <= parsed <= high:
+                raise self._refuse(value, "is out of range")
+        elif self.type is SettingType.DOUBLE:
+            if (self.low is not None and parsed < self.low) or (self.high is not None and parsed > self.high):
+                raise self._refuse(value, "is out of range")
+        elif self.choices is not None:
+            for part in parsed if isinstance(parsed, tuple) else (parsed,):
+                if part not in self.choices:
+                    raise self._refuse(value, f"has {part!r}")
+        if self.check is not None and (wrong := self.check(parsed)):
+            raise self._refuse(value, wrong)
+
+
+class Declared:
+    """A setting as it stands in a class body; the class gives it its name and its type."""
+
+    __slots__ = ("arguments", "kind")
+
+    def __init__(self, kind: SettingType | None, arguments: dict[str, Any]) -> None:
+        self.kind = kind
+        self.arguments = arguments
+
+
+def setting(
+    default: Any,
+    doc: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] | None = None,
+    dynamic: bool = False,
+    kind: SettingType | None = None,
+    check: Callable[[Any], str | None] | None = None,
+) -> Any:
+    """Declares a setting in the body of a class of settings; the attribute's name with dots is Kafka's name.
+
+    Args:
+        default: the value where nobody says otherwise.
+        doc: what it does, in a sentence.
+        low: least value, inclusive.
+        high: greatest value, inclusive.
+        choices: the allowed values, where they are few.
+        dynamic: whether it may change while the server runs.
+        kind: the type, where the annotation (int, bool, str, float, tuple) does not say it: LONG, PASSWORD, …
+        check: what else must hold; returns what is wrong, or None.
+    """
+    return Declared(kind, {"default": default, "doc": doc, "low": low, "high": high, "choices": choices,
+                           "dynamic": dynamic, "check": check})
+
+
+_KINDS = {
+    "int": SettingType.INT,
+    "bool": SettingType.BOOLEAN,
+    "str": SettingType.STRING,
+    "float": SettingType.DOUBLE,
+    "tuple": SettingType.LIST,
+}
+
+
+def declared(cls: type) -> dict[str, Setting]:
+    """Turns the `setting(...)` lines of a class body into a table, name -> setting, in their order."""
+    table: dict[str, Setting] = {}
+    for attribute, annotation in cls.__annotations__.items():
+        line = cls.__dict__.get(attribute)
+        if not isinstance(line, Declared):
+            continue
+        name = attribute.replace("_", ".")
+        plain = annotation.split("[")[0].split(" |")[0]
+        table[name] = Setting(name=name, type=line.kind or _KINDS[plain], **line.arguments)
+        delattr(cls, attribute)
+    return table

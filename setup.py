@@ -1,0 +1,46 @@
+"""Builds kcore_ext: every .pyx below it becomes one extension module. The rest is in pyproject.toml."""
+
+import os
+from pathlib import Path
+
+import numpy
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+ROOT = Path(__file__).parent
+
+# No -march: a wheel runs on every machine of its architecture.
+COMPILE_ARGS = ["-O3", "-fno-strict-aliasing", "-Wno-unreachable-code", "-Wno-unused-function"]
+
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": False,
+    "wraparound": False,
+    "initializedcheck": False,
+    "cdivision": True,
+    "embedsignature": True,
+}
+
+
+def extensions() -> list[Extension]:
+    """One extension a .pyx; KCORE_EXT=name,name builds those alone (for work on one module)."""
+    only = {name for name in os.environ.get("KCORE_EXT", "").split(",") if name}
+    found = []
+    for source in sorted(ROOT.glob("kcore_ext/**/*.pyx")):
+        path = source.relative_to(ROOT)
+        module = ".".join(path.with_suffix("").parts)
+        if only and not only & set(path.with_suffix("").parts):
+            continue
+        found.append(
+            Extension(
+                module,
+                [str(path)],
+                include_dirs=[numpy.get_include()],
+                define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
+                extra_compile_args=COMPILE_ARGS,
+            )
+        )
+    return found
+
+
+setup(ext_modules=cythonize(extensions(), compiler_directives=DIRECTIVES, annotate=False))

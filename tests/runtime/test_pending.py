@@ -1,0 +1,63 @@
+"""A pending answer is given exactly once, to one callback, before or after it is asked for."""
+
+import pytest
+
+from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime import Pending, RequestContext, gather
+from tests.runtime.machines import AddApi
+
+
+def pending(*, parked: bool = False) -> Pending:
+    return Pending(AddApi(), RequestContext(0), "request", parked=parked)
+
+
+def test_the_callback_may_come_first_or_last() -> None:
+    got: list[object] = []
+    first, last = pending(), pending()
+    first.on_complete(got.append)
+    first.complete("a")
+    last.complete("b")
+    last.on_complete(got.append)
+    assert got == ["a", "b"]
+
+
+def test_a_second_answer_is_our_bug() -> None:
+    once = pending()
+    once.complete("a")
+    with pytest.raises(AssertionError, match="exactly once"):
+        once.complete("b")
+
+
+def test_a_failure_is_the_apis_own_error() -> None:
+    got: list[object] = []
+    failed = pending()
+    failed.on_complete(got.append)
+    failed.fail(ErrorCode.NOT_COORDINATOR)
+    assert got == [("error", ErrorCode.NOT_COORDINATOR, None)]
+
+
+def test_an_abandoned_answer_is_thrown_away() -> None:
+    got: list[object] = []
+    left = pending()
+    left.on_complete(got.append)
+    left.abandon()
+    left.complete("a")
+    assert (got, left.done) == ([], True)
+
+
+def test_gather_waits_for_all_parts_and_keeps_their_order() -> None:
+    late, later, done = pending(), pending(parked=True), pending()
+    done.complete("c")
+    whole = gather(AddApi(), RequestContext(0), "request", [late, "b", done, later], "".join)
+    assert isinstance(whole, Pending)
+    assert whole.parked, "one parked part parks the whole"
+    later.complete("d")
+    assert not whole.done
+    late.complete("a")
+    assert whole.response == "abcd"
+
+
+def test_gather_of_parts_that_are_there_is_the_response() -> None:
+    done = pending()
+    done.complete("b")
+    assert gather(AddApi(), RequestContext(0), "request", ["a", done], "".join) == "ab"
