@@ -6,7 +6,11 @@ and writing them happens here and in the two modules below without a Python-leve
 
 from cpython.object cimport Py_EQ, Py_NE, PyObject, PyTypeObject
 
+from kcore_ext.codec_plan import DecodeError, EncodeError
+
 from kcore_ext.codec_plan cimport Plan, Schema, register, schema_of
+from kcore_ext.codec_read cimport Reader, raise_failure, read_client_id, read_message, skip_tags
+from kcore_ext.codec_write cimport Writer, begin, finish, put_int16, put_int32, put_raw, reserve, write_struct
 
 cdef extern from *:
     """
@@ -39,6 +43,23 @@ cdef extern from "Python.h":
     PyObject* PyTuple_GET_ITEM(PyObject*, Py_ssize_t)
     bint PyTuple_CheckExact(object)
     bint PyList_CheckExact(object)
+    bint PyBytes_CheckExact(object)
+    char* PyBytes_AS_STRING(object)
+    Py_ssize_t PyBytes_GET_SIZE(object)
+    ctypedef struct Py_buffer:
+        void* buf
+        Py_ssize_t len
+    int PyBUF_SIMPLE
+    int PyObject_GetBuffer(object, Py_buffer*, int) except -1
+    void PyBuffer_Release(Py_buffer*)
+    ctypedef struct PyMethodDef:
+        const char* ml_name
+        void* ml_meth
+        int ml_flags
+        const char* ml_doc
+    int METH_FASTCALL
+    int METH_KEYWORDS
+    object PyCFunction_New(PyMethodDef*, object)
 
 
 cdef inline PyObject** _at(PyObject* instance, Py_ssize_t offset) noexcept:
@@ -184,6 +205,10 @@ cdef class StructBase:
                 return operation == Py_NE
         return operation == Py_EQ
 
+    def encode(self, int version):
+        """See `kcore.protocol.schema.Message.encode`."""
+        return encode_message(self, version)
+
     def __repr__(self):
         """The constructor call that makes an equal object; fields with their default value are left out."""
         cdef Schema schema = schema_of(Py_TYPE(self))
@@ -222,7 +247,231 @@ def bind(cls, schema):
     kcore_let_vectorcall(Py_TYPE(cls))
     if kcore_same_constructor(<PyTypeObject*>cls, <PyTypeObject*>StructBase):
         kcore_set_vectorcall(cls, _construct)
+    if known.max_version >= 0:
+        type.__setattr__(cls, "decode", PyCFunction_New(&_decode_method, known))
     if "FIELDS" in cls.__dict__:
         for i in range(known.n):
             if known.defaults[i] == NULL:
                 type.__setattr__(cls, <object>known.names[i], LazySlot(known, i))
+
+
+# ---------------------------------------------------------------- messages
+cdef Plan* _plan(Schema schema, int version, bint writing) except NULL:
+    """The plan of a version that the message has."""
+    if version < schema.min_version or version > schema.max_version:
+        reason = f"version {version} is none of {schema.min_version} to {schema.max_version}"
+        if writing:
+            raise EncodeError(schema.cls.__name__, reason)
+        raise DecodeError(0, f"{schema.cls.__name__}: {reason}")
+    return schema.plan(version, version >= schema.flexible_since)
+
+
+cdef bytes encode_message(object message, int version):
+    """The bytes of a message in a version, without any header."""
+    cdef Writer writer
+    cdef Plan* plan = _plan(schema_of(Py_TYPE(message)), version, True)
+    begin(&writer)
+    return finish(&writer, write_struct(&writer, plan, <PyObject*>message) == 0, version)
+
+
+cdef object decode_message(Schema schema, object data, int version, Py_ssize_t position):
+    """A message from any object that lends its bytes."""
+    cdef Plan* plan = _plan(schema, version, False)
+    cdef Py_buffer view
+    if PyBytes_CheckExact(data):
+        return read_message(plan, <const unsigned char*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), position)
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        return read_message(plan, <const unsigned char*>view.buf, view.len, position)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef PyObject* _decode(PyObject* schema, PyObject* const* args, Py_ssize_t count, PyObject* keywords) except NULL:
+    """`Class.decode(data, version, position=0)`, called by the interpreter without an argument tuple."""
+    cdef PyObject* given[3]
+    cdef Py_ssize_t i, named = 0 if keywords == NULL else PyTuple_GET_SIZE(keywords)
+    cls = (<Schema>schema).cls
+    given[0] = given[1] = given[2] = NULL
+    if count > 3:
+        raise TypeError(f"{cls.__name__}.decode takes at most 3 arguments, {count} were given")
+    for i in range(count):
+        given[i] = args[i]
+    for i in range(named):
+        name = <object>PyTuple_GET_ITEM(keywords, i)
+        at = ("data", "version", "position").index(name) if name in ("data", "version", "position") else -1
+        if at < 0 or given[<int>at] != NULL:
+            raise TypeError(f"{cls.__name__}.decode: unexpected argument {name!r}")
+        given[<int>at] = args[count + i]
+    if given[0] == NULL or given[1] == NULL:
+        raise TypeError(f"{cls.__name__}.decode needs data and a version")
+    message = decode_message(<Schema>schema, <object>given[0], <object>given[1],
+                             0 if given[2] == NULL else <object>given[2])
+    Py_INCREF(<PyObject*>message)
+    return <PyObject*>message
+
+
+cdef PyMethodDef _decode_method
+_decode_method.ml_name = b"decode"
+_decode_method.ml_meth = <void*>_decode
+_decode_method.ml_flags = METH_FASTCALL | METH_KEYWORDS
+_decode_method.ml_doc = b"decode(data, version, position=0): see kcore.protocol.schema.Message.decode"
+
+
+# ---------------------------------------------------------------- frames and headers
+def encode_response(response, int version, int correlation_id, int header_version):
+    """The whole frame of a response: length, header, body.
+
+    Args:
+        response: the message.
+        version: the version of the request that it answers.
+        correlation_id: of the request.
+        header_version: 1 for a header with a tag section, 0 without (see `response_header_version`).
+
+    Returns:
+        The bytes to send.
+
+    Raises:
+        EncodeError: see `Message.encode`.
+    """
+    return encode_response_frame(response, version, correlation_id, header_version)
+
+
+cdef bytes encode_response_frame(object response, int version, int correlation_id, int header_version):
+    cdef Writer writer
+    cdef bint written
+    cdef Plan* plan = _plan(schema_of(Py_TYPE(response)), version, True)
+    begin(&writer)
+    writer.at += 4
+    put_int32(&writer, correlation_id)
+    if header_version:
+        writer.at[0] = 0
+        writer.at += 1
+    written = write_struct(&writer, plan, <PyObject*>response) == 0
+    _close_frame(&writer)
+    return finish(&writer, written, version)
+
+
+cdef void _close_frame(Writer* writer) noexcept:
+    """Writes the length in front of what has been written."""
+    cdef unsigned char* at = writer.at
+    writer.at = writer.start
+    put_int32(writer, <int>(at - writer.start - 4))
+    writer.at = at
+
+
+def encode_request(request, int version, int correlation_id, str client_id=None):
+    """The whole frame of a request: length, header, body.
+
+    Args:
+        request: the message.
+        version: the version to write it in.
+        correlation_id: what the response will carry.
+        client_id: the sender's name, None for null.
+
+    Returns:
+        The bytes to send.
+
+    Raises:
+        EncodeError: see `Message.encode`; also a client id of more than 32767 bytes.
+    """
+    cdef Writer writer
+    cdef Schema schema = schema_of(Py_TYPE(request))
+    cdef Plan* plan = _plan(schema, version, True)
+    cdef bytes name = b"" if client_id is None else client_id.encode()
+    if len(name) > 0x7FFF:
+        raise EncodeError("RequestHeader.client_id", f"a string may have 32767 bytes, found {len(name)}")
+    begin(&writer)
+    writer.at += 4
+    put_int16(&writer, schema.api_key)
+    put_int16(&writer, version)
+    put_int32(&writer, correlation_id)
+    put_int16(&writer, -1 if client_id is None else <int>len(name))
+    cdef bint written = put_raw(&writer, <const char*>PyBytes_AS_STRING(name), len(name)) == 0
+    if written and plan.flexible:
+        writer.at[0] = 0
+        writer.at += 1
+    written = written and write_struct(&writer, plan, <PyObject*>request) == 0
+    _close_frame(&writer)
+    return finish(&writer, written, version)
+
+
+DEF UNKNOWN = -1
+DEF API_KEYS = 256
+cdef int _flexible_since[API_KEYS]
+for _key in range(API_KEYS):
+    _flexible_since[_key] = UNKNOWN
+cdef object _resolve = None
+
+
+def set_flexible_versions(resolve):
+    """Tells `decode_request_header` whom to ask for the first flexible version of an API that it has not met.
+
+    Args:
+        resolve: a function from an API key to a version; KeyError for a key that is not served.
+    """
+    global _resolve
+    _resolve = resolve
+
+
+cdef int _first_flexible(int api_key) except -2:
+    """The first flexible version of an API; UNKNOWN for a key without messages."""
+    if not 0 <= api_key < API_KEYS:
+        return UNKNOWN
+    if _flexible_since[api_key] == UNKNOWN:
+        try:
+            _flexible_since[api_key] = _resolve(api_key)
+        except KeyError:
+            return UNKNOWN
+    return _flexible_since[api_key]
+
+
+cdef object read_request_header(const unsigned char* data, Py_ssize_t size, Py_ssize_t position, RequestHead* head):
+    """Fills `head` and returns the client id. See `decode_request_header`."""
+    cdef Reader reader
+    cdef int flexible_since
+    if position < 0 or size - position < 8:
+        raise DecodeError(position, f"a request header needs 8 bytes, found {max(0, size - position)}")
+    reader.start = data
+    reader.at = data + position + 8
+    reader.end = data + size
+    reader.reason = NULL
+    reader.found = -1
+    data += position
+    head.api_key = <short>(data[0] << 8 | data[1])
+    head.api_version = <short>(data[2] << 8 | data[3])
+    head.correlation_id = <int>(<unsigned int>data[4] << 24 | data[5] << 16 | data[6] << 8 | data[7])
+    flexible_since = _first_flexible(head.api_key)
+    if flexible_since == UNKNOWN:
+        raise DecodeError(position, f"API key {head.api_key} is unknown")
+    client_id = read_client_id(&reader)
+    if head.api_version >= flexible_since and skip_tags(&reader) < 0:
+        raise_failure(&reader)
+    head.body = reader.at - reader.start
+    return client_id
+
+
+def decode_request_header(data, Py_ssize_t position=0):
+    """Reads the header in front of a request.
+
+    The header has a tag section in flexible versions of the API, known ones or not: an ApiVersions request of a
+    version to come can be answered (KIP-511).
+
+    Args:
+        data: the frame without its length.
+        position: where the header begins.
+
+    Returns:
+        (api_key, api_version, correlation_id, client_id, position of the body); a null client id is "".
+
+    Raises:
+        DecodeError: the header is cut short or malformed, or the API key has no messages.
+    """
+    cdef RequestHead head
+    cdef Py_buffer view
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        client_id = read_request_header(<const unsigned char*>view.buf, view.len, position, &head)
+    finally:
+        PyBuffer_Release(&view)
+    return head.api_key, head.api_version, head.correlation_id, client_id, head.body

@@ -83,4 +83,3 @@ cdef class Schema:
 
 cdef Schema schema_of(PyTypeObject* cls)
 cdef void register(PyTypeObject* cls, Schema schema)
-cdef int check_version(Schema schema, int version) except -1 nogil

@@ -137,7 +137,7 @@ cdef class Schema:
         self.fields = fields
         self.api_key = getattr(cls, "API_KEY", -1)
         self.min_version = getattr(cls, "MIN_VERSION", 0)
-        self.max_version = getattr(cls, "MAX_VERSION", 32767)
+        self.max_version = getattr(cls, "MAX_VERSION", -1)  # a nested struct has no versions of its own
         self.flexible_since = getattr(cls, "FLEXIBLE_SINCE", 0)
         self.holders = {}
         self.n = len(fields)
@@ -281,8 +281,3 @@ cdef void _forget(Schema schema) noexcept:
         if _cached_schema[at] == <PyObject*>schema:
             _cached_class[at] = NULL
             _cached_schema[at] = NULL
-
-
-cdef int check_version(Schema schema, int version) except -1 nogil:
-    """1 when the version is one of the message's, else 0."""
-    return schema.min_version <= version <= schema.max_version

@@ -5,6 +5,7 @@ from functools import cache
 from importlib import import_module
 
 from kcore.protocol.schema import Message
+from kcore_ext import codec
 
 
 class ApiKey(IntEnum):
@@ -144,3 +145,6 @@ def request_header_version(api_key: int, version: int) -> int:
 def response_header_version(api_key: int, version: int) -> int:
     """1 in flexible versions, else 0; always 0 for ApiVersions, whose client may not know the answer's version."""
     return int(api_key != ApiKey.API_VERSIONS and version >= flexible_since(api_key))
+
+
+codec.set_flexible_versions(flexible_since)
