@@ -1,0 +1,110 @@
+"""OffsetCommit (API key 8), v2-10: a group remembers how far it has read.
+
+v2-4 may ask for a retention time of their own (KIP-211 took it away), v6 brings leader epochs (KIP-320), v7 static
+members (KIP-345), v9 member epochs (KIP-848), v10 topic ids. There are only errors per partition.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kcore.errors import KafkaError
+from kcore.group.offsets.commit import NONE, Answers, CommitPlan, accept, plan_commit, refuse
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from kcore.runtime.api import Api
+from kcore.runtime.machine import Outcome
+
+if TYPE_CHECKING:
+    from kcore.group.shard import GroupShard
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.shards import Shards
+    from kcore.runtime.topics import TopicImage
+
+TOPIC_IDS_SINCE = 10
+ABSENT_GROUP_SINCE = 9
+
+
+def _topic(asked: OffsetCommitRequestTopic, partitions: list[Any]) -> OffsetCommitResponseTopic:
+    return OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=partitions)
+
+
+ANSWERS = Answers(_topic, OffsetCommitResponsePartition, lambda topics: OffsetCommitResponse(topics=topics))
+
+
+class OffsetCommitApi(Api[OffsetCommitRequest, OffsetCommitResponse]):
+    """Serves OffsetCommit.
+
+    Args:
+        shards: the group shards.
+        topics: the cluster's topics; offsets of others are refused.
+        authorizer: who may read groups and topics; None allows all.
+    """
+
+    key = ApiKey.OFFSET_COMMIT
+    request_type = OffsetCommitRequest
+    response_type = OffsetCommitResponse
+    versions = (2, 10)
+
+    __slots__ = ("_authorizer", "_shards", "_topics")
+
+    def __init__(self, shards: Shards[GroupShard], topics: TopicImage, authorizer: Authorizer | None = None) -> None:
+        self._shards = shards
+        self._topics = topics
+        self._authorizer = authorizer
+
+    def handle(self, context: RequestContext, request: OffsetCommitRequest) -> Any:
+        """Checks topics and partitions; what is left of them goes to the group's shard."""
+        authorizer = self._authorizer
+        group_id = request.group_id
+        if authorizer is not None and not authorizer.allowed(context, Operation.READ, ResourceType.GROUP, group_id):
+            return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        plan = plan_commit(context, request, self._topics, authorizer, context.api_version >= TOPIC_IDS_SINCE)
+        if plan.empty:
+            return refuse(ANSWERS, plan, NONE)
+        try:
+            shard = self._shards.of(group_id)
+        except KafkaError as error:
+            return self.error(context, plan, error.code)
+        return shard.run(self, context, plan)
+
+    def decide(self, machine: GroupShard, context: RequestContext, plan: CommitPlan) -> Any:
+        """Asks the group; one record for each accepted entry, in the request's order, so that the last one wins."""
+        request: OffsetCommitRequest = plan.request
+        group_id = request.group_id
+        member_id = request.member_id
+        generation_id = request.generation_id_or_member_epoch
+        group = machine.groups.get(group_id)
+        if group is not None:
+            code = group.validate_offset_commit(
+                member_id, request.group_instance_id, generation_id, context.api_version, False
+            )
+            if code:
+                return self.error(context, plan, code)
+            group.offset_commit_accepted(member_id)
+        elif generation_id >= 0:
+            absent = context.api_version >= ABSENT_GROUP_SINCE
+            return self.error(context, plan, ErrorCode.GROUP_ID_NOT_FOUND if absent else ErrorCode.ILLEGAL_GENERATION)
+        retention_time_ms = request.retention_time_ms
+        records, response = accept(ANSWERS, machine, plan, with_topic_ids=True, retention_time_ms=retention_time_ms)
+        return Outcome(records, response)
+
+    def error(
+        self,
+        context: RequestContext,
+        request: OffsetCommitRequest | CommitPlan,
+        code: ErrorCode,
+        message: str | None = None,
+    ) -> OffsetCommitResponse:
+        """`code` for every partition that reached the group; without a plan for all."""
+        response: OffsetCommitResponse = refuse(ANSWERS, request, code)
+        return response

@@ -1,0 +1,135 @@
+"""OffsetDelete (API key 47), v0: an administrator makes a group forget offsets (KIP-496)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kcore.group.offsets.records import tombstone
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from kcore.runtime.api import Api
+from kcore.runtime.machine import Outcome, Record
+
+if TYPE_CHECKING:
+    from kcore.group.group import Group
+    from kcore.group.shard import GroupShard
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.shards import Shards
+    from kcore.runtime.topics import TopicImage
+
+
+class DeletePlan(NamedTuple):
+    """A deletion after the checks in front.
+
+    Attributes:
+        request: the request.
+        refusals: for each of its topics the code that all partitions of it get; NONE if that depends on them.
+        partition_counts: how many partitions each of these topics has.
+    """
+
+    request: OffsetDeleteRequest
+    refusals: list[ErrorCode]
+    partition_counts: list[int]
+
+
+class OffsetDeleteApi(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
+    """Serves OffsetDelete.
+
+    Args:
+        shards: the group shards.
+        topics: the cluster's topics; offsets of others are refused.
+        authorizer: who may delete groups and read topics; None allows all.
+    """
+
+    key = ApiKey.OFFSET_DELETE
+    request_type = OffsetDeleteRequest
+    response_type = OffsetDeleteResponse
+    versions = (0, 0)
+
+    __slots__ = ("_authorizer", "_shards", "_topics")
+
+    def __init__(self, shards: Shards[GroupShard], topics: TopicImage, authorizer: Authorizer | None = None) -> None:
+        self._shards = shards
+        self._topics = topics
+        self._authorizer = authorizer
+
+    def handle(self, context: RequestContext, request: OffsetDeleteRequest) -> Any:
+        """Checks the topics. The group is asked even if none of them is left: it may be refused as a whole."""
+        authorizer = self._authorizer
+        group_id = request.group_id
+        if authorizer is not None and not authorizer.allowed(context, Operation.DELETE, ResourceType.GROUP, group_id):
+            return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        plan = DeletePlan(request, [], [])
+        for asked in request.topics:
+            topic = self._topics.by_name(asked.name)
+            refusal = ErrorCode.NONE
+            if authorizer is not None and not authorizer.allowed(
+                context, Operation.READ, ResourceType.TOPIC, asked.name
+            ):
+                refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif topic is None:
+                refusal = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            plan.refusals.append(refusal)
+            plan.partition_counts.append(0 if topic is None else topic.partitions)
+        if not group_id:
+            return self.error(context, request, ErrorCode.INVALID_GROUP_ID)
+        return self._shards.of(group_id).run(self, context, plan)
+
+    def decide(self, machine: GroupShard, context: RequestContext, plan: DeletePlan) -> Any:
+        """A tombstone for each partition that may be deleted and has an offset, materialised or pending."""
+        request = plan.request
+        group = machine.groups.get(request.group_id)
+        if group is None:
+            return self.error(context, request, ErrorCode.GROUP_ID_NOT_FOUND)
+        refusal = group.validate_offset_delete()
+        if refusal:
+            return self.error(context, request, refusal)
+        records: list[Record] = []
+        topics = []
+        for asked, refused, partition_count in zip(request.topics, plan.refusals, plan.partition_counts, strict=True):
+            partitions = []
+            for wanted in asked.partitions:
+                partition = wanted.partition_index
+                code = refused
+                if code is ErrorCode.NONE:
+                    code = self._delete(machine, group, asked.name, partition, partition_count, records)
+                partitions.append(OffsetDeleteResponsePartition(partition_index=partition, error_code=code))
+            if partitions:
+                topics.append(OffsetDeleteResponseTopic(name=asked.name, partitions=partitions))
+        machine.offsets.deletions += len(records)
+        return Outcome(records, OffsetDeleteResponse(topics=topics))
+
+    @staticmethod
+    def _delete(
+        machine: GroupShard, group: Group, topic: str, partition: int, partition_count: int, records: list[Record]
+    ) -> ErrorCode:
+        """Answers one partition, adding its tombstone to `records`.
+
+        What is there is judged before any of the request's tombstones: a partition that is named twice gets two.
+        """
+        if not 0 <= partition < partition_count:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if group.is_subscribed_to(topic):
+            return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        offsets, group_id = machine.offsets, group.group_id
+        if offsets.get(group_id, topic, partition) is not None or offsets.has_pending(group_id, topic, partition):
+            records.append(tombstone(group_id, topic, partition))
+        return ErrorCode.NONE
+
+    def error(
+        self,
+        context: RequestContext,
+        request: OffsetDeleteRequest | DeletePlan,
+        code: ErrorCode,
+        message: str | None = None,
+    ) -> OffsetDeleteResponse:
+        """`code` at the top, without topics."""
+        return OffsetDeleteResponse(error_code=code)

@@ -1,0 +1,308 @@
+"""OffsetFetch (API key 9), v1-10: how far groups have read.
+
+v2 may ask for everything and has an error for the group, v5 brings leader epochs (KIP-320), v7 waits for open
+transactions (KIP-447), v8 asks for several groups at once (KIP-709), v9 names the member (KIP-848), v10 has topic ids.
+Nothing that is not there is an error: no group, no topic, no offset are all -1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kcore.errors import KafkaError
+from kcore.group.offsets.store import NO_PARTITIONS, NO_TOPICS
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from kcore.protocol.schema import ZERO_UUID
+from kcore.runtime.api import Api
+from kcore.runtime.pending import gather
+
+if TYPE_CHECKING:
+    from kcore.group.shard import GroupShard
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.shards import Shards
+    from kcore.runtime.topics import TopicImage
+    from kcore_ext.offsets import OffsetAndMetadata
+
+GROUP_ERROR_SINCE = 2
+SEVERAL_GROUPS_SINCE = 8
+TOPIC_IDS_SINCE = 10
+NO_OFFSET = -1
+NO_LEADER_EPOCH = -1
+UNSTABLE_OFFSET_COMMIT = int(ErrorCode.UNSTABLE_OFFSET_COMMIT)
+
+
+class GroupQuery:
+    """One group of a fetch, after the checks in front.
+
+    Attributes:
+        group_id: the group.
+        member_id: who asks, None for nobody in particular (v9+).
+        member_epoch: the member epoch it believes to be in; -1 without one.
+        asked: the topics as they stand in the request; None for all.
+        wanted: the topics that the group is asked for, (asked, name, id or zeroes); empty for all.
+        refused: topics of the response that were refused in front.
+        require_stable: whether partitions with an open transaction are answered UNSTABLE_OFFSET_COMMIT.
+    """
+
+    __slots__ = ("asked", "group_id", "member_epoch", "member_id", "refused", "require_stable", "wanted")
+
+    def __init__(
+        self, group_id: str, member_id: str | None, member_epoch: int, asked: Sequence[Any] | None, require_stable: bool
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.asked = asked
+        self.require_stable = require_stable
+        self.wanted: list[tuple[Any, str, bytes]] = []
+        self.refused: list[Any] = []
+
+
+class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
+    """Answers for one group: a whole response up to v7, the group's entry of it from v8 on.
+
+    Args:
+        shards: the group shards.
+        topics: the cluster's topics.
+        authorizer: who may describe groups and topics; None allows all.
+    """
+
+    __slots__ = ("_authorizer", "_shards", "_topics")
+
+    def __init__(self, shards: Shards[GroupShard], topics: TopicImage, authorizer: Authorizer | None) -> None:
+        self._shards = shards
+        self._topics = topics
+        self._authorizer = authorizer
+
+    def handle(self, context: RequestContext, request: GroupQuery) -> Any:
+        """Checks the right to see group and topics, and what the ids name; the shard does the rest."""
+        authorizer = self._authorizer
+        if authorizer is not None and not authorizer.allowed(
+            context, Operation.DESCRIBE, ResourceType.GROUP, request.group_id
+        ):
+            return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if request.asked is not None:
+            by_id = context.api_version >= TOPIC_IDS_SINCE
+            if by_id or authorizer is not None:
+                self._check_topics(context, request, request.asked, by_id)
+            else:
+                request.wanted = [(asked, asked.name, ZERO_UUID) for asked in request.asked]
+        try:
+            shard = self._shards.of(request.group_id)
+        except KafkaError as error:
+            return self.error(context, request, error.code)
+        return shard.run(self, context, request)
+
+    def _check_topics(self, context: RequestContext, query: GroupQuery, topics: Sequence[Any], by_id: bool) -> None:
+        for asked in topics:
+            name, topic_id = asked.name, ZERO_UUID
+            if by_id:
+                topic = None if asked.topic_id == ZERO_UUID else self._topics.by_id(asked.topic_id)
+                if topic is None:
+                    query.refused.append(_refused_topic(context.api_version, asked, ErrorCode.UNKNOWN_TOPIC_ID))
+                    continue
+                name, topic_id = topic.name, topic.topic_id
+            if self._may_see(context, name):
+                query.wanted.append((asked, name, topic_id))
+            else:
+                query.refused.append(_refused_topic(context.api_version, asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+
+    def _may_see(self, context: RequestContext, topic: str) -> bool:
+        authorizer = self._authorizer
+        return authorizer is None or authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+
+    def decide(self, machine: GroupShard, context: RequestContext, query: GroupQuery) -> Any:
+        """Reads. What it saw may not be durable yet: then the runtime gives the answer with the commit of that."""
+        group = machine.groups.get(query.group_id)
+        offsets: Mapping[str, Mapping[int, OffsetAndMetadata]] = NO_TOPICS
+        unstable: Mapping[str, Mapping[int, Any]] = {}
+        if group is not None:
+            code = group.validate_offset_fetch(query.member_id, query.member_epoch)
+            if not code:
+                offsets = machine.offsets.topics(query.group_id)
+                if query.require_stable:
+                    unstable = machine.offsets.pending_topics(query.group_id)
+            elif code != ErrorCode.GROUP_ID_NOT_FOUND:  # a group that holds no offsets is as good as none
+                return self.error(context, query, code)
+        version = context.api_version
+        topics = (
+            self._all(context, offsets, unstable)
+            if query.asked is None
+            else [
+                _topic(
+                    version,
+                    name,
+                    asked.topic_id if version >= TOPIC_IDS_SINCE else ZERO_UUID,
+                    _partitions(
+                        version,
+                        asked.partition_indexes,
+                        offsets.get(name, NO_PARTITIONS),
+                        unstable.get(name, NO_PARTITIONS),
+                        topic_id,
+                    ),
+                )
+                for asked, name, topic_id in query.wanted
+            ]
+        )
+        if query.refused:
+            topics += query.refused
+        return _answer(version, query.group_id, topics, ErrorCode.NONE)
+
+    def _all(
+        self,
+        context: RequestContext,
+        offsets: Mapping[str, Mapping[int, OffsetAndMetadata]],
+        unstable: Mapping[str, Mapping[int, Any]],
+    ) -> list[Any]:
+        """Every topic with a materialised offset that the client may see, and that has an id where one is sent."""
+        version = context.api_version
+        topics = []
+        for name, partitions in offsets.items():
+            if not self._may_see(context, name):
+                continue
+            topic_id = ZERO_UUID
+            if version >= TOPIC_IDS_SINCE:
+                topic = self._topics.by_name(name)
+                if topic is None:
+                    continue
+                topic_id = topic.topic_id
+            pending = unstable.get(name, NO_PARTITIONS)
+            topics.append(
+                _topic(version, name, topic_id, _partitions(version, partitions, partitions, pending, ZERO_UUID))
+            )
+        return topics
+
+    def error(self, context: RequestContext, request: GroupQuery, code: ErrorCode, message: str | None = None) -> Any:
+        """`code` for the group, without topics; v1 has errors per partition alone."""
+        version = context.api_version
+        topics = []
+        if version < GROUP_ERROR_SINCE:
+            topics = [_refused_topic(version, asked, code) for asked in request.asked or ()]
+        return _answer(version, request.group_id, topics, code)
+
+
+def _partitions(
+    version: int,
+    indexes: Sequence[int] | Mapping[int, Any],
+    offsets: Mapping[int, OffsetAndMetadata],
+    unstable: Mapping[int, Any],
+    topic_id: bytes,
+) -> list[Any]:
+    """The answers for a topic's partitions.
+
+    Args:
+        version: of the response.
+        indexes: the partitions, answered in this order.
+        offsets: the topic's materialised offsets.
+        unstable: the partitions with offsets of open transactions, if these matter.
+        topic_id: an offset that was committed for a topic of the same name with another id is none; zeroes: any is.
+    """
+    kind = OffsetFetchResponsePartitions if version >= SEVERAL_GROUPS_SINCE else OffsetFetchResponsePartition
+    answers = []
+    for index in indexes:
+        if index in unstable:
+            answers.append(_no_offset(kind, index, UNSTABLE_OFFSET_COMMIT))
+            continue
+        offset = offsets.get(index)
+        if offset is None or (topic_id != ZERO_UUID and not offset.belongs_to(topic_id)):
+            answers.append(_no_offset(kind, index, 0))
+        else:
+            answers.append(
+                kind(
+                    partition_index=index,
+                    committed_offset=offset.committed_offset,
+                    committed_leader_epoch=offset.leader_epoch,
+                    metadata=offset.metadata,
+                    error_code=0,
+                )
+            )
+    return answers
+
+
+def _no_offset(kind: Any, index: int, code: int) -> Any:
+    return kind(
+        partition_index=index,
+        committed_offset=NO_OFFSET,
+        committed_leader_epoch=NO_LEADER_EPOCH,
+        metadata="",
+        error_code=code,
+    )
+
+
+def _topic(version: int, name: str, topic_id: bytes, partitions: list[Any]) -> Any:
+    if version >= SEVERAL_GROUPS_SINCE:
+        return OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=partitions)
+    return OffsetFetchResponseTopic(name=name, partitions=partitions)
+
+
+def _refused_topic(version: int, asked: Any, code: ErrorCode) -> Any:
+    kind = OffsetFetchResponsePartitions if version >= SEVERAL_GROUPS_SINCE else OffsetFetchResponsePartition
+    topic_id = asked.topic_id if version >= TOPIC_IDS_SINCE else ZERO_UUID
+    return _topic(version, asked.name, topic_id, [_no_offset(kind, index, code) for index in asked.partition_indexes])
+
+
+def _answer(version: int, group_id: str, topics: list[Any], code: ErrorCode) -> Any:
+    if version >= SEVERAL_GROUPS_SINCE:
+        return OffsetFetchResponseGroup(group_id=group_id, topics=topics, error_code=code)
+    return OffsetFetchResponse(topics=topics, error_code=code)
+
+
+class OffsetFetchApi(Api[OffsetFetchRequest, OffsetFetchResponse]):
+    """Serves OffsetFetch.
+
+    Args:
+        shards: the group shards.
+        topics: the cluster's topics, for their ids.
+        authorizer: who may describe groups and topics; None allows all.
+    """
+
+    key = ApiKey.OFFSET_FETCH
+    request_type = OffsetFetchRequest
+    response_type = OffsetFetchResponse
+    versions = (1, 10)
+
+    __slots__ = ("_of_group",)
+
+    def __init__(self, shards: Shards[GroupShard], topics: TopicImage, authorizer: Authorizer | None = None) -> None:
+        self._of_group = OffsetFetchOfGroupApi(shards, topics, authorizer)
+
+    def handle(self, context: RequestContext, request: OffsetFetchRequest) -> Any:
+        """Asks each group's shard; one group's failure is no other's."""
+        if context.api_version < SEVERAL_GROUPS_SINCE:
+            query = GroupQuery(request.group_id, None, -1, request.topics, request.require_stable)
+            return self._of_group.handle(context, query)
+        parts = [self._of_group.handle(context, self._query(group, request)) for group in request.groups]
+        return gather(self, context, request, parts, self._response)
+
+    @staticmethod
+    def _query(group: OffsetFetchRequestGroup, request: OffsetFetchRequest) -> GroupQuery:
+        return GroupQuery(group.group_id, group.member_id, group.member_epoch, group.topics, request.require_stable)
+
+    @staticmethod
+    def _response(groups: list[OffsetFetchResponseGroup]) -> OffsetFetchResponse:
+        return OffsetFetchResponse(groups=groups)
+
+    def error(
+        self, context: RequestContext, request: OffsetFetchRequest, code: ErrorCode, message: str | None = None
+    ) -> OffsetFetchResponse:
+        """`code` for every group; for v1 for every partition."""
+        if context.api_version < SEVERAL_GROUPS_SINCE:
+            query = GroupQuery(request.group_id, None, -1, request.topics, request.require_stable)
+            response: OffsetFetchResponse = self._of_group.error(context, query, code)
+            return response
+        groups = [self._of_group.error(context, self._query(group, request), code) for group in request.groups]
+        return OffsetFetchResponse(groups=groups)

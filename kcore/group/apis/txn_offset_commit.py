@@ -1,0 +1,162 @@
+"""TxnOffsetCommit (API key 28), v0-5: offsets that become a group's with the commit of a transaction (KIP-98).
+
+v2 brings leader epochs (KIP-320), v3 the member, so that zombies are fenced by the group (KIP-447), v4 may answer
+TRANSACTION_ABORTABLE, v5 adds the group's partition to the transaction by itself (KIP-890).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kcore.errors import KafkaError
+from kcore.group.offsets.commit import NONE, Answers, CommitPlan, accept, plan_commit, refuse
+from kcore.group.offsets.verifier import Continued
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from kcore.runtime.api import Api
+from kcore.runtime.machine import Outcome
+from kcore.runtime.pending import Pending
+
+if TYPE_CHECKING:
+    from kcore.group.offsets.verifier import TransactionVerifier
+    from kcore.group.shard import GroupShard
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.shard import Shard
+    from kcore.runtime.shards import Shards
+    from kcore.runtime.topics import TopicImage
+
+ABORTABLE_SINCE = 4
+ADDS_PARTITION_SINCE = 5
+LOADING_SINCE = 2
+
+
+def _topic(asked: TxnOffsetCommitRequestTopic, partitions: list[Any]) -> TxnOffsetCommitResponseTopic:
+    return TxnOffsetCommitResponseTopic(name=asked.name, partitions=partitions)
+
+
+ANSWERS = Answers(_topic, TxnOffsetCommitResponsePartition, lambda topics: TxnOffsetCommitResponse(topics=topics))
+
+
+def transaction_error(code: ErrorCode, api_version: int) -> ErrorCode:
+    """How the transaction coordinator's refusal is answered to a producer that commits offsets."""
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.TRANSACTION_ABORTABLE and api_version < ABORTABLE_SINCE:
+        return ErrorCode.INVALID_TXN_STATE
+    if code is ErrorCode.NETWORK_EXCEPTION:
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return code
+
+
+class TxnOffsetCommitApi(Api[TxnOffsetCommitRequest, TxnOffsetCommitResponse]):
+    """Serves TxnOffsetCommit.
+
+    Args:
+        shards: the group shards.
+        topics: the cluster's topics; offsets of others are refused.
+        verifier: asks the transaction coordinator.
+        authorizer: who may write transactions, read groups and topics; None allows all.
+    """
+
+    key = ApiKey.TXN_OFFSET_COMMIT
+    request_type = TxnOffsetCommitRequest
+    response_type = TxnOffsetCommitResponse
+    versions = (0, 5)
+
+    __slots__ = ("_authorizer", "_shards", "_topics", "_verifier")
+
+    def __init__(
+        self,
+        shards: Shards[GroupShard],
+        topics: TopicImage,
+        verifier: TransactionVerifier,
+        authorizer: Authorizer | None = None,
+    ) -> None:
+        self._shards = shards
+        self._topics = topics
+        self._verifier = verifier
+        self._authorizer = authorizer
+
+    def handle(self, context: RequestContext, request: TxnOffsetCommitRequest) -> Any:
+        """Checks topics and partitions, then the transaction; the group is asked last.
+
+        So a v5 commit that the group refuses has joined, or begun, the transaction all the same.
+        """
+        authorizer = self._authorizer
+        group_id = request.group_id
+        if authorizer is not None:
+            if not authorizer.allowed(
+                context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id
+            ):
+                return self.error(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            if not authorizer.allowed(context, Operation.READ, ResourceType.GROUP, group_id):
+                return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        plan = plan_commit(context, request, self._topics, authorizer, False)
+        if plan.empty:
+            return refuse(ANSWERS, plan, NONE)
+        if not group_id:
+            return self.error(context, plan, ErrorCode.INVALID_GROUP_ID)
+        try:
+            shard = self._shards.of(group_id)
+        except KafkaError as error:
+            return self.error(context, plan, error.code)
+        verdict = self._verifier.verify(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            shard.topic,
+            shard.index,
+            add=context.api_version >= ADDS_PARTITION_SINCE,
+        )
+        if isinstance(verdict, Pending):
+            return Continued(self, context, plan, verdict, lambda code: self._verified(shard, context, plan, code))
+        return self._verified(shard, context, plan, verdict)
+
+    def _verified(self, shard: Shard[GroupShard], context: RequestContext, plan: CommitPlan, code: ErrorCode) -> Any:
+        if code is not ErrorCode.NONE:
+            return self.error(context, plan, transaction_error(code, context.api_version))
+        return shard.run(self, context, plan)
+
+    def decide(self, machine: GroupShard, context: RequestContext, plan: CommitPlan) -> Any:
+        """Asks the group; the records become a transactional batch, the offsets pending under the producer's id."""
+        request: TxnOffsetCommitRequest = plan.request
+        group_id = request.group_id
+        group = machine.groups.get(group_id)
+        if group is not None:
+            code = group.validate_offset_commit(
+                request.member_id, request.group_instance_id, request.generation_id, context.api_version, True
+            )
+            if code:
+                if code == ErrorCode.STALE_MEMBER_EPOCH:
+                    code = ErrorCode.ILLEGAL_GENERATION  # the request has no error of its own for epochs
+                return self.error(context, plan, code)
+        elif request.generation_id >= 0:
+            return self.error(context, plan, ErrorCode.ILLEGAL_GENERATION)
+        # Kafka writes no topic ids here, though it knows them: the request's versions carry names.
+        records, response = accept(ANSWERS, machine, plan, with_topic_ids=False)
+        return Outcome(records, response, request.producer_id, request.producer_epoch)
+
+    def error(
+        self,
+        context: RequestContext,
+        request: TxnOffsetCommitRequest | CommitPlan,
+        code: ErrorCode,
+        message: str | None = None,
+    ) -> TxnOffsetCommitResponse:
+        """`code` for every partition that reached the group; without a plan for all.
+
+        Producers before v2 crash on COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and context.api_version < LOADING_SINCE:
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        response: TxnOffsetCommitResponse = refuse(ANSWERS, request, code)
+        return response

@@ -1,0 +1,211 @@
+"""What OffsetCommit and TxnOffsetCommit have in common: the checks in front of the group, and the offsets themselves.
+
+Both answer one error code per partition and nothing else. The front refuses topics and partitions that nobody may
+commit or that do not exist; what is left goes to the group, whose refusal every partition that reached it is answered
+with. The response keeps the request's order, and answers twice what is asked for twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kcore.group.offsets.records import NO_EXPIRY, expire_timestamp, offset_record
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.schema import ZERO_UUID
+from kcore.runtime.topics import TopicInfo
+
+if TYPE_CHECKING:
+    from kcore.group.offsets.records import RequestedOffset
+    from kcore.group.shard import GroupShard
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.machine import Record
+    from kcore.runtime.topics import TopicImage
+
+NONE = int(ErrorCode.NONE)
+UNKNOWN_TOPIC_OR_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+UNKNOWN_TOPIC_ID = int(ErrorCode.UNKNOWN_TOPIC_ID)
+TOPIC_AUTHORIZATION_FAILED = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+OFFSET_METADATA_TOO_LARGE = int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+
+
+NO_TOPIC = TopicInfo("", ZERO_UUID, 0)
+
+
+class PlannedTopic(NamedTuple):
+    """A topic of a commit after the checks in front.
+
+    Attributes:
+        asked: as it stands in the request.
+        topic: what is known of it; a topic without partitions if all that is asked of it is refused.
+        codes: a code for each of its partitions; None if none of them is refused.
+    """
+
+    asked: Any
+    topic: TopicInfo
+    codes: list[int] | None
+
+
+class CommitPlan:
+    """A commit on its way to its group: the request and what the checks in front found.
+
+    Attributes:
+        request: the request.
+        topics: its topics in its order.
+        empty: whether nothing is left for the group to look at.
+    """
+
+    __slots__ = ("empty", "request", "topics")
+
+    def __init__(self, request: Any, topics: list[PlannedTopic]) -> None:
+        self.request = request
+        self.topics = topics
+        self.empty = True
+        for _, _, codes in topics:
+            if codes is None or NONE in codes:
+                self.empty = False
+                break
+
+
+def plan_commit(
+    context: RequestContext, request: Any, topics: TopicImage, authorizer: Authorizer | None, by_id: bool
+) -> CommitPlan:
+    """Checks what needs no group: topic ids, the right to read a topic, whether topics and partitions exist.
+
+    Args:
+        context: who asks.
+        request: OffsetCommit or TxnOffsetCommit.
+        topics: the cluster's topics.
+        authorizer: who may read topics; None allows all.
+        by_id: whether the request names topics by id (OffsetCommit v10).
+    """
+    planned = []
+    for asked in request.topics:
+        topic = topics.by_id(asked.topic_id) if by_id else topics.by_name(asked.name)
+        refusal = NONE
+        if topic is None and by_id:
+            refusal = UNKNOWN_TOPIC_ID
+        elif authorizer is not None and not authorizer.allowed(
+            context, Operation.READ, ResourceType.TOPIC, asked.name if topic is None else topic.name
+        ):
+            refusal = TOPIC_AUTHORIZATION_FAILED
+        elif topic is None:
+            refusal = UNKNOWN_TOPIC_OR_PARTITION
+        if refusal:
+            planned.append(PlannedTopic(asked, NO_TOPIC, [refusal] * len(asked.partitions)))
+            continue
+        assert topic is not None
+        if asked.partitions:  # a topic that exists and of which nothing is asked is not answered
+            planned.append(PlannedTopic(asked, topic, _partition_codes(asked.partitions, topic.partitions)))
+    return CommitPlan(request, planned)
+
+
+def _partition_codes(partitions: Sequence[RequestedOffset], count: int) -> list[int] | None:
+    """UNKNOWN_TOPIC_OR_PARTITION for partitions that the topic does not have; None if it has all of them."""
+    for asked in partitions:
+        if not 0 <= asked.partition_index < count:
+            break
+    else:
+        return None
+    return [NONE if 0 <= asked.partition_index < count else UNKNOWN_TOPIC_OR_PARTITION for asked in partitions]
+
+
+class Answers(NamedTuple):
+    """How a commit API says one code per partition.
+
+    Attributes:
+        topic: makes a topic of the response of (topic as asked, its partitions).
+        partition: the class of a partition of the response.
+        response: makes the response of its topics.
+    """
+
+    topic: Callable[[Any, list[Any]], Any]
+    partition: Callable[..., Any]
+    response: Callable[[list[Any]], Any]
+
+
+def refuse(answers: Answers, commit: Any, code: int) -> Any:
+    """The response in which everything that reached the group, or all of a request, is answered with `code`.
+
+    Args:
+        answers: the API's classes.
+        commit: the plan, whose own refusals stay, or a request that was not planned yet.
+        code: for all the others.
+    """
+    partition = answers.partition
+    if not isinstance(commit, CommitPlan):
+        return answers.response(
+            [
+                answers.topic(
+                    asked, [partition(partition_index=p.partition_index, error_code=code) for p in asked.partitions]
+                )
+                for asked in commit.topics
+            ]
+        )
+    topics = []
+    for asked, _, codes in commit.topics:
+        found = [code] * len(asked.partitions) if codes is None else [refused or code for refused in codes]
+        topics.append(
+            answers.topic(
+                asked,
+                [
+                    partition(partition_index=p.partition_index, error_code=c)
+                    for p, c in zip(asked.partitions, found, strict=True)
+                ],
+            )
+        )
+    return answers.response(topics)
+
+
+def accept(
+    answers: Answers, machine: GroupShard, plan: CommitPlan, *, with_topic_ids: bool, retention_time_ms: int = NO_EXPIRY
+) -> tuple[list[Record], Any]:
+    """The records and the response of a commit that its group takes.
+
+    One record for each accepted entry in the request's order, so that the last of a partition wins. Metadata that is
+    too long refuses its own partition alone.
+
+    Args:
+        answers: the API's classes.
+        machine: the shard's state, for the time and the settings.
+        plan: the commit.
+        with_topic_ids: whether the topics' ids are kept with the offsets.
+        retention_time_ms: how long the offsets are kept; -1: as long as the group's others (KIP-211).
+    """
+    group_id = plan.request.group_id
+    now_ms = machine.now.wall_ms
+    expire_ms = expire_timestamp(retention_time_ms, now_ms)
+    limit = machine.config.offset_metadata_max_bytes
+    partition = answers.partition
+    records: list[Record] = []
+    topics = []
+    for asked, topic, codes in plan.topics:
+        partitions = []
+        for index, wanted in enumerate(asked.partitions):
+            code = NONE if codes is None else codes[index]
+            if code == NONE:
+                metadata = wanted.committed_metadata
+                if metadata and is_too_long(metadata, limit):
+                    code = OFFSET_METADATA_TOO_LARGE
+                else:
+                    topic_id = topic.topic_id if with_topic_ids else ZERO_UUID
+                    records.append(offset_record(group_id, topic.name, topic_id, wanted, now_ms, expire_ms))
+            partitions.append(partition(partition_index=wanted.partition_index, error_code=code))
+        topics.append(answers.topic(asked, partitions))
+    machine.offsets.commits += len(records)
+    if not records and group_id not in machine.groups:
+        # Nothing but refused metadata: the simple group is there all the same, until the shard is loaded again.
+        machine.get_or_create_group(group_id)
+    return records, answers.response(topics)
+
+
+def is_too_long(metadata: str, limit: int) -> bool:
+    """Whether metadata has more than `limit` UTF-16 code units: what Kafka counts, though the setting says bytes."""
+    length = len(metadata)
+    if length > limit:
+        return True
+    if metadata.isascii() or 2 * length <= limit:
+        return False
+    return length + sum(char > "\uffff" for char in metadata) > limit

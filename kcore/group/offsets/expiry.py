@@ -1,0 +1,123 @@
+"""Expiry: offsets that nobody has needed for long are forgotten, and with its last one an empty group (KIP-211).
+
+A timer of the shard starts a run; a run looks at every group of the shard, a bounded slice at a time, between rounds of
+requests. A run is not atomic: each slice looks anew at what it finds, and what a slice decided stays decided.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kcore.group.group import GroupType
+from kcore.group.offsets.records import NO_EXPIRY
+from kcore.group.offsets.store import NO_PARTITIONS
+from kcore.group.offsets.work import WorkSlice
+from kcore.runtime.shard import ShardTimer
+
+if TYPE_CHECKING:
+    from kcore.group.group import Group
+    from kcore.group.offsets.store import OffsetStore
+    from kcore.group.shard import GroupShard
+    from kcore.runtime.machine import Outcome
+    from kcore_ext.offsets import OffsetAndMetadata
+
+logger = logging.getLogger(__name__)
+
+MINUTE_MS = 60_000
+
+
+class ExpirationTimer(ShardTimer):
+    """`expire-group-metadata`: looks for expired offsets every `offsets.retention.check.interval.ms`."""
+
+    __slots__ = ("_machine",)
+
+    def __init__(self, machine: GroupShard) -> None:
+        self._machine = machine
+
+    def fire(self) -> None:
+        """Starts a run. The timer is armed again when it ends, so that runs never pile up."""
+        self._machine.context.in_slices(self._run())
+
+    def _run(self) -> Iterator[Outcome | None]:
+        # Not `finally`: a run that is cut off because its shard was loaded again must not arm anything any more.
+        try:
+            yield from expire(self._machine)
+        except Exception:
+            logger.exception("the look for expired offsets failed; it is repeated after the usual interval")
+        schedule_expiration(self._machine)
+
+
+def schedule_expiration(shard: GroupShard) -> None:
+    """Arms the timer of the next run: one interval from now, also right after a load."""
+    deadline_ms = shard.now.now_ms + shard.config.offsets_retention_check_interval_ms
+    shard.context.schedule(deadline_ms, ExpirationTimer(shard))
+
+
+def is_expired(offset: OffsetAndMetadata, base_ms: int | None, now_ms: int, retention_ms: int) -> bool:
+    """Whether an offset's time is over.
+
+    Args:
+        offset: the offset; an expiry time of its own (OffsetCommit v2-4) goes before everything else.
+        base_ms: from when on it ages, milliseconds since the epoch; None: from its commit.
+        now_ms: milliseconds since the epoch.
+        retention_ms: `offsets.retention.minutes`.
+    """
+    if offset.expire_timestamp_ms != NO_EXPIRY:
+        return now_ms >= offset.expire_timestamp_ms
+    return now_ms - (offset.commit_timestamp_ms if base_ms is None else base_ms) >= retention_ms
+
+
+def expire(shard: GroupShard) -> Iterator[Outcome | None]:
+    """One run over all groups of a shard, as work in slices.
+
+    Yields:
+        The decision of each slice: tombstones of offsets and groups; None where it found nothing.
+    """
+    work = WorkSlice()
+    for group_id in list(shard.groups):
+        yield from _expire_group(shard, group_id, work)
+    outcome = work.take()
+    if outcome is not None:
+        yield outcome
+
+
+def _expire_group(shard: GroupShard, group_id: str, work: WorkSlice) -> Iterator[Outcome | None]:
+    """Expires one group's offsets, and the group if nothing of it is left. Pauses when the slice is full."""
+    offsets = shard.offsets
+    retention_ms = shard.config.offsets_retention_minutes * MINUTE_MS
+    group = shard.groups.get(group_id)
+    base = None if group is None else group.offset_expiration_base()
+    decided = 0  # tombstones of this group that are in the slice and not replayed yet
+    for topic in list(offsets.topics(group_id)) if base is not None else ():
+        for partition, offset in list(offsets.topics(group_id).get(topic, NO_PARTITIONS).items()):
+            if work.full:
+                yield work.take()
+                decided = 0
+                group = shard.groups.get(group_id)
+                base = None if group is None else group.offset_expiration_base()
+            work.steps += 1
+            # A pause may have brought members, another commit, or the end of the group.
+            if (
+                base is not None
+                and topic not in base.subscribed_topics
+                and is_expired(offset, base.timestamp_ms, shard.now.wall_ms, retention_ms)
+                and offsets.get(group_id, topic, partition) is offset
+                and not offsets.has_pending(group_id, topic, partition)
+            ):
+                work.remove(group_id, topic, partition)
+                offsets.expirations += 1
+                decided += 1
+    work.steps += 1
+    # No pause since the last look: what holds here holds when the slice is replayed.
+    if group is not None and group.group_type is not GroupType.SHARE and _is_over(offsets, group, decided):
+        work.remove_group(group_id, group.tombstones())
+    if work.full:
+        yield work.take()
+
+
+def _is_over(offsets: OffsetStore, group: Group, decided: int) -> bool:
+    """Whether nothing is left of a group but itself, once `decided` of its offsets are removed."""
+    group_id = group.group_id
+    return group.is_empty() and not offsets.group_has_pending(group_id) and offsets.count(group_id) == decided

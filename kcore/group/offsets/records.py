@@ -1,0 +1,132 @@
+"""The records of committed offsets, and what is kept of them in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from kcore.protocol.schema import ZERO_UUID
+from kcore.runtime.machine import Record
+from kcore_ext.offsets import OffsetAndMetadata
+
+if TYPE_CHECKING:
+    from kcore.group.offsets.store import OffsetStore
+    from kcore.protocol.records.legacy_offset_commit import LegacyOffsetCommitValue
+
+NO_EXPIRY = -1
+NO_LEADER_EPOCH = -1
+INT64_MAX = (1 << 63) - 1
+
+VALUE_VERSION = 4
+"""Offsets are written with their topic's id (Kafka 4.1)."""
+
+EXPIRING_VALUE_VERSION = 1
+"""The only version with an expiry time of its own, which OffsetCommit v2-4 may ask for; it has no leader epoch."""
+
+
+class RequestedOffset(Protocol):
+    """A partition in an OffsetCommit or TxnOffsetCommit request."""
+
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int
+    committed_metadata: str | None
+
+
+def offset_record(
+    group_id: str,
+    topic: str,
+    topic_id: bytes,
+    asked: RequestedOffset,
+    now_ms: int,
+    expire_timestamp_ms: int = NO_EXPIRY,
+) -> Record:
+    """The record of one committed offset.
+
+    Args:
+        group_id: the group.
+        topic: the topic's name.
+        topic_id: its id, 16 bytes; zeroes if unknown.
+        asked: the partition, the offset as the client gave it (no range is checked), and its remark.
+        now_ms: when it was committed, milliseconds since the epoch.
+        expire_timestamp_ms: when it expires, milliseconds since the epoch; -1: with its group (KIP-211).
+    """
+    key = OffsetCommitKey(group=group_id, topic=topic, partition=asked.partition_index)
+    if expire_timestamp_ms == NO_EXPIRY:
+        value = OffsetCommitValue(
+            offset=asked.committed_offset,
+            leader_epoch=asked.committed_leader_epoch,
+            metadata=asked.committed_metadata or "",
+            commit_timestamp=now_ms,
+            topic_id=topic_id,
+        )
+        return Record(key, value, VALUE_VERSION)
+    # What the version cannot hold is left out, so that memory is the same before and after a restart.
+    value = OffsetCommitValue(
+        offset=asked.committed_offset,
+        metadata=asked.committed_metadata or "",
+        commit_timestamp=now_ms,
+        expire_timestamp=expire_timestamp_ms,
+    )
+    return Record(key, value, EXPIRING_VALUE_VERSION)
+
+
+def expire_timestamp(retention_time_ms: int, now_ms: int) -> int:
+    """When an offset that was committed with a retention time expires.
+
+    Args:
+        retention_time_ms: as in OffsetCommit v2-4; -1 for the group's own retention.
+        now_ms: milliseconds since the epoch.
+
+    Returns:
+        Milliseconds since the epoch, at most the largest that a record can hold; `NO_EXPIRY` for none.
+    """
+    if retention_time_ms == NO_EXPIRY:
+        return NO_EXPIRY
+    return min(now_ms + retention_time_ms, INT64_MAX)
+
+
+def tombstone(group_id: str, topic: str, partition: int) -> Record:
+    """The record that removes an offset, materialised and pending."""
+    return Record(OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
+
+
+def tombstones(group_id: str, partitions: Iterable[tuple[str, int]]) -> list[Record]:
+    """The records that remove a group's offsets of some (topic, partition) pairs."""
+    return [tombstone(group_id, topic, partition) for topic, partition in partitions]
+
+
+def tombstones_of_group(store: OffsetStore, group_id: str) -> list[Record]:
+    """The records that remove every offset of a group (DeleteGroups): materialised ones, then what is only pending."""
+    materialised = store.topics(group_id)
+    records = tombstones(group_id, ((topic, p) for topic, partitions in materialised.items() for p in partitions))
+    for topic, partitions in store.pending_topics(group_id).items():
+        present = materialised.get(topic, {})
+        records += tombstones(group_id, ((topic, p) for p in partitions if p not in present))
+    return records
+
+
+def materialised(record_offset: int, value: OffsetCommitValue) -> OffsetAndMetadata:
+    """What memory keeps of a record.
+
+    Args:
+        record_offset: where it stands in the log.
+        value: its value, read from any version.
+    """
+    return OffsetAndMetadata(
+        record_offset,
+        value.offset,
+        value.leader_epoch,
+        value.metadata,
+        value.commit_timestamp,
+        value.expire_timestamp,
+        value.topic_id,
+    )
+
+
+def materialised_legacy(record_offset: int, value: LegacyOffsetCommitValue) -> OffsetAndMetadata:
+    """What memory keeps of a record whose key is of version 0."""
+    return OffsetAndMetadata(
+        record_offset, value.offset, NO_LEADER_EPOCH, value.metadata, value.commit_timestamp, NO_EXPIRY, ZERO_UUID
+    )

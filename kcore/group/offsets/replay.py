@@ -1,0 +1,59 @@
+"""Replay of offset records and of the ends of transactions: the only code that changes offsets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kcore.group.offsets.records import materialised, materialised_legacy
+from kcore.protocol.records.legacy_offset_commit import LegacyOffsetCommitKey, LegacyOffsetCommitValue
+from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kcore.group.shard import GroupShard
+
+
+def replay_offset(
+    shard: GroupShard, offset: int, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue | None
+) -> None:
+    """Applies a committed offset or its tombstone. An offset of an unknown group makes a simple group of it.
+
+    Args:
+        shard: the state to change.
+        offset: where the record stands in the shard's log.
+        producer_id: the producer in whose transaction it stands, -1 for none.
+        key: group, topic and partition.
+        value: the offset; None removes it.
+    """
+    if value is None:
+        shard.offsets.remove(key.group, key.topic, key.partition)
+        return
+    group = shard.groups.get(key.group)
+    if group is None:
+        group = shard.get_or_create_group(key.group)
+    # The group's own string: one for all of its offsets, whatever request or record they came in.
+    shard.offsets.put(producer_id, group.group_id, key.topic, key.partition, materialised(offset, value))
+
+
+def replay_legacy_offset(
+    shard: GroupShard, offset: int, producer_id: int, key: LegacyOffsetCommitKey, value: LegacyOffsetCommitValue | None
+) -> None:
+    """Applies an offset whose key is of version 0, as `replay_offset`."""
+    if value is None:
+        shard.offsets.remove(key.group, key.topic, key.partition)
+        return
+    group = shard.get_or_create_group(key.group)
+    shard.offsets.put(producer_id, group.group_id, key.topic, key.partition, materialised_legacy(offset, value))
+
+
+def replay_marker(shard: GroupShard, offset: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
+    """Applies the end of a producer's transaction. The log has checked its epoch."""
+    shard.offsets.complete(producer_id, commit)
+
+
+REPLAY: dict[type, Callable[[GroupShard, int, int, Any, Any], None]] = {
+    OffsetCommitKey: replay_offset,
+    LegacyOffsetCommitKey: replay_legacy_offset,
+}
+"""The records of offsets, by the class of their key."""

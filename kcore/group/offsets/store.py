@@ -1,0 +1,198 @@
+"""The offsets of one group shard: materialised, pending in transactions, and who has what pending.
+
+Offsets are keyed by group, topic *name* and partition, as in Kafka; the topic id is an attribute. An offset committed
+in a transaction is *pending* under its producer id until the transaction's marker comes (KIP-98): a commit makes it the
+group's offset unless a later record of the log already did, an abort drops it.
+
+Only replay calls what changes durable state here; requests read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from sys import intern
+from types import MappingProxyType
+from typing import Any
+
+from kcore_ext.offsets import OffsetAndMetadata
+
+Partitions = dict[int, OffsetAndMetadata]
+Topics = dict[str, Partitions]
+
+NO_TOPICS: Mapping[str, Mapping[int, OffsetAndMetadata]] = MappingProxyType({})
+NO_PARTITIONS: Mapping[int, OffsetAndMetadata] = MappingProxyType({})
+
+
+class OffsetStore:
+    """Every offset of a shard.
+
+    Memory counts: a node may hold millions. An offset is one compiled object without Python integers in it, in a
+    dictionary of its topic's partitions; the strings of groups and topics are shared.
+
+    Attributes:
+        offset_count: how many materialised offsets there are (Kafka's gauge `offset-count`).
+        commits: offsets that were committed since the load, in transactions or not (`offset-commit-count`).
+        expirations: offsets that expired since the load (`offset-expiration-count`).
+        deletions: offsets that OffsetDelete removed since the load (`offset-deletion-count`).
+    """
+
+    __slots__ = ("_groups", "_open", "_pending", "commits", "deletions", "expirations", "offset_count")
+
+    def __init__(self) -> None:
+        self._groups: dict[str, Topics] = {}
+        self._pending: dict[int, dict[str, Topics]] = {}  # by producer id, then as above
+        self._open: dict[str, dict[str, dict[int, set[int]]]] = {}  # group, topic, partition: producers with pending
+        self.offset_count = 0
+        self.commits = 0
+        self.expirations = 0
+        self.deletions = 0
+
+    # ---- what is there
+
+    def topics(self, group_id: str) -> Mapping[str, Mapping[int, OffsetAndMetadata]]:
+        """A group's materialised offsets by topic and partition; empty if it has none. Not to be changed."""
+        return self._groups.get(group_id, NO_TOPICS)
+
+    def get(self, group_id: str, topic: str, partition: int) -> OffsetAndMetadata | None:
+        """The materialised offset of a partition, None if there is none."""
+        return self._groups.get(group_id, NO_TOPICS).get(topic, NO_PARTITIONS).get(partition)
+
+    def count(self, group_id: str) -> int:
+        """How many materialised offsets a group has."""
+        return sum(map(len, self._groups.get(group_id, NO_TOPICS).values()))
+
+    def groups(self) -> Iterator[str]:
+        """Every group that has materialised or pending offsets, once each."""
+        yield from self._groups
+        for group_id in self._open:
+            if group_id not in self._groups:
+                yield group_id
+
+    # ---- what transactions have pending
+
+    def pending_topics(self, group_id: str) -> Mapping[str, Mapping[int, set[int]]]:
+        """The producers with pending offsets of a group, by topic and partition; empty if there are none."""
+        return self._open.get(group_id, {})
+
+    def pending(self, producer_id: int, group_id: str, topic: str, partition: int) -> OffsetAndMetadata | None:
+        """What a producer's open transaction holds for a partition, None if nothing."""
+        return self._pending.get(producer_id, {}).get(group_id, NO_TOPICS).get(topic, NO_PARTITIONS).get(partition)
+
+    def has_pending(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether an open transaction holds an offset of a partition, so that the group's own is not stable."""
+        topics = self._open.get(group_id)
+        return topics is not None and partition in topics.get(topic, ())
+
+    def group_has_pending(self, group_id: str) -> bool:
+        """Whether an open transaction holds any offset of a group."""
+        return group_id in self._open
+
+    def open_producers(self) -> Iterator[int]:
+        """The producers whose transactions hold offsets of this shard."""
+        return iter(self._pending)
+
+    # ---- replay
+
+    def put(self, producer_id: int, group_id: str, topic: str, partition: int, offset: OffsetAndMetadata) -> None:
+        """An offset was committed: materialised without a producer id (-1), else pending under it.
+
+        A later pending offset of the same producer and partition replaces an earlier one.
+        """
+        if producer_id >= 0:
+            groups = self._pending.get(producer_id)
+            if groups is None:
+                groups = self._pending[producer_id] = {}
+            _nested(groups, group_id, topic)[partition] = offset
+            _nested_sets(self._open, group_id, topic, partition).add(producer_id)
+            return
+        topics = self._groups.get(group_id)
+        if topics is None:
+            topics = self._groups[group_id] = {}
+        partitions = topics.get(topic)
+        if partitions is None:
+            partitions = topics[intern(topic)] = {}
+        if partition not in partitions:
+            self.offset_count += 1
+        partitions[partition] = offset
+
+    def remove(self, group_id: str, topic: str, partition: int) -> None:
+        """A tombstone: the materialised offset goes, and every pending one, so that no marker brings it back."""
+        topics = self._groups.get(group_id)
+        if topics is not None and _discard(topics, topic, partition):
+            self.offset_count -= 1
+            if not topics:
+                del self._groups[group_id]
+        open_topics = self._open.get(group_id)
+        if open_topics is None or partition not in open_topics.get(topic, ()):
+            return
+        for producer_id in open_topics[topic][partition]:
+            self._drop_pending(producer_id, group_id, topic, partition)
+        _discard(open_topics, topic, partition)
+        if not open_topics:
+            del self._open[group_id]
+
+    def complete(self, producer_id: int, commit: bool) -> None:
+        """A transaction ended. The log's order decides what stays, not the marker's: compaction keeps the same.
+
+        A pending offset whose record stands before that of the materialised one was overtaken by a plain commit, or by
+        another transaction's that began later and ended earlier.
+        """
+        groups = self._pending.pop(producer_id, None)
+        if groups is None:
+            return
+        for group_id, topics in groups.items():
+            open_topics = self._open[group_id]
+            for topic, partitions in topics.items():
+                open_partitions = open_topics[topic]
+                for partition in partitions:
+                    producers = open_partitions[partition]
+                    producers.remove(producer_id)
+                    if not producers:
+                        del open_partitions[partition]
+                if not open_partitions:
+                    del open_topics[topic]
+            if not open_topics:
+                del self._open[group_id]
+            if commit:
+                self._materialise(group_id, topics)
+
+    def _materialise(self, group_id: str, topics: Topics) -> None:
+        for topic, partitions in topics.items():
+            materialised = _nested(self._groups, group_id, topic)
+            for partition, offset in partitions.items():
+                present = materialised.get(partition)
+                if present is None:
+                    self.offset_count += 1
+                elif present.record_offset >= offset.record_offset:
+                    continue
+                materialised[partition] = offset
+
+    def _drop_pending(self, producer_id: int, group_id: str, topic: str, partition: int) -> None:
+        groups = self._pending[producer_id]
+        topics = groups[group_id]
+        dropped = _discard(topics, topic, partition)
+        assert dropped, f"producer {producer_id} is open on {group_id}/{topic}-{partition} and has nothing pending"
+        if not topics:
+            del groups[group_id]
+            if not groups:
+                del self._pending[producer_id]
+
+
+def _nested(groups: dict[str, Topics], group_id: str, topic: str) -> Partitions:
+    return groups.setdefault(group_id, {}).setdefault(intern(topic), {})
+
+
+def _nested_sets(
+    groups: dict[str, dict[str, dict[int, set[int]]]], group_id: str, topic: str, partition: int
+) -> set[int]:
+    return groups.setdefault(group_id, {}).setdefault(topic, {}).setdefault(partition, set())
+
+
+def _discard(topics: dict[str, dict[int, Any]], topic: str, partition: int) -> bool:
+    """Takes a partition out of a group's topics, and the topic with its last one. Returns whether it was there."""
+    partitions = topics.get(topic)
+    if partitions is None or partitions.pop(partition, None) is None:
+        return False
+    if not partitions:
+        del topics[topic]
+    return True
