@@ -21,6 +21,9 @@ TAIL_SIZE_BYTES: Final = 64 << 20
 MAX_NAME_BYTES: Final = 500
 """LMDB's keys end at 511 bytes."""
 
+_NO_METAS: Final[dict[str, bytes | None]] = {}
+_NO_DROPS: Final[list[StagedPartitionLog]] = []
+
 _BY_NUMBER = attrgetter("_number")
 
 
@@ -131,14 +134,16 @@ class StagedLogEngine(LogEngine):
         dirty = self._dirty
         if len(dirty) > 1:
             dirty.sort(key=_BY_NUMBER)
-        sealed = Round([log._seal() for log in dirty], self._metas, self._drops, 0)
+        metas, drops = self._metas, self._drops
+        # An empty container is shared, never handed to the round: what is staged next must not show up in it.
+        sealed = Round([log._seal() for log in dirty], metas or _NO_METAS, drops or _NO_DROPS, 0)
         if self._new_numbers:
             sealed.next_number = self._next_number
             self._new_numbers = False
         self._dirty = []
-        if sealed.metas:
+        if metas:
             self._metas = {}
-        if sealed.drops:
+        if drops:
             self._drops = []
         self._in_flight = sealed
         return sealed

@@ -26,10 +26,11 @@ class FaultInjectingEngine(LogEngine):
     on the same folder (or the same MemoryStorage) to see what survived.
     """
 
-    __slots__ = ("_crashes", "_failures", "_reclaim_failures", "commit_count", "inner", "node_epoch")
+    __slots__ = ("_crashes", "_failures", "_reclaim_failures", "commit_count", "durability", "inner", "node_epoch")
 
     def __init__(self, inner: LogEngine) -> None:
         self.inner = inner
+        self.durability = inner.durability
         self.node_epoch = inner.node_epoch
         self.commit_count = 0
         """Commits written so far, failed ones included."""
@@ -67,6 +68,7 @@ class FaultInjectingEngine(LogEngine):
     def commit(self) -> None:
         """See LogEngine."""
         if not self.inner.dirty:
+            self.inner.commit()
             return
         sealed = self.inner.seal()
         try:

@@ -196,6 +196,8 @@ class LogEngine(ABC):
 
     __slots__ = ("__weakref__",)
 
+    durability: str
+    """What a commit survives: `fsync` (power loss), `os` (the end of the process), `memory` (nothing)."""
     node_epoch: int
     """How often this store has been opened before: 0 for a new one, one more at each open, durable when open returns.
 

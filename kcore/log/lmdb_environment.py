@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import threading
 from typing import Any, Final
 
@@ -17,14 +18,20 @@ DEFAULT_MAP_SIZE_BYTES: Final = 256 << 20
 MAX_MAP_SIZE_BYTES: Final = 1 << 46
 """What x86-64 and arm64 can map, with room to spare."""
 SPARE_READERS: Final = 4
+ROUND_OVERHEAD_BYTES: Final = 256 << 10
+"""More than the tree pages that a round rewrites beside its own bytes."""
 MAX_READERS: Final = 510
 
 _FULL_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 _CORRUPT: Final = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError, lmdb.VersionMismatchError)
 
 
-def log_error(error: lmdb.Error, doing: str) -> LogError:
-    """LMDB's error as a LogError that says what kind of failure it is."""
+def log_error(error: lmdb.Error, doing: str, path: str | None = None, size_bytes: int = 0) -> LogError:
+    """LMDB's error as a LogError that says what kind of failure it is.
+
+    `path` and `size_bytes` tell which file was to take how much: LMDB reports a write that found room for a part of it
+    only as an input/output error.
+    """
     reason = FailureReason.IO_ERROR
     if isinstance(error, _CORRUPT):
         reason = FailureReason.CORRUPT
@@ -32,9 +39,21 @@ def log_error(error: lmdb.Error, doing: str) -> LogError:
         reason = FailureReason.TOO_LARGE
     elif isinstance(error, lmdb.MapFullError):
         reason = FailureReason.SIZE_LIMIT
-    elif getattr(error, "code", 0) in _FULL_ERRNOS or "No space left" in str(error):
+    elif getattr(error, "code", 0) in _FULL_ERRNOS or (path is not None and _no_room(path, size_bytes)):
         reason = FailureReason.DISK_FULL
     return LogError(f"{doing}: {error}", reason)
+
+
+def _no_room(path: str, size_bytes: int) -> bool:
+    """Whether a file cannot take `size_bytes` more: the file system is full, or the process may not write so far."""
+    try:
+        disk = os.statvfs(path)
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        file_size = os.path.getsize(path)
+    except OSError:
+        return False
+    needed = size_bytes + ROUND_OVERHEAD_BYTES
+    return disk.f_bavail * disk.f_frsize < needed or (limit != resource.RLIM_INFINITY and file_size + needed > limit)
 
 
 class LmdbEnvironment:
@@ -72,7 +91,8 @@ class LmdbEnvironment:
         """Open the environment; with `create` the databases may be absent. Raises lmdb.Error."""
         size = self._map_size_bytes
         data = os.path.join(self._path, "data.mdb")
-        file_size = os.path.getsize(data) if os.path.exists(data) else 0
+        # LMDB would make an absent file anew: an empty log in the place of one that is out of reach.
+        file_size = os.path.getsize(data) if not create or os.path.exists(data) else 0
         while size < file_size:
             size *= 2
         self._map_size_bytes = size

@@ -94,10 +94,11 @@ def _ends(cursor: Any, key: PartitionKey, meta: PartitionMeta, path: str) -> tup
     first_base = LOG_KEY.unpack(cursor.key())[1]
     if start == end:
         return end, True
-    if cursor.set_range(LOG_KEY.pack(meta.number, start)) and bytes(cursor.key()) == LOG_KEY.pack(meta.number, start):
+    start_key = LOG_KEY.pack(meta.number, start)
+    there = cursor.set_range(start_key)
+    if there and bytes(cursor.key()) == start_key:
         return end, first_base < start
-    cursor.prev()
-    owner, base = LOG_KEY.unpack(cursor.key())
+    owner, base = LOG_KEY.unpack(cursor.key()) if (cursor.prev() if there else cursor.last()) else (None, 0)
     if owner != meta.number or last_offset(cursor.value()) < start:
         raise refuse("no batch contains the log start", start)
     return end, first_base < base

@@ -236,7 +236,8 @@ class LmdbStorage(Storage):
         """
         last_txn_id = self._environment.reopen()
         if not 0 < txn_id <= last_txn_id:
-            raise log_error(error, "commit failed") from error
+            data = os.path.join(self.path, DATA_NAME)
+            raise log_error(error, "commit failed", data, round.size_bytes()) from error
         try:
             with self._environment.env.begin(write=True) as txn:
                 self._require(txn.put(NODE_EPOCH_KEY, U64.pack(self.node_epoch), db=self._environment.meta_db))

@@ -212,6 +212,8 @@ class MemoryLogEngine(StagedLogEngine):
 
     __slots__ = ("storage",)
 
+    durability = "memory"
+
     def __init__(self, storage: MemoryStorage | None = None) -> None:
         self.storage = MemoryStorage() if storage is None else storage
         # Everything is in memory already: a tail beside it would only hold it twice in the lists.

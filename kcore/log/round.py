@@ -127,6 +127,13 @@ class Round:
         self.next_number = next_number
         self.landed = False
 
+    def size_bytes(self) -> int:
+        """Bytes of all batches and chunks; walks them all."""
+        return sum(
+            sum(map(len, sealed.batches)) + sum(len(chunk.data) for chunk in sealed.chunks or ())
+            for sealed in self.partitions
+        )
+
     @property
     def empty(self) -> bool:
         """Whether there is nothing to write."""

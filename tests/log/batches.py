@@ -1,0 +1,42 @@
+"""Record batches v2 for tests of the log, made without the code under test."""
+
+from __future__ import annotations
+
+import struct
+
+from crc32c import crc32c
+
+from kcore.log import LogEngine, PartitionKey, PartitionLog
+
+TOPIC = bytes(range(16))
+
+
+def key(partition: int = 0, topic: bytes = TOPIC) -> PartitionKey:
+    return PartitionKey(topic, partition)
+
+
+def batch(records: int = 1, size_bytes: int = 20, max_timestamp_ms: int = 1000, fill: int = 0) -> bytearray:
+    """A batch whose header and CRC are right; what follows the header is `size_bytes` of `fill`."""
+    rest = (
+        struct.pack(">hiqqqhii", 0, records - 1, 0, max_timestamp_ms, -1, -1, -1, records) + bytes([fill]) * size_bytes
+    )
+    return bytearray(struct.pack(">qiibI", 0, len(rest) + 9, -1, 2, crc32c(rest)) + rest)
+
+
+def stamped(data: bytes | bytearray, base_offset: int, leader_epoch: int) -> bytes:
+    """What the log must have stored for `data`."""
+    return struct.pack(">q", base_offset) + data[8:12] + struct.pack(">i", leader_epoch) + data[16:]
+
+
+def fill(log: PartitionLog, engine: LogEngine, count: int, leader_epoch: int = 0, **kwargs: int) -> list[bytes]:
+    """Append and commit `count` batches; returns what is stored."""
+    stored = []
+    for _ in range(count):
+        data = batch(**kwargs)
+        stored.append(stamped(data, log.append(data, leader_epoch), leader_epoch))
+    engine.commit()
+    return stored
+
+
+def contents(log: PartitionLog) -> list[bytes]:
+    return [data for _, data in log.batches()]

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine, MemoryStorage
+from kcore.log.faults import FaultInjectingEngine
+
+
+class Store:
+    """Somewhere to open an engine, again and again; keeps the engine that is open."""
+
+    def __init__(self, kind: str, path: Path) -> None:
+        self.kind = kind
+        self.path = path
+        self.memory = MemoryStorage()
+        self.engine = self.open()
+
+    def open(self) -> LogEngine:
+        if "memory" in self.kind:
+            engine: LogEngine = MemoryLogEngine(self.memory)
+        elif self.kind == "lmdb-no-tail":
+            engine = LmdbLogEngine(self.path, "os", tail_size_bytes=0)
+        elif self.kind == "lmdb-small-map":
+            engine = LmdbLogEngine(self.path, "os", map_size_bytes=1 << 16)
+        else:
+            engine = LmdbLogEngine(self.path, self.kind.removeprefix("lmdb-"))
+        if "faulty" in self.kind:
+            engine = FaultInjectingEngine(engine)
+        self.engine = engine
+        return engine
+
+    def reopen(self) -> LogEngine:
+        self.engine.close()
+        return self.open()
+
+
+@pytest.fixture(params=["memory", "faulty-memory", "lmdb-fsync", "lmdb-os", "lmdb-no-tail", "lmdb-small-map"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """The interface's tests run over every engine, durability and shape."""
+    made = Store(request.param, tmp_path / "data")
+    yield made
+    made.engine.close()
+
+
+@pytest.fixture
+def engine(store: Store) -> LogEngine:
+    return store.engine
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "data"

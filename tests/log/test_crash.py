@@ -1,0 +1,139 @@
+"""A real process that commits in a loop and dies of SIGKILL: what it acknowledged is there, nothing is partial."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kcore.log import DataFolderError, LmdbLogEngine, MemoryLogEngine, MemoryStorage
+from kcore.log.faults import FaultInjectingEngine, SimulatedCrashError
+from tests.log.batches import batch, contents, key
+
+ROOT = Path(__file__).parents[2]
+
+WORKER = """
+import os, sys
+from kcore.log import LmdbLogEngine
+from tests.log.batches import batch, key
+engine = LmdbLogEngine(sys.argv[1], sys.argv[2], map_size_bytes=1 << 16)
+logs = [engine.open(key(number)) for number in range(3)]
+turn = logs[0].end_offset
+while True:
+    for number, log in enumerate(logs):
+        log.append(batch(1, 400 * number, fill=turn % 256), engine.node_epoch)
+    engine.put_meta("turn", str(turn + 1).encode())
+    if turn % 20 == 19:
+        for log in logs[:2]:
+            log.delete_before(turn - 10)
+        engine.drop(key(100 + turn - 20))
+        engine.open(key(100 + turn))
+    engine.commit()
+    turn += 1
+    os.write(1, f"{turn}\\n".encode())
+    if turn % 20 == 10:
+        engine.reclaim(7)
+"""
+
+
+def run_until_killed(folder: Path, durability: str, lines: int) -> int:
+    """Start the worker, kill it after it has acknowledged about `lines` commits; returns the last acknowledged."""
+    worker = subprocess.Popen(
+        [sys.executable, "-c", WORKER, str(folder), durability], stdout=subprocess.PIPE, cwd=ROOT, bufsize=0
+    )
+    assert worker.stdout is not None
+    received = b""
+    try:
+        while received.count(b"\n") < lines:
+            ready, _, _ = select.select([worker.stdout], [], [], 60)
+            assert ready, "the worker commits nothing"
+            data = os.read(worker.stdout.fileno(), 4096)
+            assert data, "the worker ended by itself"
+            received += data
+    finally:
+        os.kill(worker.pid, signal.SIGKILL)
+        worker.wait()
+        received += worker.stdout.read()
+        worker.stdout.close()
+    return int(received[: received.rindex(b"\n")].split(b"\n")[-1])
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("durability", ["fsync", "os"])
+def test_what_was_acknowledged_survives_kill_9_and_nothing_is_partial(folder: Path, durability: str) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    for opening in range(4):
+        acknowledged = run_until_killed(folder, durability, chance.randrange(1, 150))
+        engine = LmdbLogEngine(folder, durability)
+        try:
+            assert engine.node_epoch == 2 * opening + 1
+            logs = [engine.open(key(number)) for number in range(3)]
+            end = logs[0].end_offset
+            # One commit may have become durable without its acknowledgement getting out.
+            assert acknowledged <= end <= acknowledged + 1
+            assert [log.end_offset for log in logs] == [end] * 3
+            assert engine.get_meta("turn") == str(end).encode()
+            assert len(engine.partitions()) == 3 + (end >= 20)
+            assert len(contents(logs[2])) == end
+            assert engine.verify(deep=True) == []
+            assert not engine.dirty
+        finally:
+            engine.close()
+
+
+@pytest.mark.crash
+def test_a_lock_left_by_a_killed_process_holds_nobody_up_and_a_live_one_is_named(folder: Path) -> None:
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys, time\nfrom kcore.log import LmdbLogEngine\n"
+            "e = LmdbLogEngine(sys.argv[1]); print('open', flush=True); time.sleep(600)",
+            str(folder),
+        ],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"open\n"
+        with pytest.raises(DataFolderError, match=f"in use by process {holder.pid}$") as refused:
+            LmdbLogEngine(folder)
+        assert (refused.value.path, refused.value.where) == (str(folder), "kcore.lock")
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+    engine = LmdbLogEngine(folder)
+    assert engine.node_epoch == 1
+    engine.close()
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_simulated_crash_shows_the_round_only_if_it_came_after_the_commit_point(folder: Path, after: bool) -> None:
+    for restart in ("memory", "lmdb"):
+        memory = MemoryStorage()
+
+        def open_engine(memory: MemoryStorage = memory, restart: str = restart) -> FaultInjectingEngine:
+            inner = MemoryLogEngine(memory) if restart == "memory" else LmdbLogEngine(folder, "os")
+            return FaultInjectingEngine(inner)
+
+        engine = open_engine()
+        log = engine.open(key())
+        log.append(batch(2), 0)
+        engine.crash_commit(2, after)
+        engine.commit()
+        log.append(batch(3), 0)
+        with pytest.raises(SimulatedCrashError):
+            engine.commit()
+        engine = open_engine()
+        assert engine.open(key()).end_offset == (5 if after else 2)
+        engine.close()

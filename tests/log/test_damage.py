@@ -1,0 +1,212 @@
+"""Damaged files: refused on opening where that is cheap to see, found by verify where it is not, never a crash."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from kcore.log import CorruptLogError, DataFolderError, LmdbLogEngine, verify_folder
+from kcore.log.lmdb_layout import LOG_KEY, SNAP_KEY
+from kcore.log.lmdb_pages import check_pages
+from tests.log.batches import batch, fill, key, stamped
+
+PAGE = 4096
+
+
+def make(folder: Path, batches: int = 60, size_bytes: int = 500) -> list[bytes]:
+    """A folder with one partition (number 0) of `batches` batches of two records, and a snapshot."""
+    engine = LmdbLogEngine(folder, "os")
+    log = engine.open(key())
+    stored = fill(log, engine, batches, leader_epoch=1, records=2, size_bytes=size_bytes)
+    for index in range(3):
+        log.put_snapshot_chunk(4, index, bytes([index]) * 3000)
+    log.commit_snapshot(4)
+    engine.commit()
+    engine.close()
+    return stored
+
+
+def patch(folder: Path, position: int, data: bytes) -> None:
+    with open(folder / "data.mdb", "r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+def flip_in_batch(folder: Path, base_offset: int, at: int) -> None:
+    """Flip a bit of a stored batch where it lies in the file."""
+    data = (folder / "data.mdb").read_bytes()
+    needle = stamped(batch(2, 500), base_offset, 1)[:21]
+    positions = [at for at in range(len(data)) if data.startswith(needle, at)] if data.count(needle) > 1 else []
+    for position in positions or [data.index(needle)]:
+        patch(folder, position + at, bytes([data[position + at] ^ 0x10]))
+
+
+def in_log(
+    folder: Path, db: bytes = b"log", delete: bytes | None = None, put: tuple[bytes, bytes] | None = None
+) -> None:
+    with lmdb.open(str(folder), max_dbs=8) as env, env.begin(write=True, db=env.open_db(db)) as txn:
+        if delete is not None:
+            assert txn.delete(delete)
+        if put is not None:
+            txn.put(*put)
+
+
+def kinds(folder: Path, deep: bool = True) -> list[tuple[int | None, str]]:
+    return [(finding.offset, finding.kind) for finding in verify_folder(folder, deep)]
+
+
+def refusal(folder: Path) -> DataFolderError:
+    with pytest.raises(DataFolderError) as refused:
+        LmdbLogEngine(folder).close()
+    return refused.value
+
+
+def test_a_sound_folder_has_no_findings(folder: Path) -> None:
+    make(folder)
+    assert kinds(folder) == kinds(folder, deep=False) == []
+
+
+@pytest.mark.parametrize("pages", [0.2, 0.5, 0.9])
+def test_a_truncated_file_is_refused_before_it_can_crash_the_process(folder: Path, pages: float) -> None:
+    make(folder)
+    size = (folder / "data.mdb").stat().st_size
+    with open(folder / "data.mdb", "r+b") as file:
+        file.truncate(int(size * pages) // PAGE * PAGE)
+    error = refusal(folder)
+    assert error.what.startswith(f"damaged: the file has {int(size * pages) // PAGE * PAGE} bytes, and page ")
+    assert error.where.startswith("data.mdb, page ")
+
+
+@pytest.mark.parametrize(("size", "where"), [(100, "data.mdb, meta page 0"), (PAGE + 7, "data.mdb, meta page 1")])
+def test_a_file_cut_within_its_meta_pages_is_refused(folder: Path, size: int, where: str) -> None:
+    make(folder)
+    with open(folder / "data.mdb", "r+b") as file:
+        file.truncate(size)
+    error = refusal(folder)
+    assert (error.what, error.where) == (f"the file ends after {size} bytes", where)
+
+
+@pytest.mark.parametrize("page", [0, 1])
+@pytest.mark.parametrize("position", [0, 16, 20])
+def test_garbage_in_a_meta_page_is_refused(folder: Path, page: int, position: int) -> None:
+    make(folder)
+    patch(folder, page * PAGE + position, b"\xa5" * 4)
+    error = refusal(folder)
+    assert error.where == f"data.mdb, meta page {page}"
+    assert error.what in ("damaged: this is not an LMDB meta page", "LMDB data version 2779096485, known is 1")
+
+
+def test_a_meta_page_that_points_nowhere_is_refused(folder: Path) -> None:
+    make(folder)
+    main_root = 16 + 24 + 48 + 40
+    for page in (0, 1):
+        patch(folder, page * PAGE + main_root, struct.pack("=Q", 1 << 40))
+    assert refusal(folder).what.startswith("damaged: root page 1099511627776 of ")
+
+
+def test_a_flipped_bit_in_a_batch_is_found_by_deep_verify_and_stops_loading(folder: Path) -> None:
+    make(folder)
+    flip_in_batch(folder, 40, 300)
+    assert kinds(folder, deep=False) == []
+    assert kinds(folder) == [(40, "crc")]
+    engine = LmdbLogEngine(folder)
+    log = engine.open(key())
+    loading = log.batches()
+    assert [next(loading)[0] for _ in range(20)] == list(range(0, 40, 2))
+    with pytest.raises(CorruptLogError, match="CRC") as error:
+        next(loading)
+    assert (error.value.offset, len(list(log.batches(check_crc=False)))) == (40, 60)
+    engine.close()
+
+
+def test_a_flipped_bit_in_the_last_batch_is_found_on_opening(folder: Path) -> None:
+    make(folder)
+    flip_in_batch(folder, 118, 200)
+    error = refusal(folder)
+    assert error.what.startswith("damaged: the last batch: CRC ")
+    assert error.where == f"partition {key()}, offset 118"
+
+
+def test_a_flipped_bit_in_a_stored_base_offset_is_found(folder: Path) -> None:
+    make(folder)
+    flip_in_batch(folder, 40, 6)
+    assert kinds(folder)[0] == (40, "header")
+
+
+def test_missing_batches_are_found(folder: Path) -> None:
+    make(folder)
+    in_log(folder, delete=LOG_KEY.pack(0, 50))
+    assert kinds(folder) == [(50, "gap")]
+    engine = LmdbLogEngine(folder)
+    with pytest.raises(CorruptLogError, match="no batch contains this offset") as error:
+        list(engine.open(key()).batches())
+    assert error.value.offset == 50
+    with pytest.raises(CorruptLogError):
+        engine.open(key()).read(51, 100)
+    engine.close()
+    in_log(folder, delete=LOG_KEY.pack(0, 0))
+    assert refusal(folder).what == "damaged: no batch contains the log start"
+
+
+def test_overlapping_batches_are_found(folder: Path) -> None:
+    make(folder)
+    in_log(folder, put=(LOG_KEY.pack(0, 51), stamped(batch(2, 500), 51, 1)))
+    assert kinds(folder) == [(51, "overlap"), (52, "overlap")], "with the one before, and the one after with it"
+    engine = LmdbLogEngine(folder)
+    with pytest.raises(CorruptLogError):
+        list(engine.open(key()).batches())
+    engine.close()
+
+
+def test_a_batch_of_the_wrong_epoch_is_found(folder: Path) -> None:
+    make(folder)
+    in_log(folder, put=(LOG_KEY.pack(0, 60), stamped(batch(2, 500), 60, 9)))
+    assert kinds(folder) == [(60, "epoch")]
+
+
+def test_a_log_emptied_behind_the_engines_back_is_refused(folder: Path) -> None:
+    engine = LmdbLogEngine(folder, "os")
+    log = engine.open(key())
+    fill(log, engine, 1, leader_epoch=1)
+    fill(log, engine, 1, leader_epoch=2)
+    engine.close()
+    for base in (0, 1):
+        in_log(folder, delete=LOG_KEY.pack(0, base))
+    assert refusal(folder).what == "damaged: batches of the newest epoch are missing"
+
+
+def test_entries_of_nobody_are_found(folder: Path) -> None:
+    make(folder)
+    in_log(folder, put=(LOG_KEY.pack(7, 0), b"x"))
+    in_log(folder, b"snap", put=(SNAP_KEY.pack(9, 0, 0), b"x"))
+    assert [finding.detail for finding in verify_folder(folder)] == [
+        "batches of unknown partition number 7",
+        "snapshot chunks of unknown partition number 9",
+    ]
+
+
+def test_damage_to_a_snapshot_is_found(folder: Path) -> None:
+    make(folder)
+    in_log(folder, b"snap", put=(SNAP_KEY.pack(0, 4, 1), b"\x01" * 2999 + b"\x02"))
+    assert kinds(folder) == [(4, "snapshot")]
+    in_log(folder, b"snap", delete=SNAP_KEY.pack(0, 4, 1))
+    assert [finding.detail for finding in verify_folder(folder)] == ["snapshot chunk 1 of 3 is missing"]
+
+
+def test_a_page_that_is_not_what_its_parent_says_is_found_before_lmdb_meets_it(folder: Path) -> None:
+    make(folder)
+    assert check_pages(str(folder), "data.mdb") > 10
+    data = (folder / "data.mdb").read_bytes()
+    position = data.index(stamped(batch(2, 500), 60, 1)[:21]) // PAGE * PAGE
+    patch(folder, position, b"\xff" * 16)
+    with pytest.raises(DataFolderError, match="is not a tree page"):
+        verify_folder(folder)
+
+
+def test_a_file_with_large_batches_passes_the_page_walk(folder: Path) -> None:
+    make(folder, batches=20, size_bytes=50_000)
+    assert check_pages(str(folder), "data.mdb") > 20 * 50_000 // PAGE
+    assert kinds(folder) == []

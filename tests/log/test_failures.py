@@ -1,0 +1,316 @@
+"""Full disks, maps that grow, transactions that fail: what a commit promises then."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import pytest
+
+from kcore.log import FailureReason, LmdbLogEngine, LogError, MemoryLogEngine
+from kcore.log.faults import FaultInjectingEngine
+from tests.log.batches import batch, contents, fill, key
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_map_grows_unseen_while_readers_read(folder: Path) -> None:
+    engine = LmdbLogEngine(folder, "os", map_size_bytes=1 << 16, tail_size_bytes=0)
+    log = engine.open(key())
+    stored = fill(log, engine, 3, size_bytes=1000)
+    iteration = log.batches()
+    first = next(iteration)[1]
+    stop = threading.Event()
+    wrong: list[int] = []
+
+    def read() -> None:
+        while not stop.is_set():
+            high = log.high_watermark
+            if len(log.read(0, 1 << 30, 3)) != 3 or log.read(high - 1, 1) == []:
+                wrong.append(high)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for _ in range(60):
+            stored += fill(log, engine, 2, size_bytes=100_000)
+    finally:
+        stop.set()
+        reader.join()
+    assert wrong == []
+    assert [first, *(data for _, data in iteration)] == stored[:3]
+    assert contents(log) == stored
+    assert engine.stats().file_size_bytes > 100 * (1 << 16)
+    engine.close()
+    engine = LmdbLogEngine(folder, "os", map_size_bytes=1 << 16)
+    assert contents(engine.open(key())) == stored
+    engine.close()
+
+
+def test_one_round_may_need_the_map_to_double_many_times(folder: Path) -> None:
+    engine = LmdbLogEngine(folder, "os", map_size_bytes=1 << 16)
+    log = engine.open(key())
+    for _ in range(20):
+        log.append(batch(size_bytes=1_000_000), 0)
+    engine.commit()
+    assert (log.high_watermark, len(contents(log))) == (20, 20)
+    engine.close()
+
+
+def test_the_size_limit_fails_a_commit_and_the_engine_goes_on(folder: Path) -> None:
+    engine = LmdbLogEngine(folder, "os", map_size_bytes=1 << 16, max_size_bytes=1 << 20)
+    log = engine.open(key())
+    stored = fill(log, engine, 3, size_bytes=1000)
+    for _ in range(3):
+        log.append(batch(size_bytes=2_000_000), 0)
+        engine.put_meta("a", b"b")
+        with pytest.raises(LogError) as error:
+            engine.commit()
+        assert error.value.reason is FailureReason.SIZE_LIMIT
+        assert (log.end_offset, log.high_watermark, engine.get_meta("a"), engine.dirty) == (3, 3, None, False)
+    stored += fill(log, engine, 2, size_bytes=1000)
+    assert contents(log) == stored
+    engine.close()
+    engine = LmdbLogEngine(folder)
+    assert contents(engine.open(key())) == stored
+    assert engine.verify(deep=True) == []
+    engine.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MiB."""
+    where = tmp_path / "disk"
+    where.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(where)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("may not mount")
+    yield where
+    subprocess.run(["umount", "-l", str(where)], check=True)
+
+
+@pytest.mark.parametrize("durability", ["fsync", "os"])
+def test_a_full_disk_fails_commits_until_there_is_room_again(small_disk: Path, durability: str) -> None:
+    engine = LmdbLogEngine(small_disk / "data", durability)
+    log = engine.open(key())
+    stored = fill(log, engine, 3, size_bytes=1000)
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(2 << 20))
+    for _ in range(5):
+        log.append(batch(size_bytes=3 << 20), 0)
+        with pytest.raises(LogError) as error:
+            engine.commit()
+        assert error.value.reason is FailureReason.DISK_FULL
+        assert (log.end_offset, contents(log)) == (3, stored)
+    ballast.unlink()
+    stored += fill(log, engine, 1, size_bytes=2 << 20)
+    engine.close()
+    engine = LmdbLogEngine(small_disk / "data", durability)
+    assert contents(engine.open(key())) == stored
+    assert engine.verify(deep=True) == []
+    engine.close()
+
+
+LIMITED = """
+import resource, sys
+from kcore.log import FailureReason, LmdbLogEngine, LogError
+from tests.log.batches import batch, contents, fill, key
+engine = LmdbLogEngine(sys.argv[1])
+log = engine.open(key())
+stored = fill(log, engine, 3)
+resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
+for turn in range(3):
+    log.append(batch(size_bytes=1_000_000), 0)
+    try:
+        engine.commit()
+        raise SystemExit("committed beyond the limit")
+    except LogError as error:
+        assert error.reason is FailureReason.DISK_FULL, error
+    assert contents(log) == stored
+    stored += fill(log, engine, 1)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+stored += fill(log, engine, 1, size_bytes=1_000_000)
+assert contents(log) == stored
+assert engine.verify(deep=True) == []
+engine.close()
+"""
+
+
+def test_a_file_size_limit_is_a_full_disk(folder: Path) -> None:
+    if resource.getrlimit(resource.RLIMIT_FSIZE)[1] != resource.RLIM_INFINITY:
+        pytest.skip("a file size limit is in force already")
+    done = subprocess.run([sys.executable, "-c", LIMITED, str(folder)], cwd=ROOT, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+class BrokenTransaction:
+    """A write transaction whose commit reports a failure: before or after it has taken place."""
+
+    def __init__(self, txn: Any, lands: bool, error: BaseException) -> None:
+        self._txn, self._lands, self._error = txn, lands, error
+
+    def commit(self) -> None:
+        if self._lands:
+            self._txn.commit()
+        else:
+            self._txn.abort()
+        raise self._error
+
+    def __enter__(self) -> BrokenTransaction:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.commit()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._txn, name)
+
+
+class BrokenEnvironment:
+    """An LMDB environment whose first write transaction from now on is a BrokenTransaction."""
+
+    def __init__(self, env: lmdb.Environment, lands: bool, error: BaseException) -> None:
+        self._env, self._lands, self._error = env, lands, error
+
+    def begin(self, *args: Any, **kwargs: Any) -> Any:
+        txn = self._env.begin(*args, **kwargs)
+        return BrokenTransaction(txn, self._lands, self._error) if kwargs.get("write") else txn
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)
+
+
+def break_commit(engine: LmdbLogEngine, lands: bool, error: BaseException) -> None:
+    environment = engine._storage._environment  # type: ignore[attr-defined]
+    environment._env = BrokenEnvironment(environment._env, lands, error)
+
+
+@pytest.mark.parametrize("error", [lmdb.PanicError("mdb_txn_commit"), lmdb.DiskError("mdb_txn_commit")])
+def test_a_commit_that_fails_and_did_not_take_place_is_a_failure_and_the_file_is_opened_anew(
+    folder: Path, error: lmdb.Error
+) -> None:
+    engine = LmdbLogEngine(folder)
+    log = engine.open(key())
+    stored = fill(log, engine, 2)
+    break_commit(engine, lands=False, error=error)
+    log.append(batch(), 0)
+    with pytest.raises(LogError) as raised:
+        engine.commit()
+    assert raised.value.reason is FailureReason.IO_ERROR
+    assert (log.end_offset, contents(log)) == (2, stored)
+    stored += fill(log, engine, 2)
+    assert contents(log) == stored
+    engine.close()
+
+
+def test_a_commit_that_fails_while_writing_the_meta_page_but_took_place_is_a_success(folder: Path) -> None:
+    """A failed meta write leaves open whether the transaction happened; the file settles it, never half and half."""
+    engine = LmdbLogEngine(folder)
+    log = engine.open(key())
+    fill(log, engine, 2)
+    break_commit(engine, lands=True, error=lmdb.PanicError("mdb_txn_commit"))
+    log.append(batch(3), 0)
+    engine.commit()
+    assert (log.high_watermark, log.end_offset) == (5, 5)
+    fill(log, engine, 1)
+    engine.close()
+    engine = LmdbLogEngine(folder)
+    assert engine.open(key()).end_offset == 6
+    engine.close()
+
+
+def test_a_commit_that_cannot_be_settled_refuses_all_further_ones_until_the_log_is_opened_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The failed round may or may not be in the file: going on would build on a guess."""
+    engine = LmdbLogEngine(folder)
+    log = engine.open(key())
+    fill(log, engine, 2)
+    environment = engine._storage._environment  # type: ignore[attr-defined]
+    reopen = environment.reopen
+
+    def reopen_and_break() -> int:
+        last_txn_id: int = reopen()
+        break_commit(engine, lands=False, error=lmdb.DiskError("mdb_txn_commit"))
+        return last_txn_id
+
+    monkeypatch.setattr(type(environment), "reopen", lambda self: reopen_and_break())
+    break_commit(engine, lands=True, error=lmdb.PanicError("mdb_txn_commit"))
+    for _ in range(2):
+        log.append(batch(), 0)
+        with pytest.raises(LogError, match="must be opened again"):
+            engine.commit()
+        assert (log.high_watermark, log.end_offset) == (2, 2)
+    monkeypatch.undo()
+    engine._storage._environment._close()  # type: ignore[attr-defined]
+    engine.close()
+    engine = LmdbLogEngine(folder)
+    log = engine.open(key())
+    assert log.end_offset == 3
+    fill(log, engine, 1)
+    assert engine.verify(deep=True) == []
+    engine.close()
+
+
+@pytest.mark.parametrize("lands", [False, True])
+def test_an_interrupt_in_a_commit_leaves_memory_and_file_agreed(folder: Path, lands: bool) -> None:
+    engine = LmdbLogEngine(folder)
+    log = engine.open(key())
+    fill(log, engine, 2)
+    environment = engine._storage._environment  # type: ignore[attr-defined]
+    whole = environment._env
+    break_commit(engine, lands, KeyboardInterrupt())
+    log.append(batch(3), 0)
+    with pytest.raises(KeyboardInterrupt):
+        engine.commit()
+    environment._env = whole
+    assert (log.high_watermark, log.end_offset) == ((5, 5) if lands else (2, 2))
+    fill(log, engine, 1)
+    assert engine.verify(deep=True) == []
+    engine.close()
+
+
+def test_a_folder_that_cannot_be_opened_again_fails_every_commit_until_it_can(folder: Path) -> None:
+    engine = LmdbLogEngine(folder)
+    log = engine.open(key())
+    stored = fill(log, engine, 2)
+    break_commit(engine, lands=False, error=lmdb.DiskError("mdb_txn_commit"))
+    hidden = folder.with_name("hidden")
+    folder.rename(hidden)
+    for _ in range(2):
+        log.append(batch(), 0)
+        with pytest.raises(LogError, match="cannot be opened again"):
+            engine.commit()
+        assert log.end_offset == 2
+    hidden.rename(folder)
+    stored += fill(log, engine, 1)
+    assert contents(log) == stored
+    engine.close()
+
+
+def test_injected_failures_hit_the_commits_they_were_meant_for() -> None:
+    engine = FaultInjectingEngine(MemoryLogEngine())
+    log = engine.open(key())
+    engine.fail_commit(2, FailureReason.DISK_FULL)
+    engine.fail_commit(3)
+    ends = []
+    for _ in range(4):
+        log.append(batch(), 0)
+        try:
+            engine.commit()
+            ends.append(log.end_offset)
+        except LogError as error:
+            ends.append(error.reason)
+    assert ends == [1, FailureReason.DISK_FULL, FailureReason.INJECTED, 2]
+    engine.fail_reclaim()
+    with pytest.raises(LogError):
+        engine.reclaim(1)
+    assert engine.reclaim(1) is False

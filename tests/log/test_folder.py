@@ -1,0 +1,272 @@
+"""Which folders are opened, which refused and with what words; format versions; fork; compaction."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import pytest
+
+from kcore.log import DataFolderError, LmdbLogEngine, LogClosedError, compact, open_engine, verify_folder
+from kcore.log import lmdb_layout as layout
+from tests.log.batches import batch, contents, fill, key
+
+ROOT = Path(__file__).parents[2]
+
+
+def make(folder: Path, batches: int = 5) -> list[bytes]:
+    engine = LmdbLogEngine(folder)
+    stored = fill(engine.open(key()), engine, batches)
+    engine.close()
+    return stored
+
+
+def refusal(folder: Path, **kwargs: Any) -> tuple[str, str]:
+    """(what, where) of the refusal; the folder must be as free afterwards as before."""
+    with pytest.raises(DataFolderError) as refused:
+        LmdbLogEngine(folder, **kwargs).close()
+    assert refused.value.path == str(folder)
+    return refused.value.what, refused.value.where
+
+
+def put_raw(folder: Path, db: bytes, name: bytes, value: bytes | None) -> None:
+    """Change the file behind the engine's back."""
+    with lmdb.open(str(folder), max_dbs=8) as env, env.begin(write=True, db=env.open_db(db)) as txn:
+        txn.delete(name) if value is None else txn.put(name, value)
+
+
+def test_absent_folders_are_made_and_empty_ones_taken(tmp_path: Path) -> None:
+    for folder in (tmp_path / "a" / "b", tmp_path):
+        engine = LmdbLogEngine(folder)
+        assert engine.path == str(folder)
+        engine.close()
+        shutil.rmtree(tmp_path / "a", ignore_errors=True)
+
+
+def test_without_create_an_absent_folder_is_refused_and_not_made(folder: Path) -> None:
+    assert refusal(folder, create=False) == ("no kcore data folder", "data.mdb")
+    assert not folder.exists()
+    for tool in (compact, verify_folder):
+        with pytest.raises(DataFolderError):
+            tool(folder)
+    assert not folder.exists()
+
+
+def test_a_folder_of_somebody_else_is_refused_and_left_alone(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("x")
+    assert refusal(folder) == ("not a kcore data folder, and not empty", "thesis.txt")
+    assert os.listdir(folder) == ["thesis.txt"]
+
+
+def test_an_lmdb_file_of_somebody_else_is_refused(folder: Path) -> None:
+    folder.mkdir()
+    with lmdb.open(str(folder)) as env, env.begin(write=True) as txn:
+        txn.put(b"a", b"b")
+    assert refusal(folder) == ("an LMDB file, but not kcore's", "data.mdb")
+
+
+def test_a_creation_that_a_crash_cut_short_is_begun_again(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "data.mdb").write_bytes(b"")
+    LmdbLogEngine(folder).close()
+    shutil.rmtree(folder)
+    folder.mkdir()
+    lmdb.open(str(folder), max_dbs=8).close()
+    engine = LmdbLogEngine(folder)
+    assert engine.node_epoch == 0
+    engine.close()
+
+
+def test_paths_that_cannot_be_a_folder_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    assert refusal(tmp_path / "file")[0] in ("File exists", "Not a directory")
+    assert refusal(tmp_path / "file" / "below")[0] == "Not a directory"
+    assert refusal(Path("/proc/kcore-data"))[0] == "No such file or directory"
+
+
+def test_an_unwritable_folder_is_refused(folder: Path) -> None:
+    make(folder)
+    if os.geteuid() == 0:
+        # Permissions do not bind root; a read-only mount does.
+        mounted = subprocess.run(["mount", "--bind", str(folder), str(folder)], capture_output=True, check=False)
+        if mounted.returncode:
+            pytest.skip("may not mount")
+        try:
+            subprocess.run(["mount", "-o", "remount,ro,bind", str(folder)], check=True)
+            assert refusal(folder) == ("Read-only file system", "kcore.lock")
+        finally:
+            subprocess.run(["umount", str(folder)], check=True)
+        return
+    (folder / "kcore.lock").unlink()
+    folder.chmod(0o500)
+    try:
+        assert refusal(folder) == ("Permission denied", "kcore.lock")
+    finally:
+        folder.chmod(0o700)
+
+
+def test_one_engine_at_a_time_in_one_process(folder: Path) -> None:
+    engine = LmdbLogEngine(folder)
+    assert refusal(folder) == ("in use by this process", "kcore.lock")
+    for tool in (compact, verify_folder):
+        with pytest.raises(DataFolderError, match="in use by this process"):
+            tool(folder)
+    fill(engine.open(key()), engine, 1)
+    engine.close()
+    LmdbLogEngine(folder).close()
+
+
+def test_durability_is_one_of_three(folder: Path) -> None:
+    with pytest.raises(ValueError, match="durability"):
+        LmdbLogEngine(folder, "memory")
+    with pytest.raises(ValueError, match="needs a path"):
+        open_engine(None)
+    engine = open_engine(None, "memory")
+    fill(engine.open(key()), engine, 1)
+    assert not folder.exists()
+
+
+def test_a_newer_format_is_refused(folder: Path) -> None:
+    make(folder)
+    put_raw(folder, b"meta", b"format", struct.pack(">I", 2))
+    what = "format version 2 is newer than 1, the newest this version of kcore knows"
+    assert refusal(folder) == (what, "data.mdb")
+    put_raw(folder, b"meta", b"format", struct.pack(">I", 1))
+    LmdbLogEngine(folder).close()
+
+
+def test_an_older_format_is_migrated_step_by_step_and_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = make(folder)
+    steps = []
+
+    def step(version: int) -> layout.Migration:
+        def run(txn: Any, databases: Any) -> None:
+            steps.append(version)
+            txn.put(b"user:migrated", str(version).encode(), db=databases[layout.META_DB])
+
+        return run
+
+    monkeypatch.setattr(layout, "MIGRATIONS", {1: step(1), 2: step(2)})
+    monkeypatch.setattr(layout.migrate, "__defaults__", (3, None))
+    for _ in range(2):
+        engine = LmdbLogEngine(folder)
+        assert (engine.get_meta("migrated"), contents(engine.open(key()))) == (b"2", stored)
+        engine.close()
+    assert steps == [1, 2]
+
+
+def test_an_older_format_without_a_known_step_is_refused(folder: Path) -> None:
+    make(folder)
+    put_raw(folder, b"meta", b"format", struct.pack(">I", 0))
+    assert refusal(folder)[0] == "no way from format version 0 to 1: the step from 0 is unknown"
+
+
+def test_a_file_without_format_or_with_damaged_metadata_is_refused(folder: Path) -> None:
+    make(folder)
+    put_raw(folder, b"meta", b"format", None)
+    assert refusal(folder)[0] == "no format version: not kcore's, or damaged"
+    put_raw(folder, b"meta", b"format", b"\x01")
+    assert refusal(folder)[0].startswith("damaged: format version or node epoch")
+    put_raw(folder, b"meta", b"format", struct.pack(">I", 1))
+    put_raw(folder, b"meta", layout.partition_meta_key(key()), b"\x00\x01")
+    what, where = refusal(folder)
+    assert what.startswith("damaged: ")
+    assert where.startswith("metadata b'partition:")
+
+
+def test_a_forked_child_cannot_use_the_engine_and_does_not_keep_the_folder(folder: Path) -> None:
+    engine = LmdbLogEngine(folder)
+    log = engine.open(key())
+    fill(log, engine, 2)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = []
+        for use in (lambda: log.append(batch(), 0), lambda: log.read(0, 10), engine.commit, lambda: engine.open(key())):
+            try:
+                use()
+                said.append("nothing")
+            except LogClosedError:
+                said.append("closed")
+        try:
+            engine.commit()
+        except LogClosedError as error:
+            said.append(str(error))
+        engine.close()
+        try:
+            LmdbLogEngine(folder)
+        except DataFolderError as error:
+            said.append(error.what)
+        os.write(writing, "|".join(said).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        said = pipe.read().split("|")
+    os.waitpid(child, 0)
+    assert said[:4] == ["closed"] * 4
+    assert said[4] == f"the log engine was opened by the parent of process {child}: open it after the fork"
+    assert said[5] == f"in use by process {os.getpid()}"
+    fill(log, engine, 1)
+    assert len(contents(log)) == 3
+    # A child that lives on does not keep the folder locked when the parent has closed it.
+    child = os.fork()
+    if child == 0:
+        os.read(os.pipe()[0], 1)
+        os._exit(0)
+    try:
+        engine.close()
+        LmdbLogEngine(folder).close()
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+
+
+def test_compaction_gives_the_file_back_and_keeps_everything(folder: Path) -> None:
+    engine = LmdbLogEngine(folder, "os")
+    log = engine.open(key())
+    for _ in range(30):
+        log.append(batch(size_bytes=100_000), 0)
+    engine.open(key(1)).append(batch(), 3)
+    engine.commit()
+    stored = fill(log, engine, 3, records=2)
+    log.delete_before(31)
+    engine.put_meta("a", b"b")
+    engine.commit()
+    engine.close()
+    before, after = compact(folder)
+    assert before > 3_000_000
+    assert after < 200_000
+    assert after == (folder / "data.mdb").stat().st_size
+    assert sorted(os.listdir(folder)) == ["data.mdb", "kcore.lock"]
+    engine = LmdbLogEngine(folder)
+    log = engine.open(key())
+    assert (log.log_start_offset, log.end_offset, contents(log)[-2:]) == (31, 36, stored[1:])
+    assert (engine.get_meta("a"), engine.open(key(1)).leader_epoch) == (b"b", 3)
+    fill(log, engine, 1)
+    assert engine.verify(deep=True) == []
+    engine.close()
+
+
+def test_a_compaction_that_was_cut_short_leaves_no_trace(folder: Path) -> None:
+    stored = make(folder)
+    (folder / "data.mdb.compact").write_bytes(b"half a copy")
+    engine = LmdbLogEngine(folder)
+    assert contents(engine.open(key())) == stored
+    assert not (folder / "data.mdb.compact").exists()
+    engine.close()
+
+
+def test_importing_the_package_opens_nothing(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-c", "import kcore.log, os; assert not os.listdir('.')"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+        check=True,
+    )
