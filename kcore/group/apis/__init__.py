@@ -1,0 +1,63 @@
+"""The APIs of the group coordinator, one file each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kcore.group.apis.delete_groups import DeleteGroupsApi
+from kcore.group.apis.describe_groups import DescribeGroupsApi
+from kcore.group.apis.find_coordinator import FindCoordinatorApi
+from kcore.group.apis.heartbeat import HeartbeatApi
+from kcore.group.apis.join_group import JoinGroupApi
+from kcore.group.apis.leave_group import LeaveGroupApi
+from kcore.group.apis.list_groups import ListGroupsApi
+from kcore.group.apis.offset_commit import OffsetCommitApi
+from kcore.group.apis.offset_delete import OffsetDeleteApi
+from kcore.group.apis.offset_fetch import OffsetFetchApi
+from kcore.group.apis.sync_group import SyncGroupApi
+from kcore.group.apis.txn_offset_commit import TxnOffsetCommitApi
+
+if TYPE_CHECKING:
+    from kcore.config import Config
+    from kcore.group.cluster import ClusterView
+    from kcore.group.offsets.verifier import TransactionVerifier
+    from kcore.group.shard import GroupShard
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import Api
+    from kcore.runtime.shards import Shards
+    from kcore.runtime.topics import TopicImage
+
+
+def group_apis(
+    shards: Shards[GroupShard],
+    *,
+    config: Config,
+    topics: TopicImage,
+    cluster: ClusterView,
+    verifier: TransactionVerifier,
+    authorizer: Authorizer | None = None,
+) -> list[Api[Any, Any]]:
+    """Every API of groups and their offsets.
+
+    Args:
+        shards: the group shards of this node.
+        config: the node's settings.
+        topics: the cluster's topics.
+        cluster: who leads the internal topics' partitions, for FindCoordinator.
+        verifier: asks whether a producer's transaction goes on, for TxnOffsetCommit.
+        authorizer: who may do what; None allows all.
+    """
+    return [
+        FindCoordinatorApi(cluster, authorizer),
+        JoinGroupApi(shards, config, authorizer),
+        SyncGroupApi(shards, authorizer),
+        HeartbeatApi(shards, authorizer),
+        LeaveGroupApi(shards, authorizer),
+        DescribeGroupsApi(shards, authorizer),
+        ListGroupsApi(shards, authorizer),
+        DeleteGroupsApi(shards, authorizer),
+        OffsetCommitApi(shards, topics, authorizer),
+        OffsetFetchApi(shards, topics, authorizer),
+        OffsetDeleteApi(shards, topics, authorizer),
+        TxnOffsetCommitApi(shards, topics, verifier, authorizer),
+    ]

@@ -1,0 +1,80 @@
+"""DeleteGroups (API key 42), v0-2: groups without members go, with their offsets (KIP-229)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kcore.errors import KafkaError
+from kcore.group.apis.front import allowed
+from kcore.group.offsets.records import tombstones_of_group
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from kcore.runtime.api import Api
+from kcore.runtime.machine import Outcome
+from kcore.runtime.pending import gather
+
+if TYPE_CHECKING:
+    from kcore.group.shard import GroupShard
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.shards import Shards
+
+
+class DeleteGroupsApi(Api[DeleteGroupsRequest, DeleteGroupsResponse]):
+    """Serves DeleteGroups: every group by its own shard, each with an answer of its own.
+
+    Args:
+        shards: the group shards.
+        authorizer: who may delete groups; None allows all.
+    """
+
+    key = ApiKey.DELETE_GROUPS
+    request_type = DeleteGroupsRequest
+    response_type = DeleteGroupsResponse
+    versions = (0, 2)
+
+    __slots__ = ("_authorizer", "_shards")
+
+    def __init__(self, shards: Shards[GroupShard], authorizer: Authorizer | None = None) -> None:
+        self._shards = shards
+        self._authorizer = authorizer
+
+    def handle(self, context: RequestContext, request: DeleteGroupsRequest) -> Any:
+        """Asks each group's shard, once for a group that is named twice."""
+        parts = [self._part(context, group_id) for group_id in dict.fromkeys(request.groups_names)]
+        return gather(self, context, request, parts, _merged)
+
+    def _part(self, context: RequestContext, group_id: str) -> Any:
+        asked = DeleteGroupsRequest(groups_names=(group_id,))
+        if not allowed(self._authorizer, context, Operation.DELETE, group_id):
+            return self.error(context, asked, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        try:
+            return self._shards.of(group_id).run(self, context, asked)
+        except KafkaError as error:
+            return self.error(context, asked, error.code, error.message)
+
+    def decide(self, machine: GroupShard, context: RequestContext, request: DeleteGroupsRequest) -> Any:
+        """Deletes the one group that is left in `request`: its offsets first, then itself."""
+        (group_id,) = request.groups_names
+        group = machine.groups.get(group_id)
+        code = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.validate_delete()
+        if group is None or code is not ErrorCode.NONE:
+            return self.error(context, request, code)
+        return Outcome(
+            [*tombstones_of_group(machine.offsets, group_id), *group.tombstones()],
+            self.error(context, request, ErrorCode.NONE),
+        )
+
+    def error(
+        self, context: RequestContext, request: DeleteGroupsRequest, code: ErrorCode, message: str | None = None
+    ) -> DeleteGroupsResponse:
+        """The code for every group."""
+        return DeleteGroupsResponse(
+            results=[DeletableGroupResult(group_id=group_id, error_code=code) for group_id in request.groups_names]
+        )
+
+
+def _merged(parts: list[DeleteGroupsResponse]) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(results=[result for part in parts for result in part.results])

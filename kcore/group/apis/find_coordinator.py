@@ -1,0 +1,157 @@
+"""FindCoordinator (API key 10), v0-6: which node coordinates a group, a transactional id, a share partition.
+
+v1 brings the type of key, v4 several keys at once (KIP-699), v6 share partitions (KIP-932). Nothing is created by
+asking, and any text is a key, the empty one too.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kcore.protocol.uuids import from_text, to_text
+from kcore.runtime.api import Api
+from kcore.runtime.partitioner import partition_for
+
+if TYPE_CHECKING:
+    from kcore.group.cluster import ClusterView
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+
+SEVERAL_KEYS_SINCE: Final = 4
+SHARE_SINCE: Final = 6
+NO_NODE: Final = -1
+_SUCCESS_TEXT: Final = "NONE"  # what Kafka says instead of no message, up to version 3
+_INT32 = re.compile(r"[+-]?[0-9]+")
+
+
+class KeyType(IntEnum):
+    """What a key names."""
+
+    GROUP = 0
+    TRANSACTION = 1
+    SHARE = 2
+
+
+TOPICS: Final[dict[int, str]] = {
+    KeyType.GROUP: "__consumer_offsets",
+    KeyType.TRANSACTION: "__transaction_state",
+    KeyType.SHARE: "__share_group_state",
+}
+"""The internal topic in whose partitions keys of each type live."""
+
+
+def share_key(text: str) -> str | None:
+    """The canonical form of a share key `group:topic id:partition`, None if it is malformed.
+
+    The group may contain colons; the topic id is a uuid in base64.
+    """
+    parts = text.rsplit(":", 2)
+    if len(parts) != 3 or not parts[0].strip() or _INT32.fullmatch(parts[2]) is None:
+        return None
+    partition = int(parts[2])
+    if not -(1 << 31) <= partition < 1 << 31:
+        return None
+    try:
+        topic_id = from_text(parts[1])
+    except ValueError:
+        return None
+    return f"{parts[0]}:{to_text(topic_id)}:{partition}"
+
+
+class FindCoordinatorApi(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
+    """Serves FindCoordinator.
+
+    Args:
+        cluster: who leads what.
+        authorizer: who may describe groups and transactional ids; None allows all.
+    """
+
+    key = ApiKey.FIND_COORDINATOR
+    request_type = FindCoordinatorRequest
+    response_type = FindCoordinatorResponse
+    versions = (0, 6)
+
+    __slots__ = ("_authorizer", "_cluster")
+
+    def __init__(self, cluster: ClusterView, authorizer: Authorizer | None = None) -> None:
+        self._cluster = cluster
+        self._authorizer = authorizer
+
+    def handle(self, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+        """Answers at once, each key by itself."""
+        if context.api_version >= SEVERAL_KEYS_SINCE:
+            found = [self._find(context, request.key_type, key) for key in request.coordinator_keys]
+            return FindCoordinatorResponse(coordinators=found)
+        return _single(self._find(context, request.key_type, request.key))
+
+    def error(
+        self, context: RequestContext, request: FindCoordinatorRequest, code: ErrorCode, message: str | None = None
+    ) -> FindCoordinatorResponse:
+        """The code for every key."""
+        if context.api_version >= SEVERAL_KEYS_SINCE:
+            return FindCoordinatorResponse(
+                coordinators=[_refused(key, code, message or code.message) for key in request.coordinator_keys]
+            )
+        return _single(_refused(request.key, code, message or code.message))
+
+    def _find(self, context: RequestContext, key_type: int, key: str) -> Coordinator:
+        several = context.api_version >= SEVERAL_KEYS_SINCE
+        code = self._validate(context, key_type, key)
+        canonical: str | None = key
+        if code is ErrorCode.NONE and key_type == KeyType.SHARE:
+            canonical = share_key(key)
+        if canonical is None:
+            code = ErrorCode.INVALID_REQUEST
+        if code is not ErrorCode.NONE:
+            silent = several and key_type == KeyType.SHARE and code is ErrorCode.INVALID_REQUEST  # as Kafka does
+            return _refused(key, code, "" if silent else code.message)
+        topic = TOPICS[key_type]
+        partition = partition_for(canonical or "", self._cluster.partitions(topic))
+        node = self._cluster.leader(topic, partition, context.listener)
+        if node is None:
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return _refused(key, code, code.message)
+        return Coordinator(
+            key=key,
+            node_id=node.node_id,
+            host=node.host,
+            port=node.port,
+            error_message="" if several else _SUCCESS_TEXT,
+        )
+
+    def _validate(self, context: RequestContext, key_type: int, key: str) -> ErrorCode:
+        """NONE, or why a key is refused before anybody looks for it."""
+        if key_type not in TOPICS or (key_type == KeyType.SHARE and context.api_version < SHARE_SINCE):
+            return ErrorCode.INVALID_REQUEST
+        authorizer = self._authorizer
+        if authorizer is None:
+            return ErrorCode.NONE
+        if key_type == KeyType.GROUP:
+            if not authorizer.allowed(context, Operation.DESCRIBE, ResourceType.GROUP, key):
+                return ErrorCode.GROUP_AUTHORIZATION_FAILED
+        elif key_type == KeyType.TRANSACTION:
+            if not authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
+                return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        elif not authorizer.allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+            return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return ErrorCode.NONE
+
+
+def _refused(key: str, code: ErrorCode, message: str) -> Coordinator:
+    return Coordinator(key=key, node_id=NO_NODE, host="", port=NO_NODE, error_code=code, error_message=message)
+
+
+def _single(found: Coordinator) -> FindCoordinatorResponse:
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )

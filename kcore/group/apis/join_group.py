@@ -1,0 +1,83 @@
+"""JoinGroup (API key 11), v0-9: a member wants to be in the next generation.
+
+v1 has a rebalance timeout, v4 asks dynamic members to come back with an id (KIP-394), v5 brings static members
+(KIP-345), v7 protocol types in answers (KIP-559), v8 reasons (KIP-800), v9 leaders that skip the assignment (KIP-814).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kcore.group.apis.front import allowed, fits_in_record
+from kcore.group.classic.join import join_group
+from kcore.group.classic.replies import join_error
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kcore.runtime.api import Api
+
+if TYPE_CHECKING:
+    from kcore.config import Config
+    from kcore.group.shard import GroupShard
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.shards import Shards
+
+
+class JoinGroupApi(Api[JoinGroupRequest, JoinGroupResponse]):
+    """Serves JoinGroup.
+
+    Args:
+        shards: the group shards.
+        config: bounds of session timeouts.
+        authorizer: who may read groups; None allows all.
+    """
+
+    key = ApiKey.JOIN_GROUP
+    request_type = JoinGroupRequest
+    response_type = JoinGroupResponse
+    versions = (0, 9)
+
+    __slots__ = ("_authorizer", "_config", "_shards")
+
+    def __init__(self, shards: Shards[GroupShard], config: Config, authorizer: Authorizer | None = None) -> None:
+        self._shards = shards
+        self._config = config
+        self._authorizer = authorizer
+
+    def handle(self, context: RequestContext, request: JoinGroupRequest) -> Any:
+        """Checks what does not need the group, then goes to its shard."""
+        code = self._validate(context, request)
+        if code is not ErrorCode.NONE:
+            return self.error(context, request, code)
+        return self._shards.of(request.group_id).run(self, context, request)
+
+    def _validate(self, context: RequestContext, request: JoinGroupRequest) -> ErrorCode:
+        group_id = request.group_id
+        if not allowed(self._authorizer, context, Operation.READ, group_id):
+            return ErrorCode.GROUP_AUTHORIZATION_FAILED
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        config = self._config
+        shortest_ms, longest_ms = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+        if not shortest_ms <= request.session_timeout_ms <= longest_ms:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        if not (
+            fits_in_record(group_id)
+            and fits_in_record(request.protocol_type)
+            and fits_in_record(f"{request.group_instance_id}-{context.client_id}-{request.member_id}")
+            and all(fits_in_record(protocol.name) for protocol in request.protocols)
+        ):
+            return ErrorCode.INVALID_REQUEST
+        return ErrorCode.NONE
+
+    def decide(self, machine: GroupShard, context: RequestContext, request: JoinGroupRequest) -> Any:
+        """See `kcore.group.classic.join`."""
+        return join_group(machine, self, context, request)
+
+    def error(
+        self, context: RequestContext, request: JoinGroupRequest, code: ErrorCode, message: str | None = None
+    ) -> JoinGroupResponse:
+        """The code, and the member id that the request had."""
+        return join_error(context.api_version, request.member_id, code)

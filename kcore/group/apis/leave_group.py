@@ -1,0 +1,95 @@
+"""LeaveGroup (API key 13), v0-5: members go.
+
+Up to v2 one member, whose error is the response's; from v3 on several, each with an answer of its own (KIP-345); v5
+brings reasons (KIP-800).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from kcore.group.apis.front import allowed
+from kcore.group.classic.group import ClassicGroup
+from kcore.group.classic.leave import leave_group
+from kcore.group.classic.states import GroupState
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+from kcore.runtime.api import Api
+from kcore.runtime.machine import Outcome
+
+if TYPE_CHECKING:
+    from kcore.group.shard import GroupShard
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.shards import Shards
+
+SEVERAL_SINCE: Final = 3
+
+
+class LeaveGroupApi(Api[LeaveGroupRequest, LeaveGroupResponse]):
+    """Serves LeaveGroup.
+
+    Args:
+        shards: the group shards.
+        authorizer: who may read groups; None allows all.
+    """
+
+    key = ApiKey.LEAVE_GROUP
+    request_type = LeaveGroupRequest
+    response_type = LeaveGroupResponse
+    versions = (0, 5)
+
+    __slots__ = ("_authorizer", "_shards")
+
+    def __init__(self, shards: Shards[GroupShard], authorizer: Authorizer | None = None) -> None:
+        self._shards = shards
+        self._authorizer = authorizer
+
+    def handle(self, context: RequestContext, request: LeaveGroupRequest) -> Any:
+        """Checks what does not need the group, then goes to its shard."""
+        group_id = request.group_id
+        if not allowed(self._authorizer, context, Operation.READ, group_id):
+            return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if not group_id:
+            return self.error(context, request, ErrorCode.INVALID_GROUP_ID)
+        return self._shards.of(group_id).run(self, context, request)
+
+    def decide(self, machine: GroupShard, context: RequestContext, request: LeaveGroupRequest) -> Any:
+        """See `kcore.group.classic.leave`."""
+        several = context.api_version >= SEVERAL_SINCE
+        members = request.members if several else (MemberIdentity(member_id=request.member_id),)
+        group = machine.groups.get(request.group_id)
+        if not isinstance(group, ClassicGroup):
+            return _response(several, members, [ErrorCode.UNKNOWN_MEMBER_ID] * len(members))
+        if group.state is GroupState.DEAD:
+            return self.error(context, request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        codes, records = leave_group(group, members)
+        response = _response(several, members, codes)
+        return Outcome(records, response) if records else response
+
+    def error(
+        self, context: RequestContext, request: LeaveGroupRequest, code: ErrorCode, message: str | None = None
+    ) -> LeaveGroupResponse:
+        """The code for the whole, without a word to single members."""
+        return LeaveGroupResponse(error_code=code)
+
+
+def _response(several: bool, members: Sequence[MemberIdentity], codes: list[ErrorCode]) -> LeaveGroupResponse:
+    if not several:
+        return LeaveGroupResponse(error_code=codes[0])
+    return LeaveGroupResponse(
+        members=[
+            MemberResponse(
+                member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=code
+            )
+            for identity, code in zip(members, codes, strict=True)
+        ]
+    )

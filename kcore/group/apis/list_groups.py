@@ -1,0 +1,83 @@
+"""ListGroups (API key 16), v0-5: every group of this node.
+
+v4 filters by state (KIP-518), v5 by type of group (KIP-848). Clients ask every node and put the answers together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kcore.group.apis.front import allowed
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from kcore.runtime.api import Api
+from kcore.runtime.pending import gather
+
+if TYPE_CHECKING:
+    from kcore.group.shard import GroupShard
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.shards import Shards
+
+
+class ListGroupsApi(Api[ListGroupsRequest, ListGroupsResponse]):
+    """Serves ListGroups: all shards that this node owns.
+
+    Args:
+        shards: the group shards.
+        authorizer: who may describe the cluster, or single groups; None allows all.
+    """
+
+    key = ApiKey.LIST_GROUPS
+    request_type = ListGroupsRequest
+    response_type = ListGroupsResponse
+    versions = (0, 5)
+
+    __slots__ = ("_authorizer", "_shards")
+
+    def __init__(self, shards: Shards[GroupShard], authorizer: Authorizer | None = None) -> None:
+        self._shards = shards
+        self._authorizer = authorizer
+
+    def handle(self, context: RequestContext, request: ListGroupsRequest) -> Any:
+        """Asks every shard; one that is still being loaded makes the whole answer COORDINATOR_LOAD_IN_PROGRESS."""
+        parts = [shard.run(self, context, request) for shard in self._shards]
+        return gather(self, context, request, parts, _merged)
+
+    def decide(self, machine: GroupShard, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+        """Lists the groups of one shard that pass the filters and may be seen."""
+        states = {state.strip().lower() for state in request.states_filter}
+        types = {group_type.strip().lower() for group_type in request.types_filter}
+        authorizer = self._authorizer
+        if authorizer is None or authorizer.allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+            authorizer = None  # who may see the cluster sees every group
+        return ListGroupsResponse(
+            groups=[
+                ListedGroup(
+                    group_id=group.group_id,
+                    protocol_type=group.protocol_type,
+                    group_state=group.state_name(),
+                    group_type=group.group_type.value,
+                )
+                for group in machine.groups.values()
+                if (not states or group.state_name().lower() in states)
+                and (not types or group.group_type.value in types)
+                and allowed(authorizer, context, Operation.DESCRIBE, group.group_id)
+            ]
+        )
+
+    def error(
+        self, context: RequestContext, request: ListGroupsRequest, code: ErrorCode, message: str | None = None
+    ) -> ListGroupsResponse:
+        """The code, without groups."""
+        return ListGroupsResponse(error_code=code)
+
+
+def _merged(parts: list[ListGroupsResponse]) -> ListGroupsResponse:
+    """All groups; a shard that has gone meanwhile (NOT_COORDINATOR) is another node's to list."""
+    for part in parts:
+        if part.error_code and part.error_code != ErrorCode.NOT_COORDINATOR:
+            return part
+    return ListGroupsResponse(groups=[group for part in parts for group in part.groups])

@@ -1,0 +1,66 @@
+"""SyncGroup (API key 14), v0-5: the leader hands in the assignment, a member asks for its own.
+
+v3 brings static members (KIP-345), v5 protocol type and name, to find members of another protocol early (KIP-559).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kcore.group.apis.front import allowed
+from kcore.group.classic.replies import sync_error
+from kcore.group.classic.sync import sync_group
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kcore.runtime.api import Api
+
+if TYPE_CHECKING:
+    from kcore.group.shard import GroupShard
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.shards import Shards
+
+PROTOCOL_SINCE: Final = 5
+
+
+class SyncGroupApi(Api[SyncGroupRequest, SyncGroupResponse]):
+    """Serves SyncGroup.
+
+    Args:
+        shards: the group shards.
+        authorizer: who may read groups; None allows all.
+    """
+
+    key = ApiKey.SYNC_GROUP
+    request_type = SyncGroupRequest
+    response_type = SyncGroupResponse
+    versions = (0, 5)
+
+    __slots__ = ("_authorizer", "_shards")
+
+    def __init__(self, shards: Shards[GroupShard], authorizer: Authorizer | None = None) -> None:
+        self._shards = shards
+        self._authorizer = authorizer
+
+    def handle(self, context: RequestContext, request: SyncGroupRequest) -> Any:
+        """Checks what does not need the group, then goes to its shard."""
+        if context.api_version >= PROTOCOL_SINCE and (request.protocol_type is None or request.protocol_name is None):
+            return sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        group_id = request.group_id
+        if not allowed(self._authorizer, context, Operation.READ, group_id):
+            return sync_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if not group_id:
+            return sync_error(ErrorCode.INVALID_GROUP_ID)
+        return self._shards.of(group_id).run(self, context, request)
+
+    def decide(self, machine: GroupShard, context: RequestContext, request: SyncGroupRequest) -> Any:
+        """See `kcore.group.classic.sync`."""
+        return sync_group(machine, self, context, request)
+
+    def error(
+        self, context: RequestContext, request: SyncGroupRequest, code: ErrorCode, message: str | None = None
+    ) -> SyncGroupResponse:
+        """The code, without an assignment."""
+        return sync_error(code)

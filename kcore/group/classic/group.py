@@ -1,0 +1,484 @@
+"""A classic group: who is in it, where it is in its life, and what others may ask of it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from kcore.group.classic import expiry, rebalance
+from kcore.group.classic.member import Member, PendingMember, Protocols
+from kcore.group.classic.protocols import subscribed_topics
+from kcore.group.classic.records import group_tombstone
+from kcore.group.classic.replies import HEARTBEAT_IN_STATE, join_error, sync_error
+from kcore.group.classic.states import STATES, GroupState, may_follow
+from kcore.group.group import COMMIT_TIMESTAMP, ExpirationBase, Group, GroupType
+from kcore.protocol.consumer_protocol import PROTOCOL_TYPE as CONSUMER
+from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.machine import Outcome
+
+if TYPE_CHECKING:
+    from kcore.group.classic.delayed import DelayedJoin, DelayedSync, InitialDelayedJoin
+    from kcore.group.shard import GroupShard
+    from kcore.protocol.messages.heartbeat import HeartbeatResponse
+    from kcore.protocol.messages.join_group import JoinGroupResponse
+    from kcore.protocol.messages.sync_group import SyncGroupResponse
+    from kcore.runtime.machine import Record
+    from kcore.runtime.pending import Pending
+    from kcore_ext.timer_wheel import Timer
+
+logger = logging.getLogger(__name__)
+
+NEW_MEMBER_TIMEOUT_MS: Final = 300_000
+"""How long a first join may stay unanswered: its client cannot send heartbeats, and nobody sees it disconnect."""
+
+UNKNOWN_TIMESTAMP: Final = -1
+
+
+class ClassicGroup(Group):
+    """A group of the classic protocol, or of offsets alone (a *simple* group: no protocol type, no members).
+
+    Attributes:
+        shard: the state machine it lives in.
+        state: where it is; changed by `transition` alone.
+        previous_state: where it was before.
+        state_timestamp_ms: since when, in ms since the epoch; -1 if a log of old does not say.
+        protocol_name: what the present generation speaks; None before the first and in an empty one.
+        generation_id: counts generations from 0, empty ones too.
+        leader_id: the member that assigns; None without members.
+        members: by member id, in the order in which they came.
+        static_members: member ids by group instance id.
+        pending_joins: ids that were given out and not used yet.
+        pending_syncs: ids of members that have not synced in this generation; an ordered set.
+        members_awaiting_join: how many members have a join parked.
+        supported_protocols: how many members can speak each protocol.
+        subscribed_topics: what consumers read as of the last completed join phase; None if that is not known.
+        new_member_added: whether somebody came since the present turn of the initial delay began.
+        join_phase: the timer of the join phase, while there is one.
+        sync_phase: the timer of the sync phase, until everybody has synced.
+        heartbeat_reply: what a valid member's heartbeat is answered with in this state.
+        superseded: parked requests whose member sent another one, by (member id, is it a join); answered with it.
+    """
+
+    __slots__ = (
+        "generation_id",
+        "heartbeat_reply",
+        "join_phase",
+        "leader_id",
+        "members",
+        "members_awaiting_join",
+        "new_member_added",
+        "pending_joins",
+        "pending_syncs",
+        "previous_state",
+        "protocol_name",
+        "shard",
+        "state",
+        "state_timestamp_ms",
+        "static_members",
+        "subscribed_topics",
+        "superseded",
+        "supported_protocols",
+        "sync_phase",
+    )
+
+    group_type = GroupType.CLASSIC
+
+    def __init__(self, shard: GroupShard, group_id: str) -> None:
+        super().__init__(group_id)
+        self.shard = shard
+        self.state = GroupState.EMPTY
+        self.previous_state = GroupState.DEAD
+        self.state_timestamp_ms = shard.now.wall_ms
+        self.protocol_name: str | None = None
+        self.generation_id = 0
+        self.leader_id: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static_members: dict[str, str] = {}
+        self.pending_joins: dict[str, PendingMember] = {}
+        self.pending_syncs: dict[str, None] = {}
+        self.members_awaiting_join = 0
+        self.supported_protocols: dict[str, int] = {}
+        self.subscribed_topics: frozenset[str] | None = None
+        self.new_member_added = False
+        self.join_phase: Timer | None = None
+        self.sync_phase: Timer | None = None
+        self.heartbeat_reply: HeartbeatResponse = HEARTBEAT_IN_STATE[GroupState.EMPTY]
+        self.superseded: dict[tuple[str, bool], Pending] = {}
+
+    def __repr__(self) -> str:
+        return f"<ClassicGroup {self.group_id} {self.state.value} generation {self.generation_id}>"
+
+    # ---- state
+
+    def transition(
+        self, state: GroupState, reason: str, *, timestamp_ms: int | None = None, recorded: bool = False
+    ) -> None:
+        """The one gate of every change of state.
+
+        Args:
+            state: where to go.
+            reason: why, for the log.
+            timestamp_ms: since when, if a record says so; else now.
+            recorded: whether a record says so; see `states.may_follow`.
+        """
+        assert may_follow(self.state, state, recorded), f"{self!r} cannot become {state.value}: {reason}"
+        logger.debug("group %s: %s -> %s: %s", self.group_id, self.state.value, state.value, reason)
+        self.previous_state = self.state
+        self.state = state
+        self.state_timestamp_ms = self.shard.now.wall_ms if timestamp_ms is None else timestamp_ms
+        self.heartbeat_reply = HEARTBEAT_IN_STATE[state]
+
+    # ---- members
+
+    def add_member(self, member: Member, awaiting_join: Pending | None) -> None:
+        """Takes a member in. The first one says what kind of group it is, and leads it."""
+        assert member.member_id not in self.members, member
+        instance_id = member.group_instance_id
+        if instance_id is not None:
+            assert instance_id not in self.static_members, f"{instance_id} is taken in {self!r}"
+            self.static_members[instance_id] = member.member_id
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        elif self.members:
+            leader = self.members.get(self.leader_id)
+            if leader is not None and leader.protocols == member.protocols:
+                member.protocols = leader.protocols  # most members say the same: keep it once
+        self.members[member.member_id] = member
+        self._count_protocols(member.protocols, 1)
+        self._drop_pending(member.member_id)
+        if awaiting_join is not None:
+            member.awaiting_join = awaiting_join
+            self.members_awaiting_join += 1
+
+    def remove_member(self, member: Member) -> None:
+        """A member is out: its timer stops, what it has parked is refused, another one leads if it did."""
+        if member.awaiting_join is not None:
+            self.refuse_join(member, "", ErrorCode.UNKNOWN_MEMBER_ID)
+        if member.awaiting_sync is not None:
+            self.answer_sync(member, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
+        member.stop()
+        self.forget_member(member)
+
+    def forget_member(self, member: Member) -> None:
+        """Takes a member out of every list, without a word to it."""
+        del self.members[member.member_id]
+        if member.group_instance_id is not None:
+            self.static_members.pop(member.group_instance_id, None)
+        self.pending_syncs.pop(member.member_id, None)
+        self._count_protocols(member.protocols, -1)
+        if self.leader_id == member.member_id:
+            self.leader_id = next(iter(self.members), None)
+
+    def replace_static_member(self, old: Member, member_id: str) -> Member:
+        """A static member came back under a new id: it takes the old one's place (KIP-345).
+
+        Whoever still waits under the old id is fenced. Client id and host stay those of the old one, as in Kafka; an
+        old id that has not synced in this generation stays on the list of those who have not.
+        """
+        assert old.group_instance_id is not None
+        if old.awaiting_join is not None:
+            self.refuse_join(old, old.member_id, ErrorCode.FENCED_INSTANCE_ID)
+        if old.awaiting_sync is not None:
+            self.answer_sync(old, sync_error(ErrorCode.FENCED_INSTANCE_ID))
+        old.stop()
+        new = Member(
+            self,
+            member_id,
+            old.group_instance_id,
+            old.client_id,
+            old.client_host,
+            old.rebalance_timeout_ms,
+            old.session_timeout_ms,
+            old.protocols,
+            old.assignment,
+        )
+        del self.members[old.member_id]
+        self.members[member_id] = new
+        self.static_members[old.group_instance_id] = member_id
+        if self.leader_id == old.member_id:
+            self.leader_id = member_id
+        self.arm_session(new, new.session_timeout_ms)
+        return new
+
+    def validate_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
+        """NONE if that is a member, UNKNOWN_MEMBER_ID if not, FENCED_INSTANCE_ID if the instance has another id."""
+        if group_instance_id is not None:
+            current_id = self.static_members.get(group_instance_id)
+            if current_id is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if current_id != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def add_pending(self, member_id: str, session_timeout_ms: int) -> None:
+        """An id was given out: it is to be used within the session timeout."""
+        pending = PendingMember(self, member_id)
+        pending.timer = self.shard.context.schedule(self.shard.now.now_ms + session_timeout_ms, pending)
+        self.pending_joins[member_id] = pending
+
+    def _drop_pending(self, member_id: str) -> None:
+        pending = self.pending_joins.pop(member_id, None)
+        if pending is not None:
+            pending.timer.cancel()
+
+    def remove_by_id(self, member_id: str) -> None:
+        """Takes out a member or an id that was given out; unknown ones change nothing."""
+        self._drop_pending(member_id)
+        member = self.members.get(member_id)
+        if member is not None:
+            self.remove_member(member)
+
+    def has_all_members_joined(self) -> bool:
+        """Whether every member has a join parked and no id is still to be used."""
+        return len(self.members) == self.members_awaiting_join and not self.pending_joins
+
+    def rebalance_timeout_ms(self) -> int:
+        """How long a rebalance may last: as long as the most patient member waits; 0 without members."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    # ---- protocols
+
+    def set_protocols(self, member: Member, protocols: Protocols) -> None:
+        """A member can do something else now."""
+        self._count_protocols(member.protocols, -1)
+        member.protocols = protocols
+        self._count_protocols(protocols, 1)
+
+    def supports_protocols(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether who can do that may join: an empty group takes any, otherwise all members must share one of them."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type) and bool(protocols)
+        if protocol_type != self.protocol_type:
+            return False
+        size = len(self.members)
+        counts = self.supported_protocols
+        return any(counts.get(name, 0) == size for name, _ in protocols)
+
+    def find_subscribed_topics(self) -> None:
+        """Works out anew what consumers read (KIP-496)."""
+        self.subscribed_topics = None
+        if self.protocol_type == CONSUMER:
+            if not self.members:
+                self.subscribed_topics = frozenset()
+            elif self.protocol_name is not None:
+                self.subscribed_topics = subscribed_topics(self.members.values(), self.protocol_name)
+
+    def _count_protocols(self, protocols: Protocols, change: int) -> None:
+        counts = self.supported_protocols
+        for name, _ in protocols:
+            count = counts.get(name, 0) + change
+            if count:
+                counts[name] = count
+            else:
+                del counts[name]
+
+    # ---- waiting members
+
+    def park_join(self, member: Member, pending: Pending) -> None:
+        """A member's join waits for the end of the join phase; an earlier one of it gets the same answer."""
+        if member.awaiting_join is None:
+            self.members_awaiting_join += 1
+        else:
+            self._supersede(member, True, member.awaiting_join)
+        member.awaiting_join = pending
+
+    def answer_join(self, member: Member, response: JoinGroupResponse) -> None:
+        """Answers a member's parked join."""
+        assert member.awaiting_join is not None, member
+        answer = self.shard.context.answer
+        answer(member.awaiting_join, response)
+        member.awaiting_join = None
+        self.members_awaiting_join -= 1
+        if self.superseded:
+            older = self.superseded.pop((member.member_id, True), None)
+            if older is not None:
+                answer(older, response)
+
+    def refuse_join(self, member: Member, member_id: str, code: ErrorCode) -> None:
+        """Answers a member's parked join with an error; `member_id` is what the answer says of who it is."""
+        assert member.awaiting_join is not None, member
+        self.answer_join(member, join_error(member.awaiting_join.context.api_version, member_id, code))
+
+    def park_sync(self, member: Member, pending: Pending) -> None:
+        """A member's sync waits for the leader's; an earlier one of it gets the same answer."""
+        if member.awaiting_sync is not None:
+            self._supersede(member, False, member.awaiting_sync)
+        member.awaiting_sync = pending
+
+    def answer_sync(self, member: Member, response: SyncGroupResponse) -> None:
+        """Answers a member's parked sync."""
+        assert member.awaiting_sync is not None, member
+        answer = self.shard.context.answer
+        answer(member.awaiting_sync, response)
+        member.awaiting_sync = None
+        if self.superseded:
+            older = self.superseded.pop((member.member_id, False), None)
+            if older is not None:
+                answer(older, response)
+
+    def _supersede(self, member: Member, is_join: bool, pending: Pending) -> None:
+        """Keeps one request that a newer one of the same member took the place of, and refuses any before it.
+
+        Kafka never answers them. Here every request is answered, and no client can pile them up.
+        """
+        key = (member.member_id, is_join)
+        older = self.superseded.get(key)
+        if older is not None:
+            code = ErrorCode.REBALANCE_IN_PROGRESS
+            response = join_error(older.context.api_version, member.member_id, code) if is_join else sync_error(code)
+            self.shard.context.answer(older, response)
+        self.superseded[key] = pending
+
+    # ---- timers
+
+    def arm_session(self, member: Member, timeout_ms: int) -> None:
+        """Begins a member's session; once in its life."""
+        member.timer = self.shard.context.schedule(self.shard.now.now_ms + timeout_ms, member)
+
+    def keep_session(self, member: Member) -> None:
+        """A sign of life: the session begins anew."""
+        member.timer.extend(self.shard.now.now_ms + member.session_timeout_ms)
+
+    def arm_join_phase(self, operation: DelayedJoin, delay_ms: int) -> None:
+        """Sets the time of the join phase."""
+        self.end_join_phase()
+        self.join_phase = self.shard.context.schedule(self.shard.now.now_ms + delay_ms, operation)
+
+    def end_join_phase(self) -> None:
+        """The join phase is over, or begins another turn: its timer stops."""
+        if self.join_phase is not None:
+            self.join_phase.cancel()
+            self.join_phase = None
+
+    def arm_sync_phase(self, operation: DelayedSync, delay_ms: int) -> None:
+        """Sets the time of the sync phase."""
+        assert self.sync_phase is None, self
+        self.sync_phase = self.shard.context.schedule(self.shard.now.now_ms + delay_ms, operation)
+
+    def end_sync_phase(self) -> None:
+        """Nobody's sync is awaited any more."""
+        self.pending_syncs = {}
+        if self.sync_phase is not None:
+            self.sync_phase.cancel()
+            self.sync_phase = None
+
+    def has_synced(self, member: Member) -> None:
+        """A member has synced; with the last one the sync phase is over."""
+        self.pending_syncs.pop(member.member_id, None)
+        if not self.pending_syncs and self.sync_phase is not None:
+            self.end_sync_phase()
+
+    def expire_member(self, member: Member) -> Outcome | None:
+        """A member's session timer fired."""
+        return _outcome(expiry.expire_member(self, member))
+
+    def expire_pending(self, pending: PendingMember) -> Outcome | None:
+        """The timer of an id that was given out fired."""
+        return _outcome(expiry.expire_pending(self, pending))
+
+    def join_phase_timed_out(self) -> Outcome | None:
+        """The rebalance timeout is over."""
+        return _outcome(rebalance.complete_join_phase(self))
+
+    def initial_delay_over(self, operation: InitialDelayedJoin) -> Outcome | None:
+        """A turn of the initial delay is over."""
+        return _outcome(rebalance.initial_delay_over(self, operation))
+
+    def sync_phase_timed_out(self, generation_id: int) -> Outcome | None:
+        """The sync phase of a generation took too long."""
+        return _outcome(expiry.expire_sync_phase(self, generation_id))
+
+    # ---- Group
+
+    def state_name(self) -> str:
+        """See Group."""
+        return self.state.value
+
+    def is_empty(self) -> bool:
+        """See Group."""
+        return self.state is GroupState.EMPTY
+
+    def validate_offset_commit(
+        self, member_id: str, group_instance_id: str | None, generation_id: int, api_version: int, transactional: bool
+    ) -> ErrorCode:
+        """See Group. Who says nothing of itself may commit to an empty group, and in transactions always."""
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if generation_id < 0 and self.state is GroupState.EMPTY:
+            return ErrorCode.NONE
+        if generation_id >= 0 or member_id or group_instance_id is not None:
+            code = self.validate_member(member_id, group_instance_id)
+            if code:
+                return code
+            if generation_id != self.generation_id:
+                return ErrorCode.ILLEGAL_GENERATION
+        elif not transactional and self.state is not GroupState.EMPTY:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if not transactional and self.state is GroupState.COMPLETING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def offset_commit_accepted(self, member_id: str) -> None:
+        """See Group: a commit is a sign of life."""
+        member = self.members.get(member_id)
+        if member is not None and STATES[self.state].keeps_session:
+            self.keep_session(member)
+
+    def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """See Group: anybody may read, members of the classic protocol do not say who they are."""
+        return ErrorCode.NONE
+
+    def validate_offset_delete(self) -> ErrorCode:
+        """See Group: of members whose subscriptions are not known, nothing may be taken away."""
+        if self.state is GroupState.DEAD:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if self.state is GroupState.EMPTY or self.protocol_type == CONSUMER:
+            return ErrorCode.NONE
+        return ErrorCode.NON_EMPTY_GROUP
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """See Group."""
+        if self.state is GroupState.EMPTY or self.protocol_type != CONSUMER:
+            return False
+        return self.subscribed_topics is None or topic in self.subscribed_topics
+
+    def offset_expiration_base(self) -> ExpirationBase | None:
+        """See Group: offsets age from when the group became empty; of a simple group, each from its commit."""
+        if not self.protocol_type:
+            return COMMIT_TIMESTAMP
+        if self.state is GroupState.EMPTY:
+            known = self.state_timestamp_ms != UNKNOWN_TIMESTAMP
+            return ExpirationBase(self.state_timestamp_ms) if known else COMMIT_TIMESTAMP
+        if self.state is GroupState.STABLE and self.subscribed_topics is not None:
+            return ExpirationBase(None, self.subscribed_topics)
+        return None
+
+    def validate_delete(self) -> ErrorCode:
+        """See Group."""
+        return STATES[self.state].delete
+
+    def tombstones(self) -> list[Record]:
+        """See Group; also for a simple group, which may never have had a record."""
+        return [group_tombstone(self.group_id)]
+
+    def on_loaded(self) -> None:
+        """See Group. A group that is larger than is allowed now rebalances; who is late then finds no place."""
+        for member in self.members.values():
+            self.arm_session(member, member.session_timeout_ms)
+        if len(self.members) > self.shard.config.group_max_size:
+            records = rebalance.prepare_rebalance(self, "the group is larger than group.max.size")
+            assert not records, "a group with members does not become empty by rebalancing"
+
+    def on_unloaded(self) -> None:
+        """See Group."""
+        for member in self.members.values():
+            member.stop()
+        for pending in self.pending_joins.values():
+            pending.timer.cancel()
+        self.end_join_phase()
+        self.end_sync_phase()
+        self.transition(GroupState.DEAD, "the shard is unloaded")
+
+
+def _outcome(records: list[Record]) -> Outcome | None:
+    return Outcome(records) if records else None

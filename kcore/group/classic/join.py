@@ -1,0 +1,244 @@
+"""JoinGroup on a classic group: who is let in, who waits, who is answered at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kcore.group.classic.group import NEW_MEMBER_TIMEOUT_MS, ClassicGroup
+from kcore.group.classic.member import Member, Protocols
+from kcore.group.classic.protocols import protocols_of, select_protocol
+from kcore.group.classic.rebalance import maybe_complete_join_phase, prepare_rebalance
+from kcore.group.classic.records import group_created, group_snapshot, size_bound_bytes
+from kcore.group.classic.replies import is_leader, join_error, join_success, response_members
+from kcore.group.classic.states import STATES, GroupState
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.join_group import JoinGroupResponse
+from kcore.runtime.machine import Outcome
+from kcore.runtime.pending import Pending
+
+if TYPE_CHECKING:
+    from kcore.group.shard import GroupShard
+    from kcore.protocol.messages.join_group import JoinGroupRequest
+    from kcore.runtime.api import Api, RequestContext
+    from kcore.runtime.machine import Record
+
+UNKNOWN_MEMBER: Final = ""
+REQUIRES_KNOWN_MEMBER_ID: Final = 4  # from this version on a dynamic member is told an id to join with (KIP-394)
+SKIPS_ASSIGNMENT: Final = 9  # from this version on a restarted static leader is told so (KIP-814)
+
+Result = JoinGroupResponse | Pending | Outcome
+
+
+def join_group(
+    shard: GroupShard, api: Api[Any, Any], context: RequestContext, request: JoinGroupRequest
+) -> Result:
+    """Decides a JoinGroup.
+
+    A group that is not there is made by the first join without a member id, and leaves a record of itself even if that
+    join is refused.
+
+    Args:
+        shard: where the group lives.
+        api: answers the request if it is parked and its shard goes.
+        context: version, client id and host.
+        request: the request; group id and session timeout have been checked.
+    """
+    group = shard.groups.get(request.group_id)
+    if group is None:
+        if request.member_id != UNKNOWN_MEMBER:
+            return join_error(context.api_version, request.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        group = ClassicGroup(shard, request.group_id)
+        shard.groups[group.group_id] = group
+        result = _Join(group, api, context, request).decide()
+        assert not isinstance(result, Outcome), "the first join of a group writes nothing but its creation"
+        return Outcome([group_created(group.group_id, shard.now.wall_ms)], result)
+    if not isinstance(group, ClassicGroup):
+        return join_error(context.api_version, UNKNOWN_MEMBER, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    return _Join(group, api, context, request).decide()
+
+
+class _Join:
+    """One JoinGroup while it is decided: the request, and what its steps have in common."""
+
+    __slots__ = ("api", "context", "group", "protocols", "request")
+
+    def __init__(
+        self, group: ClassicGroup, api: Api[Any, Any], context: RequestContext, request: JoinGroupRequest
+    ) -> None:
+        self.group = group
+        self.api = api
+        self.context = context
+        self.request = request
+        self.protocols: Protocols = protocols_of(request.protocols)
+
+    def decide(self) -> Result:
+        """The checks in Kafka's order: room, state, protocol, then who it is."""
+        group, request = self.group, self.request
+        member_id = request.member_id
+        if not self._has_room():
+            group.remove_by_id(member_id)
+            return self._refuse(UNKNOWN_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        if group.state is GroupState.DEAD:
+            return self._refuse(member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if not group.supports_protocols(request.protocol_type, self.protocols):
+            return self._refuse(member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if member_id == UNKNOWN_MEMBER:
+            return self._unknown_member()
+        if member_id in group.pending_joins:
+            if request.group_instance_id is not None:
+                # An id is given out to dynamic members alone; the id itself stays good.
+                return self._refuse(UNKNOWN_MEMBER, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return self._add_member(member_id)
+        code = group.validate_member(member_id, request.group_instance_id)
+        if code:
+            return self._refuse(member_id, code)
+        return self._known_member(group.members[member_id])
+
+    def _refuse(self, member_id: str, code: ErrorCode) -> JoinGroupResponse:
+        return join_error(self.context.api_version, member_id, code)
+
+    def _has_room(self) -> bool:
+        """Whether `group.max.size` lets it in. Ids that were given out do not count until they are used."""
+        group, state = self.group, self.group.state
+        max_size = group.shard.config.group_max_size
+        if state is GroupState.EMPTY or state is GroupState.DEAD:
+            return True
+        member = group.members.get(self.request.member_id)
+        if state is GroupState.PREPARING_REBALANCE:
+            # Places go to those who come first: this is how a group that is too large shrinks.
+            return group.members_awaiting_join < max_size or (member is not None and member.awaiting_join is not None)
+        return member is not None or len(group.members) < max_size
+
+    # ---- who says no member id
+
+    def _unknown_member(self) -> Result:
+        group, request, context = self.group, self.request, self.context
+        instance_id = request.group_instance_id
+        if instance_id is not None:
+            new_id = f"{instance_id}-{group.shard.ids()}"
+            old_id = group.static_members.get(instance_id)
+            if old_id is None:
+                return self._add_member(new_id)
+            return self._replace_static_member(group.members[old_id], new_id)
+        new_id = f"{context.client_id}-{group.shard.ids()}"
+        if context.api_version < REQUIRES_KNOWN_MEMBER_ID:
+            return self._add_member(new_id)
+        group.add_pending(new_id, request.session_timeout_ms)
+        return self._refuse(new_id, ErrorCode.MEMBER_ID_REQUIRED)
+
+    def _rebalance_timeout_ms(self) -> int:
+        """Version 0 has no rebalance timeout: the session's counts."""
+        request = self.request
+        return request.rebalance_timeout_ms if self.context.api_version >= 1 else request.session_timeout_ms
+
+    def _park(self, member: Member) -> Pending:
+        pending = Pending(self.api, self.context, self.request, parked=True)
+        self.group.park_join(member, pending)
+        return pending
+
+    def _add_member(self, member_id: str) -> Result:
+        """A new member waits for the next generation; it may be the one that starts the rebalance."""
+        group, request, context = self.group, self.request, self.context
+        member = Member(
+            group,
+            member_id,
+            request.group_instance_id,
+            context.client_id,
+            context.client_host,
+            self._rebalance_timeout_ms(),
+            request.session_timeout_ms,
+            self.protocols,
+            is_new=True,
+        )
+        if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
+            group.new_member_added = True
+        if not group.members:
+            group.protocol_type = request.protocol_type
+        pending = Pending(self.api, context, request, parked=True)
+        group.add_member(member, pending)
+        group.arm_session(member, NEW_MEMBER_TIMEOUT_MS)
+        return self._go_on(pending, "a member came")
+
+    # ---- who is a member
+
+    def _known_member(self, member: Member) -> Result:
+        group = self.group
+        state = group.state
+        if state is GroupState.PREPARING_REBALANCE:
+            return self._rejoin(member, "")
+        if state is GroupState.COMPLETING_REBALANCE:
+            if member.protocols != self.protocols:
+                return self._rejoin(member, "a member changed its protocols")
+            # It did not see the answer to its join: here it is again.
+            everybody = response_members(group) if is_leader(group, member) else ()
+            return join_success(group, member.member_id, everybody)
+        assert state is GroupState.STABLE, f"{group!r} has members"
+        if is_leader(group, member):
+            return self._rejoin(member, "the leader wants it")
+        if member.protocols != self.protocols:
+            return self._rejoin(member, "a member changed its protocols")
+        return join_success(group, member.member_id)
+
+    def _rejoin(self, member: Member, reason: str) -> Result:
+        """A member waits for the next generation, with what it can do now."""
+        self._update(member)
+        return self._go_on(self._park(member), reason)
+
+    def _update(self, member: Member) -> None:
+        member.rebalance_timeout_ms = self._rebalance_timeout_ms()
+        member.session_timeout_ms = self.request.session_timeout_ms
+        if member.protocols != self.protocols:
+            self.group.set_protocols(member, self.protocols)
+
+    def _go_on(self, pending: Pending, reason: str) -> Result:
+        """A join was parked: the rebalance that it asks for begins, or perhaps ends."""
+        group = self.group
+        records: list[Record]
+        if STATES[group.state].can_rebalance:
+            records = prepare_rebalance(group, reason)
+        else:
+            records = maybe_complete_join_phase(group)
+        assert not records, "somebody is here, so the group does not become empty"
+        return pending
+
+    # ---- who was a static member before
+
+    def _replace_static_member(self, old: Member, new_id: str) -> Result:
+        """A static member came back (KIP-345): if that does not change the protocol, the generation goes on."""
+        group = self.group
+        if group.state is not GroupState.STABLE:
+            assert group.state is not GroupState.EMPTY, f"{group!r} has members"
+            member = group.replace_static_member(old, new_id)
+            return self._rejoin(member, "a static member came back")
+        former_leader_id = group.leader_id or ""
+        if not self._snapshot_fits(new_id):
+            return self._refuse(UNKNOWN_MEMBER, ErrorCode.UNKNOWN_SERVER_ERROR)
+        member = group.replace_static_member(old, new_id)
+        self._update(member)
+        leader = group.members[group.leader_id or ""]
+        if select_protocol(group.members, group.supported_protocols, leader) != group.protocol_name:
+            return self._go_on(self._park(member), "a static member came back with other protocols")
+        return Outcome([group_snapshot(group)], self._goes_on(member, former_leader_id))
+
+    def _goes_on(self, member: Member, former_leader_id: str) -> JoinGroupResponse:
+        """What a static member is told that came back into a generation that goes on (KIP-814).
+
+        Before version 9 the leader itself cannot be told that its assignment stands: it is told that its old id leads,
+        so that it takes itself for a follower and assigns nothing.
+        """
+        group = self.group
+        if self.context.api_version < SKIPS_ASSIGNMENT:
+            response = join_success(group, member.member_id)
+            response.leader = former_leader_id
+            return response
+        if not is_leader(group, member):
+            return join_success(group, member.member_id)
+        response = join_success(group, member.member_id, response_members(group))
+        response.skip_assignment = True
+        return response
+
+    def _snapshot_fits(self, new_id: str) -> bool:
+        """Whether the record that the replacement will need can be written, with what the member brings along."""
+        group = self.group
+        added_bytes = len(new_id.encode()) * 2 + sum(len(metadata) for _, metadata in self.protocols)
+        return size_bound_bytes(group_snapshot(group)) + added_bytes <= group.shard.max_record_bytes

@@ -1,0 +1,49 @@
+"""LeaveGroup on a classic group: members go, by their own will or an administrator's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kcore.group.classic.group import ClassicGroup
+from kcore.group.classic.rebalance import maybe_complete_join_phase, maybe_prepare_rebalance
+from kcore.group.classic.states import GroupState
+from kcore.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kcore.protocol.messages.leave_group import MemberIdentity
+    from kcore.runtime.machine import Record
+
+
+def leave_group(group: ClassicGroup, members: Sequence[MemberIdentity]) -> tuple[list[ErrorCode], list[Record]]:
+    """Takes members out, one after the other, and then rebalances once.
+
+    Args:
+        group: the group, not Dead.
+        members: who leaves.
+
+    Returns:
+        What each is answered, in order, and the records that follow (the group may be empty now).
+    """
+    codes = [_leave(group, identity.member_id, identity.group_instance_id) for identity in members]
+    if ErrorCode.NONE not in codes or group.state is GroupState.EMPTY:
+        return codes, []
+    if group.state is GroupState.PREPARING_REBALANCE:
+        return codes, maybe_complete_join_phase(group)
+    return codes, maybe_prepare_rebalance(group, "members left")
+
+
+def _leave(group: ClassicGroup, member_id: str, group_instance_id: str | None) -> ErrorCode:
+    if not member_id:
+        # An administrator removes a static member by the name it keeps (KIP-345).
+        static_id = group.static_members.get(group_instance_id) if group_instance_id is not None else None
+        if static_id is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        group.remove_by_id(static_id)
+        return ErrorCode.NONE
+    if member_id not in group.pending_joins:
+        code = group.validate_member(member_id, group_instance_id)
+        if code:
+            return code
+    group.remove_by_id(member_id)
+    return ErrorCode.NONE

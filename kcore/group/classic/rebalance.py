@@ -1,0 +1,142 @@
+"""The rebalance engine: join phases begin and end here.
+
+Functions change the group's soft state, answer whoever was waiting, and return the records that follow, for the caller
+to put into its Outcome.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kcore.group.classic.delayed import DelayedJoin, DelayedSync, InitialDelayedJoin
+from kcore.group.classic.protocols import select_protocol
+from kcore.group.classic.records import group_emptied
+from kcore.group.classic.replies import join_success, response_members, sync_error
+from kcore.group.classic.states import STATES, GroupState
+from kcore.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kcore.group.classic.group import ClassicGroup
+    from kcore.runtime.machine import Record
+
+EMPTY: Final = GroupState.EMPTY
+PREPARING: Final = GroupState.PREPARING_REBALANCE
+COMPLETING: Final = GroupState.COMPLETING_REBALANCE
+STABLE: Final = GroupState.STABLE
+
+
+def maybe_prepare_rebalance(group: ClassicGroup, reason: str) -> list[Record]:
+    """Begins a join phase if the group is in a state where one may begin."""
+    return prepare_rebalance(group, reason) if STATES[group.state].can_rebalance else []
+
+
+def prepare_rebalance(group: ClassicGroup, reason: str) -> list[Record]:
+    """Begins a join phase.
+
+    From Empty it is the *initial* one, which waits `group.initial.rebalance.delay.ms` for company (KIP-134). Otherwise
+    it lasts until all members are here, at most as long as the longest rebalance timeout of the members as of now;
+    later joiners do not prolong it.
+    """
+    if group.state is COMPLETING:
+        fail_sync_phase(group, ErrorCode.REBALANCE_IN_PROGRESS)
+    group.end_sync_phase()
+    timeout_ms = group.rebalance_timeout_ms()
+    if group.state is EMPTY:
+        delay_ms = group.shard.config.group_initial_rebalance_delay_ms
+        remaining_ms = max(timeout_ms - delay_ms, 0)
+        group.transition(PREPARING, reason)
+        group.arm_join_phase(InitialDelayedJoin(group, delay_ms, remaining_ms), delay_ms)
+        return []
+    group.transition(PREPARING, reason)
+    if group.has_all_members_joined():
+        return complete_join_phase(group)
+    group.arm_join_phase(DelayedJoin(group), timeout_ms)
+    return []
+
+
+def maybe_complete_join_phase(group: ClassicGroup) -> list[Record]:
+    """Ends the join phase if everybody is here; the initial one is ended by its timer alone."""
+    if group.state is PREPARING and group.previous_state is not EMPTY and group.has_all_members_joined():
+        return complete_join_phase(group)
+    return []
+
+
+def initial_delay_over(group: ClassicGroup, operation: InitialDelayedJoin) -> list[Record]:
+    """A turn of the initial delay is over: another one if somebody came meanwhile and time is left."""
+    if group.new_member_added and operation.remaining_ms:
+        group.new_member_added = False
+        delay_ms = min(group.shard.config.group_initial_rebalance_delay_ms, operation.remaining_ms)
+        remaining_ms = max(operation.remaining_ms - operation.delay_ms, 0)
+        group.arm_join_phase(InitialDelayedJoin(group, delay_ms, remaining_ms), delay_ms)
+        return []
+    return complete_join_phase(group)
+
+
+def fail_sync_phase(group: ClassicGroup, code: ErrorCode) -> None:
+    """Nobody gets an assignment: parked syncs are answered with `code`, their members' sessions begin anew."""
+    response = sync_error(code)
+    for member in group.members.values():
+        member.assignment = b""
+        if member.awaiting_sync is not None:
+            group.answer_sync(member, response)
+            group.keep_session(member)
+
+
+def complete_join_phase(group: ClassicGroup) -> list[Record]:
+    """Ends the join phase: who is here forms the next generation.
+
+    Dynamic members that did not come are out. Static ones stay (KIP-345): they may be restarting; their session
+    timeout decides. If nobody but absent static members is left, the phase goes on.
+
+    Returns:
+        The record of the empty generation if nobody is left, else nothing: a generation is written when its
+        assignment is there.
+    """
+    group.end_join_phase()
+    absent = [
+        member for member in group.members.values() if member.awaiting_join is None and member.group_instance_id is None
+    ]
+    for member in absent:
+        group.remove_member(member)
+    if group.state is GroupState.DEAD:
+        return []
+    if not group.members:
+        group.end_sync_phase()
+        return [group_emptied(group, group.shard.now.wall_ms)]
+    if not _has_present_leader(group):
+        group.arm_join_phase(DelayedJoin(group), group.rebalance_timeout_ms())
+        return []
+    _begin_generation(group)
+    return []
+
+
+def _has_present_leader(group: ClassicGroup) -> bool:
+    """Whether the leader, or another one chosen now, is here."""
+    leader = group.members.get(group.leader_id) if group.leader_id is not None else None
+    if leader is not None and leader.awaiting_join is not None:
+        return True
+    for member in group.members.values():
+        if member.awaiting_join is not None:
+            group.leader_id = member.member_id
+            return True
+    return False
+
+
+def _begin_generation(group: ClassicGroup) -> None:
+    """The next generation, with everybody who is in the group: joins are answered, syncs awaited."""
+    members = group.members
+    assert group.leader_id is not None
+    group.generation_id += 1
+    group.protocol_name = select_protocol(members, group.supported_protocols, members[group.leader_id])
+    group.find_subscribed_topics()
+    group.transition(COMPLETING, "the join phase is over")
+    group.new_member_added = False
+    everybody = response_members(group)
+    for member in members.values():
+        if member.awaiting_join is not None:
+            leads = member.member_id == group.leader_id
+            group.answer_join(member, join_success(group, member.member_id, everybody if leads else ()))
+        member.is_new = False
+        group.keep_session(member)
+    group.pending_syncs = dict.fromkeys(members)
+    group.arm_sync_phase(DelayedSync(group, group.generation_id), group.rebalance_timeout_ms())

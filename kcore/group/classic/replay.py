@@ -1,0 +1,101 @@
+"""Replay of classic groups' records: the only code that changes what is durable of them.
+
+Live, a record finds the group that it was decided for, with everything soft that belongs to it: timers, waiting
+members, all the protocols that each member can speak. At recovery it finds what the record before it left. In both
+cases the group afterwards is what the record says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from sys import intern
+from typing import TYPE_CHECKING, Any, Final
+
+from kcore.group.classic.group import ClassicGroup
+from kcore.group.classic.member import Member
+from kcore.group.classic.states import GroupState
+from kcore.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+
+if TYPE_CHECKING:
+    from kcore.group.shard import GroupShard
+
+UNKNOWN_TIMEOUT: Final = -1  # what records before version 1 say of the rebalance timeout
+
+
+def replay_group_metadata(
+    shard: GroupShard, offset: int, producer_id: int, key: GroupMetadataKey, value: GroupMetadataValue | None
+) -> None:
+    """Applies a generation of a classic group, or its end.
+
+    Args:
+        shard: the state to change.
+        offset: where the record stands; of no meaning here.
+        producer_id: of no meaning here.
+        key: which group.
+        value: its generation; None removes the group.
+    """
+    group = shard.groups.get(key.group)
+    if value is None:
+        if type(group) is ClassicGroup:
+            group.on_unloaded()
+            del shard.groups[key.group]
+        return
+    if type(group) is not ClassicGroup:
+        group = shard.groups[key.group] = ClassicGroup(shard, key.group)
+    install(group, value)
+
+
+def install(group: ClassicGroup, value: GroupMetadataValue) -> None:
+    """Makes a group what a record says."""
+    if group.state is GroupState.PREPARING_REBALANCE and value.generation == group.generation_id:
+        # A group's creation, decided together with its first join: that has begun to form the next generation already.
+        assert not value.members, f"{group!r}: a generation that was left behind is not written again"
+        return
+    group.protocol_type = value.protocol_type
+    group.generation_id = value.generation
+    group.protocol_name = value.protocol
+    recorded = {metadata.member_id for metadata in value.members}
+    for member in [member for member in group.members.values() if member.member_id not in recorded]:
+        group.forget_member(member)
+    for metadata in value.members:
+        _install_member(group, metadata, value.protocol or "")
+    group.leader_id = value.leader if value.leader in group.members else next(iter(group.members), None)
+    if group.state is not GroupState.COMPLETING_REBALANCE:  # live they were found when the join phase was over
+        group.find_subscribed_topics()
+    state = GroupState.STABLE if value.members else GroupState.EMPTY
+    group.transition(state, "a record says so", timestamp_ms=value.current_state_timestamp, recorded=True)
+
+
+def _install_member(group: ClassicGroup, metadata: MemberMetadata, protocol_name: str) -> None:
+    rebalance_timeout_ms = metadata.rebalance_timeout
+    if rebalance_timeout_ms == UNKNOWN_TIMEOUT:
+        rebalance_timeout_ms = metadata.session_timeout
+    member = group.members.get(metadata.member_id)
+    if member is None:
+        member = Member(
+            group,
+            metadata.member_id,
+            metadata.group_instance_id,
+            intern(metadata.client_id),
+            intern(metadata.client_host),
+            rebalance_timeout_ms,
+            metadata.session_timeout,
+            ((intern(protocol_name), metadata.subscription),),
+            metadata.assignment,
+        )
+        group.add_member(member, None)
+        return
+    member.rebalance_timeout_ms = rebalance_timeout_ms
+    member.session_timeout_ms = metadata.session_timeout
+    member.assignment = metadata.assignment
+    if not _speaks(member, protocol_name, metadata.subscription):
+        # Only at recovery: live, the record was made of what the member said itself.
+        group.set_protocols(member, ((intern(protocol_name), metadata.subscription),))
+
+
+def _speaks(member: Member, protocol_name: str, subscription: bytes) -> bool:
+    return any(name == protocol_name and metadata == subscription for name, metadata in member.protocols)
+
+
+REPLAY: dict[type, Callable[[GroupShard, int, int, Any, Any], None]] = {GroupMetadataKey: replay_group_metadata}
+"""The records of classic groups, by the class of their key."""

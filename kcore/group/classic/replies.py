@@ -1,0 +1,82 @@
+"""Responses of the classic protocol. Those that are always the same are made once and shared by all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from kcore.group.classic.states import STATES, GroupState
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.heartbeat import HeartbeatResponse
+from kcore.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from kcore.protocol.messages.sync_group import SyncGroupResponse
+
+if TYPE_CHECKING:
+    from kcore.group.classic.group import ClassicGroup
+    from kcore.group.classic.member import Member
+
+UNKNOWN_GENERATION: Final = -1
+
+HEARTBEAT: Final[dict[ErrorCode, HeartbeatResponse]] = {code: HeartbeatResponse(error_code=code) for code in ErrorCode}
+"""The heartbeat's answer for each code; immutable by agreement, like everything shared here."""
+
+HEARTBEAT_IN_STATE: Final[dict[GroupState, HeartbeatResponse]] = {
+    state: HEARTBEAT[rules.heartbeat] for state, rules in STATES.items()
+}
+"""The answer to a valid member's heartbeat, by the group's state."""
+
+_SYNC_ERRORS: Final[dict[ErrorCode, SyncGroupResponse]] = {
+    code: SyncGroupResponse(error_code=code) for code in ErrorCode if code is not ErrorCode.NONE
+}
+
+
+def sync_error(code: ErrorCode) -> SyncGroupResponse:
+    """A refused SyncGroup: no assignment, no protocol."""
+    return _SYNC_ERRORS[code]
+
+
+def sync_success(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
+    """A member's assignment, with the protocol it was made with (KIP-559)."""
+    return SyncGroupResponse(
+        protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=assignment
+    )
+
+
+def join_error(api_version: int, member_id: str, code: ErrorCode) -> JoinGroupResponse:
+    """A refused JoinGroup. An absent protocol name is null since KIP-559 (version 7), before it was empty."""
+    return JoinGroupResponse(
+        error_code=code,
+        generation_id=UNKNOWN_GENERATION,
+        protocol_name=None if api_version >= 7 else "",
+        member_id=member_id,
+    )
+
+
+def join_success(
+    group: ClassicGroup, member_id: str, members: Sequence[JoinGroupResponseMember] = ()
+) -> JoinGroupResponse:
+    """A member of the present generation; `members` for its leader alone."""
+    return JoinGroupResponse(
+        generation_id=group.generation_id,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        leader=group.leader_id or "",
+        member_id=member_id,
+        members=members,
+    )
+
+
+def response_members(group: ClassicGroup) -> list[JoinGroupResponseMember]:
+    """Everybody with what they said in the chosen protocol, for the leader."""
+    name = group.protocol_name
+    return [
+        JoinGroupResponseMember(
+            member_id=member.member_id, group_instance_id=member.group_instance_id, metadata=member.metadata(name)
+        )
+        for member in group.members.values()
+    ]
+
+
+def is_leader(group: ClassicGroup, member: Member) -> bool:
+    """Whether the member leads the group."""
+    return group.leader_id == member.member_id
