@@ -115,7 +115,9 @@ class DataFolder:
             os.close(fd)
 
     def release(self) -> None:
-        """Let others have the folder."""
+        """Let others have the folder: unlocked, not just closed, since a child forked this instant has a copy."""
+        if self._lock_fd >= 0:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
         self._close_lock()
 
     def abandon_in_child(self) -> None:

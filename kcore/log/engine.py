@@ -253,10 +253,13 @@ class StagedLogEngine(LogEngine):
             self._garbage[log._number] = log
 
     def _reclaim_task(self, number: int, log: StagedPartitionLog | None) -> ReclaimTask:
-        meta = None if log is None else log._durable_meta
-        if log is None or meta is None:
+        if log is None:
             return ReclaimTask(number, None, (), forget=True)
+        # The writer before the metadata: a snapshot committed in between is then kept twice rather than not at all.
         writer = log._snapshot_writer
+        meta = log._durable_meta
+        if meta is None:
+            return ReclaimTask(number, None, (), forget=True)
         keep = [] if writer is None else [writer.offset]
         if meta.snapshot is not None:
             keep.append(meta.snapshot.offset)

@@ -124,7 +124,7 @@ class LmdbEnvironment:
 
     @property
     def env(self) -> lmdb.Environment:
-        """The open environment; one that a failure left closed is opened anew. Call it with the gate or write lock."""
+        """The open environment; one that a failure left closed is opened anew. For a caller that holds the gate."""
         env = self._env
         if env is None:
             try:
@@ -133,6 +133,15 @@ class LmdbEnvironment:
                 raise LogError(f"the log cannot be opened again after a failure: {error}") from error
             env = self._env
             assert env is not None
+        return env
+
+    @property
+    def env_for_write(self) -> lmdb.Environment:
+        """The same for a caller that holds the write lock, but not the gate."""
+        env = self._env
+        if env is None:
+            with self.gate:
+                env = self.env
         return env
 
     def grow(self) -> None:
@@ -189,12 +198,12 @@ class LmdbEnvironment:
         if env is not None:
             env.close()
 
-    def close(self, flush: bool) -> None:
-        """Close; with `flush` force everything to the device first (an environment without sync has not)."""
+    def close(self) -> None:
+        """Close; an environment without sync forces everything to the device first."""
         with self.gate:
             env = self._env
             try:
-                if env is not None and flush:
+                if env is not None and not self._sync:
                     env.sync(True)
             finally:
                 self._close()

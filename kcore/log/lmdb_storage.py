@@ -63,7 +63,7 @@ class LmdbStorage(Storage):
             self._environment.open(create=self._creating())
             self._open_format()
             # The names of a new folder's files, and without `sync` this opening's node epoch too.
-            self._environment.env.sync(True)
+            self._environment.env_for_write.sync(True)
             self._folder.sync_folder(self.path)
         except FormatError as error:
             self._abandon()
@@ -138,7 +138,7 @@ class LmdbStorage(Storage):
 
     def _abandon(self) -> None:
         """Opening failed: let the folder go as it is."""
-        self._environment.close(flush=False)
+        self._environment.close()
         self._folder.release()
 
     # -- writing ------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class LmdbStorage(Storage):
             while True:
                 txn_id = 0
                 try:
-                    txn = self._environment.env.begin(write=True)
+                    txn = self._environment.env_for_write.begin(write=True)
                     try:
                         self._put_round(txn, round)
                         txn_id = txn.id()
@@ -178,9 +178,12 @@ class LmdbStorage(Storage):
     def _put_round(self, txn: Any, round: Round) -> None:
         log_db = self._environment.log_db
         put = txn.put
+        metas = bool(round.drops or round.metas or round.next_number)
         for sealed in round.partitions:
             batches = sealed.batches
             number = sealed.number
+            if sealed.meta is not None:
+                metas = True
             # A refusal means that a batch is already there: this process and the file disagree.
             if len(batches) == 1:
                 if not put(_pack_log_key(number, sealed.bases[0]), batches[0], overwrite=False, db=log_db):
@@ -195,7 +198,7 @@ class LmdbStorage(Storage):
                     raise CorruptLogError(sealed.key, sealed.bases[0], f"{added} of {len(pairs)} batches were new here")
             if sealed.chunks:
                 self._put_chunks(txn, sealed)
-        if round.drops or round.metas or round.next_number or any(sealed.meta for sealed in round.partitions):
+        if metas:
             self._put_metas(txn, round)
 
     def _put_chunks(self, txn: Any, sealed: SealedPartition) -> None:
@@ -239,7 +242,7 @@ class LmdbStorage(Storage):
             data = os.path.join(self.path, DATA_NAME)
             raise log_error(error, "commit failed", data, round.size_bytes()) from error
         try:
-            with self._environment.env.begin(write=True) as txn:
+            with self._environment.env_for_write.begin(write=True) as txn:
                 self._require(txn.put(NODE_EPOCH_KEY, U64.pack(self.node_epoch), db=self._environment.meta_db))
         except (lmdb.Error, LogError) as again:
             # Failing twice in a row: what the file will show is only known when it is opened again.
@@ -248,14 +251,14 @@ class LmdbStorage(Storage):
         round.landed = True
 
     def _last_txn_id(self) -> int:
-        return int(self._environment.env.info()["last_txnid"])
+        return int(self._environment.env_for_write.info()["last_txnid"])
 
     def _transact(self, work: Callable[[Any], Any], doing: str) -> Any:
         """Run `work(txn)` in a write transaction of its own, growing the map as needed; raises LogError."""
         with self._write_lock:
             while True:
                 try:
-                    with self._environment.env.begin(write=True) as txn:
+                    with self._environment.env_for_write.begin(write=True) as txn:
                         return work(txn)
                 except lmdb.MapFullError:
                     self._environment.grow()
@@ -307,6 +310,7 @@ class LmdbStorage(Storage):
         environment = self._environment
         found: list[BatchSummary] = []
         prefix = U32.pack(number)
+        unpack_key = LOG_KEY.unpack
         try:
             with environment.gate:
                 txn = environment.begin_read(environment.log_db)
@@ -315,12 +319,10 @@ class LmdbStorage(Storage):
                     if not _seek(cursor, number, prefix, offset):
                         return found
                     for key, value in cursor.iternext():
-                        if bytes(key[:4]) != prefix or len(found) >= max_batches:
+                        owner, base = unpack_key(key)
+                        if owner != number or base >= limit or len(found) >= max_batches:
                             break
-                        summary = BatchSummary(*offsets_and_timestamp(value), len(value))
-                        if summary.base_offset >= limit:
-                            break
-                        found.append(summary)
+                        found.append(BatchSummary(*offsets_and_timestamp(value), len(value)))
                 finally:
                     txn.abort()
         except lmdb.Error as error:
@@ -386,13 +388,18 @@ class LmdbStorage(Storage):
     # -- the rest -----------------------------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """See Storage."""
-        with self._write_lock:
+        """See Storage. On a descriptor of its own: a flush takes its time, and commits need not wait for it."""
+        try:
+            fd = os.open(os.path.join(self.path, DATA_NAME), os.O_RDWR | os.O_CLOEXEC)
             try:
-                self._environment.env.sync(True)
-            except lmdb.Error as error:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            # What the page cache holds after a failed flush is anybody's guess; start from what the file says.
+            with self._write_lock:
                 self._environment.reopen()
-                raise log_error(error, "flushing the log") from error
+            raise LogError(f"flushing the log: {error}") from error
 
     def sizes(self) -> tuple[int, int]:
         """See Storage."""
@@ -406,9 +413,9 @@ class LmdbStorage(Storage):
         copy = os.path.join(self.path, COMPACT_NAME)
         try:
             with self._write_lock, open(copy, "wb") as file:
-                self._environment.env.copyfd(file.fileno(), compact=True)
+                self._environment.env_for_write.copyfd(file.fileno(), compact=True)
                 os.fsync(file.fileno())
-            self._environment.close(flush=True)
+            self._environment.close()
             os.replace(copy, os.path.join(self.path, DATA_NAME))
             # LMDB makes its lock file anew; the old one speaks of transactions of another file.
             os.unlink(os.path.join(self.path, LMDB_LOCK_NAME))
@@ -418,7 +425,7 @@ class LmdbStorage(Storage):
         except OSError as error:
             raise LogError(f"compacting the log: {error}") from error
         finally:
-            self._environment.close(flush=False)
+            self._environment.close()
             self._folder.release()
             if os.path.exists(copy):
                 os.unlink(copy)
@@ -431,7 +438,7 @@ class LmdbStorage(Storage):
         """See Storage."""
         try:
             with self._write_lock:
-                self._environment.close(flush=True)
+                self._environment.close()
         except lmdb.Error as error:
             raise log_error(error, "closing the log") from error
         finally:

@@ -142,7 +142,12 @@ class StagedPartitionLog(PartitionLog):
             self._revive()
         if not 0 <= offset <= self.high_watermark:
             raise OffsetOutOfRangeError(offset, self.log_start_offset, self.high_watermark)
-        self._snapshot_writer = SnapshotWriter.accept(self._snapshot_writer, self.key, offset, index, chunk)
+        if index == 0:
+            # Not while space is given back: that may be deleting what is left of an attempt at the same offset.
+            with self._engine._reclaim_lock:
+                self._snapshot_writer = SnapshotWriter.accept(None, self.key, offset, index, chunk)
+        else:
+            SnapshotWriter.accept(self._snapshot_writer, self.key, offset, index, chunk)
         self._stage()
 
     def commit_snapshot(self, offset: int) -> None:
@@ -262,9 +267,11 @@ class StagedPartitionLog(PartitionLog):
         self._check_start(stored, offset)
         batches: list[bytes] = []
         size = 0
-        for _, batch in stored:
+        count = len(stored)
+        for at, (_, batch) in enumerate(stored, 1):
+            end = stored[at][0] if at < count else last_offset(batch) + 1
             size += len(batch)
-            if (size > max_bytes and (batches or not at_least_one)) or last_offset(batch) >= limit:
+            if end > limit or (size > max_bytes and (batches or not at_least_one)):
                 break
             batches.append(batch)
         return batches

@@ -15,6 +15,8 @@ from kcore.log.interface import TimestampedBatch
 from kcore.log.storage import BatchSummary, Storage
 
 GROUP_BATCHES = 64
+WALK_GROUPS = 16
+"""Groups walked in one read transaction."""
 
 
 class _Group(NamedTuple):
@@ -35,8 +37,8 @@ class TimeIndex:
         self._groups: list[_Group] = []
         self._lock = threading.Lock()
 
-    def _walk(self, offset: int, limit: int) -> list[BatchSummary]:
-        return self._storage.summaries(self._number, offset, limit, GROUP_BATCHES)
+    def _walk(self, offset: int, limit: int, groups: int = 1) -> list[BatchSummary]:
+        return self._storage.summaries(self._number, offset, limit, GROUP_BATCHES * groups)
 
     def _bring_up_to_date(self, log_start_offset: int, high_watermark: int) -> Iterator[BatchSummary]:
         """Forget groups below the log start, add full groups up to the end; returns the batches not in a group yet."""
@@ -52,10 +54,12 @@ class TimeIndex:
             groups[:1] = [self._group(rest)] if rest else []
         offset = groups[-1].end_offset if groups else log_start_offset
         while offset < high_watermark:
-            batches = self._walk(offset, high_watermark)
-            if len(batches) < GROUP_BATCHES:
-                return iter(batches)
-            groups.append(self._group(batches))
+            batches = self._walk(offset, high_watermark, WALK_GROUPS)
+            full = len(batches) // GROUP_BATCHES * GROUP_BATCHES
+            for at in range(0, full, GROUP_BATCHES):
+                groups.append(self._group(batches[at : at + GROUP_BATCHES]))
+            if len(batches) < GROUP_BATCHES * WALK_GROUPS:
+                return iter(batches[full:])
             offset = groups[-1].end_offset
         return iter(())
 
