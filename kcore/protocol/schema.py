@@ -3,7 +3,7 @@
 A declaration is an annotated class body; the annotation is the wire type, the value is Kafka's default, and
 ``field(...)`` says what depends on the version::
 
-    class HeartbeatRequest(Message, api_key=12, versions="0-4", flexible="4+"):
+    class HeartbeatRequest(Request["HeartbeatResponse"], api_key=12, versions="0-4", flexible="4+"):
         group_id: String = ""
         generation_id: Int32 = 0
         member_id: String = ""
@@ -22,6 +22,7 @@ from typing import (
     Any,
     ClassVar,
     Final,
+    Generic,
     Self,
     TypeVar,
     Union,
@@ -30,11 +31,10 @@ from typing import (
     get_origin,
 )
 
+from kcore_ext import codec
 from kcore_ext.codec_plan import ARRAY, STRUCT, WIRE_KINDS, FieldSpec, Schema
 
-from kcore_ext import codec
-
-T = TypeVar("T")
+R = TypeVar("R")
 
 MAX_VERSION: Final = 32767
 """The upper bound of an open version range: versions are an int16 on the wire."""
@@ -275,3 +275,9 @@ class Message(Struct):
             Raises:
                 DecodeError: the bytes are no such message, or the version is not one of the message's.
             """
+
+
+class Request(Message, Generic[R]):
+    """A request; the type argument is its response, so that whoever answers or sends it can be typed."""
+
+    __slots__ = ()

@@ -1,9 +1,9 @@
 """AddOffsetsToTxn (API key 25): adding a group's offsets to a transaction (KIP-98)."""
 
-from kcore.protocol.schema import Int16, Int32, Int64, Message, String
+from kcore.protocol.schema import Int16, Int32, Int64, Message, Request, String
 
 
-class AddOffsetsToTxnRequest(Message, api_key=25, versions="0-4", flexible="3+"):
+class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"], api_key=25, versions="0-4", flexible="3+"):
     """The group whose offsets the transaction will commit."""
 
     transactional_id: String = ""

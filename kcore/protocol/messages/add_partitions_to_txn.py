@@ -1,6 +1,6 @@
 """AddPartitionsToTxn (API key 24): adding partitions to a transaction (KIP-98)."""
 
-from kcore.protocol.schema import Array, Bool, Int16, Int32, Int64, Message, String, Struct, field
+from kcore.protocol.schema import Array, Bool, Int16, Int32, Int64, Message, Request, String, Struct, field
 
 
 class AddPartitionsToTxnTopic(Struct):
@@ -20,7 +20,7 @@ class AddPartitionsToTxnTransaction(Struct):
     topics: Array[AddPartitionsToTxnTopic] = ()
 
 
-class AddPartitionsToTxnRequest(Message, api_key=24, versions="0-5", flexible="3+"):
+class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"], api_key=24, versions="0-5", flexible="3+"):
     """Partitions of one producer up to v3; from v4 brokers send or verify many transactions (KIP-890)."""
 
     transactions: Array[AddPartitionsToTxnTransaction] = field("4+", default=())

@@ -1,6 +1,6 @@
 """AlterClientQuotas (API key 49): changing client quotas (KIP-546)."""
 
-from kcore.protocol.schema import Array, Bool, Float64, Int16, Int32, Message, NullableString, String, Struct
+from kcore.protocol.schema import Array, Bool, Float64, Int16, Int32, Message, NullableString, Request, String, Struct
 
 
 class EntityData(Struct):
@@ -25,7 +25,7 @@ class EntryData(Struct):
     ops: Array[OpData] = ()
 
 
-class AlterClientQuotasRequest(Message, api_key=49, versions="0-1", flexible="1+"):
+class AlterClientQuotasRequest(Request["AlterClientQuotasResponse"], api_key=49, versions="0-1", flexible="1+"):
     """Quotas to set or remove."""
 
     entries: Array[EntryData] = ()

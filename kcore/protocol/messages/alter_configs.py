@@ -1,6 +1,6 @@
 """AlterConfigs (API key 33): replacing all settings of a resource (KIP-133)."""
 
-from kcore.protocol.schema import Array, Bool, Int8, Int16, Int32, Message, NullableString, String, Struct
+from kcore.protocol.schema import Array, Bool, Int8, Int16, Int32, Message, NullableString, Request, String, Struct
 
 
 class AlterableConfig(Struct):
@@ -18,7 +18,7 @@ class AlterConfigsResource(Struct):
     configs: Array[AlterableConfig] = ()
 
 
-class AlterConfigsRequest(Message, api_key=33, versions="0-2", flexible="2+"):
+class AlterConfigsRequest(Request["AlterConfigsResponse"], api_key=33, versions="0-2", flexible="2+"):
     """The complete settings of each resource."""
 
     resources: Array[AlterConfigsResource] = ()

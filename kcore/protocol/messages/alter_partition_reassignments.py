@@ -1,6 +1,6 @@
 """AlterPartitionReassignments (API key 45): moving replicas (KIP-455)."""
 
-from kcore.protocol.schema import Array, Bool, Int16, Int32, Message, NullableString, String, Struct, field
+from kcore.protocol.schema import Array, Bool, Int16, Int32, Message, NullableString, Request, String, Struct, field
 
 
 class ReassignablePartition(Struct):
@@ -17,7 +17,9 @@ class ReassignableTopic(Struct):
     partitions: Array[ReassignablePartition] = ()
 
 
-class AlterPartitionReassignmentsRequest(Message, api_key=45, versions="0-1", flexible="0+"):
+class AlterPartitionReassignmentsRequest(
+    Request["AlterPartitionReassignmentsResponse"], api_key=45, versions="0-1", flexible="0+"
+):
     """Target replicas; v1 may hold the replication factor (KIP-860)."""
 
     timeout_ms: Int32 = 60000

@@ -1,6 +1,6 @@
 """AlterReplicaLogDirs (API key 34): moving replicas between directories (KIP-113)."""
 
-from kcore.protocol.schema import Array, Int16, Int32, Message, String, Struct
+from kcore.protocol.schema import Array, Int16, Int32, Message, Request, String, Struct
 
 
 class AlterReplicaLogDirTopic(Struct):
@@ -17,7 +17,7 @@ class AlterReplicaLogDir(Struct):
     topics: Array[AlterReplicaLogDirTopic] = ()
 
 
-class AlterReplicaLogDirsRequest(Message, api_key=34, versions="1-2", flexible="2+"):
+class AlterReplicaLogDirsRequest(Request["AlterReplicaLogDirsResponse"], api_key=34, versions="1-2", flexible="2+"):
     """Target directories."""
 
     dirs: Array[AlterReplicaLogDir] = ()

@@ -1,6 +1,18 @@
 """AlterShareGroupOffsets (API key 91): moving start offsets of a share group (KIP-932)."""
 
-from kcore.protocol.schema import ZERO_UUID, Array, Int16, Int32, Int64, Message, NullableString, String, Struct, Uuid
+from kcore.protocol.schema import (
+    ZERO_UUID,
+    Array,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    NullableString,
+    Request,
+    String,
+    Struct,
+    Uuid,
+)
 
 
 class AlterShareGroupOffsetsRequestPartition(Struct):
@@ -17,7 +29,7 @@ class AlterShareGroupOffsetsRequestTopic(Struct):
     partitions: Array[AlterShareGroupOffsetsRequestPartition] = ()
 
 
-class AlterShareGroupOffsetsRequest(Message, api_key=91, versions="0", flexible="0+"):
+class AlterShareGroupOffsetsRequest(Request["AlterShareGroupOffsetsResponse"], api_key=91, versions="0", flexible="0+"):
     """New start offsets of an empty group."""
 
     group_id: String = ""

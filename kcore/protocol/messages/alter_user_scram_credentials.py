@@ -1,6 +1,6 @@
 """AlterUserScramCredentials (API key 51): changing SCRAM credentials (KIP-554)."""
 
-from kcore.protocol.schema import Array, Bytes, Int8, Int16, Int32, Message, NullableString, String, Struct
+from kcore.protocol.schema import Array, Bytes, Int8, Int16, Int32, Message, NullableString, Request, String, Struct
 
 
 class ScramCredentialDeletion(Struct):
@@ -20,7 +20,9 @@ class ScramCredentialUpsertion(Struct):
     salted_password: Bytes = b""
 
 
-class AlterUserScramCredentialsRequest(Message, api_key=51, versions="0", flexible="0+"):
+class AlterUserScramCredentialsRequest(
+    Request["AlterUserScramCredentialsResponse"], api_key=51, versions="0", flexible="0+"
+):
     """Deletions and upsertions."""
 
     deletions: Array[ScramCredentialDeletion] = ()

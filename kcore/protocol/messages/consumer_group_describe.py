@@ -9,6 +9,7 @@ from kcore.protocol.schema import (
     Int32,
     Message,
     NullableString,
+    Request,
     String,
     Struct,
     Uuid,
@@ -16,7 +17,7 @@ from kcore.protocol.schema import (
 )
 
 
-class ConsumerGroupDescribeRequest(Message, api_key=69, versions="0-1", flexible="0+"):
+class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"], api_key=69, versions="0-1", flexible="0+"):
     """Names groups."""
 
     group_ids: Array[String] = ()

@@ -1,6 +1,18 @@
 """ConsumerGroupHeartbeat (API key 68): the one request of a KIP-848 consumer."""
 
-from kcore.protocol.schema import ZERO_UUID, Array, Int16, Int32, Message, NullableString, String, Struct, Uuid, field
+from kcore.protocol.schema import (
+    ZERO_UUID,
+    Array,
+    Int16,
+    Int32,
+    Message,
+    NullableString,
+    Request,
+    String,
+    Struct,
+    Uuid,
+    field,
+)
 
 
 class TopicPartitions(Struct):
@@ -10,7 +22,9 @@ class TopicPartitions(Struct):
     partitions: Array[Int32] = ()
 
 
-class ConsumerGroupHeartbeatRequest(Message, api_key=68, versions="0-1", flexible="0+"):
+class ConsumerGroupHeartbeatRequest(
+    Request["ConsumerGroupHeartbeatResponse"], api_key=68, versions="0-1", flexible="0+"
+):
     """Joins, stays, reports what it owns and leaves, by member epoch; v1 adds regular expressions and client-made
     member ids.
     """

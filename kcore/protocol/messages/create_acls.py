@@ -1,6 +1,6 @@
 """CreateAcls (API key 30): creating ACLs (KIP-140)."""
 
-from kcore.protocol.schema import Array, Int8, Int16, Int32, Message, NullableString, String, Struct
+from kcore.protocol.schema import Array, Int8, Int16, Int32, Message, NullableString, Request, String, Struct
 
 
 class AclCreation(Struct):
@@ -15,7 +15,7 @@ class AclCreation(Struct):
     permission_type: Int8 = 0
 
 
-class CreateAclsRequest(Message, api_key=30, versions="1-3", flexible="2+"):
+class CreateAclsRequest(Request["CreateAclsResponse"], api_key=30, versions="1-3", flexible="2+"):
     """ACLs to create; v1 has pattern types (KIP-290)."""
 
     creations: Array[AclCreation] = ()

@@ -1,6 +1,18 @@
 """CreateDelegationToken (API key 38): creating a delegation token (KIP-48)."""
 
-from kcore.protocol.schema import Array, Bytes, Int16, Int32, Int64, Message, NullableString, String, Struct, field
+from kcore.protocol.schema import (
+    Array,
+    Bytes,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    NullableString,
+    Request,
+    String,
+    Struct,
+    field,
+)
 
 
 class CreatableRenewers(Struct):
@@ -10,7 +22,7 @@ class CreatableRenewers(Struct):
     principal_name: String = ""
 
 
-class CreateDelegationTokenRequest(Message, api_key=38, versions="1-3", flexible="2+"):
+class CreateDelegationTokenRequest(Request["CreateDelegationTokenResponse"], api_key=38, versions="1-3", flexible="2+"):
     """Renewers and lifetime; v3 may name another owner (KIP-373)."""
 
     owner_principal_type: NullableString = field("3+", default="")

@@ -1,6 +1,6 @@
 """CreatePartitions (API key 37): adding partitions (KIP-195)."""
 
-from kcore.protocol.schema import Array, Bool, Int16, Int32, Message, NullableString, String, Struct
+from kcore.protocol.schema import Array, Bool, Int16, Int32, Message, NullableString, Request, String, Struct
 
 
 class CreatePartitionsAssignment(Struct):
@@ -17,7 +17,7 @@ class CreatePartitionsTopic(Struct):
     assignments: Array[CreatePartitionsAssignment] | None = ()
 
 
-class CreatePartitionsRequest(Message, api_key=37, versions="0-3", flexible="2+"):
+class CreatePartitionsRequest(Request["CreatePartitionsResponse"], api_key=37, versions="0-3", flexible="2+"):
     """New partition counts."""
 
     topics: Array[CreatePartitionsTopic] = ()

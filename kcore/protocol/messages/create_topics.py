@@ -9,6 +9,7 @@ from kcore.protocol.schema import (
     Int32,
     Message,
     NullableString,
+    Request,
     String,
     Struct,
     Uuid,
@@ -40,7 +41,7 @@ class CreatableTopic(Struct):
     configs: Array[CreatableTopicConfig] = ()
 
 
-class CreateTopicsRequest(Message, api_key=19, versions="2-7", flexible="5+"):
+class CreateTopicsRequest(Request["CreateTopicsResponse"], api_key=19, versions="2-7", flexible="5+"):
     """Topics with counts, assignments and settings."""
 
     topics: Array[CreatableTopic] = ()

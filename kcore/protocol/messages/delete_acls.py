@@ -1,6 +1,6 @@
 """DeleteAcls (API key 31): deleting ACLs (KIP-140)."""
 
-from kcore.protocol.schema import Array, Int8, Int16, Int32, Message, NullableString, String, Struct
+from kcore.protocol.schema import Array, Int8, Int16, Int32, Message, NullableString, Request, String, Struct
 
 
 class DeleteAclsFilter(Struct):
@@ -15,7 +15,7 @@ class DeleteAclsFilter(Struct):
     permission_type: Int8 = 0
 
 
-class DeleteAclsRequest(Message, api_key=31, versions="1-3", flexible="2+"):
+class DeleteAclsRequest(Request["DeleteAclsResponse"], api_key=31, versions="1-3", flexible="2+"):
     """Filters; v1 has pattern types (KIP-290)."""
 
     filters: Array[DeleteAclsFilter] = ()

@@ -1,9 +1,9 @@
 """DeleteGroups (API key 42): deleting empty groups."""
 
-from kcore.protocol.schema import Array, Int16, Int32, Message, String, Struct
+from kcore.protocol.schema import Array, Int16, Int32, Message, Request, String, Struct
 
 
-class DeleteGroupsRequest(Message, api_key=42, versions="0-2", flexible="2+"):
+class DeleteGroupsRequest(Request["DeleteGroupsResponse"], api_key=42, versions="0-2", flexible="2+"):
     """Names the groups to delete (KIP-229)."""
 
     groups_names: Array[String] = ()

@@ -1,6 +1,6 @@
 """DeleteRecords (API key 21): deleting records up to an offset (KIP-107)."""
 
-from kcore.protocol.schema import Array, Int16, Int32, Int64, Message, String, Struct
+from kcore.protocol.schema import Array, Int16, Int32, Int64, Message, Request, String, Struct
 
 
 class DeleteRecordsPartition(Struct):
@@ -17,7 +17,7 @@ class DeleteRecordsTopic(Struct):
     partitions: Array[DeleteRecordsPartition] = ()
 
 
-class DeleteRecordsRequest(Message, api_key=21, versions="0-2", flexible="2+"):
+class DeleteRecordsRequest(Request["DeleteRecordsResponse"], api_key=21, versions="0-2", flexible="2+"):
     """The offset before which records go."""
 
     topics: Array[DeleteRecordsTopic] = ()

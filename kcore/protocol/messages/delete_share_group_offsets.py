@@ -1,6 +1,6 @@
 """DeleteShareGroupOffsets (API key 92): deleting start offsets of a share group (KIP-932)."""
 
-from kcore.protocol.schema import ZERO_UUID, Array, Int16, Int32, Message, NullableString, String, Struct, Uuid
+from kcore.protocol.schema import ZERO_UUID, Array, Int16, Int32, Message, NullableString, Request, String, Struct, Uuid
 
 
 class DeleteShareGroupOffsetsRequestTopic(Struct):
@@ -9,7 +9,9 @@ class DeleteShareGroupOffsetsRequestTopic(Struct):
     topic_name: String = ""
 
 
-class DeleteShareGroupOffsetsRequest(Message, api_key=92, versions="0", flexible="0+"):
+class DeleteShareGroupOffsetsRequest(
+    Request["DeleteShareGroupOffsetsResponse"], api_key=92, versions="0", flexible="0+"
+):
     """Names topics of an empty group."""
 
     group_id: String = ""

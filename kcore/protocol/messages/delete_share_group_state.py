@@ -1,6 +1,6 @@
 """DeleteShareGroupState (API key 86): share coordinator: forgetting a share partition (KIP-932)."""
 
-from kcore.protocol.schema import ZERO_UUID, Array, Int16, Int32, Message, NullableString, String, Struct, Uuid
+from kcore.protocol.schema import ZERO_UUID, Array, Int16, Int32, Message, NullableString, Request, String, Struct, Uuid
 
 
 class PartitionData(Struct):
@@ -16,7 +16,7 @@ class DeleteStateData(Struct):
     partitions: Array[PartitionData] = ()
 
 
-class DeleteShareGroupStateRequest(Message, api_key=86, versions="0", flexible="0+"):
+class DeleteShareGroupStateRequest(Request["DeleteShareGroupStateResponse"], api_key=86, versions="0", flexible="0+"):
     """Names share partitions."""
 
     group_id: String = ""

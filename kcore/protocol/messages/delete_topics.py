@@ -1,6 +1,18 @@
 """DeleteTopics (API key 20): deleting topics (KIP-4)."""
 
-from kcore.protocol.schema import ZERO_UUID, Array, Int16, Int32, Message, NullableString, String, Struct, Uuid, field
+from kcore.protocol.schema import (
+    ZERO_UUID,
+    Array,
+    Int16,
+    Int32,
+    Message,
+    NullableString,
+    Request,
+    String,
+    Struct,
+    Uuid,
+    field,
+)
 
 
 class DeleteTopicState(Struct):
@@ -10,7 +22,7 @@ class DeleteTopicState(Struct):
     topic_id: Uuid = ZERO_UUID
 
 
-class DeleteTopicsRequest(Message, api_key=20, versions="1-6", flexible="4+"):
+class DeleteTopicsRequest(Request["DeleteTopicsResponse"], api_key=20, versions="1-6", flexible="4+"):
     """Topics by name, from v6 also by id (KIP-516)."""
 
     topics: Array[DeleteTopicState] = field("6+", default=())

@@ -1,9 +1,9 @@
 """DescribeAcls (API key 29): listing ACLs (KIP-140)."""
 
-from kcore.protocol.schema import Array, Int8, Int16, Int32, Message, NullableString, String, Struct
+from kcore.protocol.schema import Array, Int8, Int16, Int32, Message, NullableString, Request, String, Struct
 
 
-class DescribeAclsRequest(Message, api_key=29, versions="1-3", flexible="2+"):
+class DescribeAclsRequest(Request["DescribeAclsResponse"], api_key=29, versions="1-3", flexible="2+"):
     """A filter; v1 has pattern types (KIP-290)."""
 
     resource_type_filter: Int8 = 0

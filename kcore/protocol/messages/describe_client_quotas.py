@@ -1,6 +1,18 @@
 """DescribeClientQuotas (API key 48): client quotas (KIP-546)."""
 
-from kcore.protocol.schema import Array, Bool, Float64, Int8, Int16, Int32, Message, NullableString, String, Struct
+from kcore.protocol.schema import (
+    Array,
+    Bool,
+    Float64,
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    NullableString,
+    Request,
+    String,
+    Struct,
+)
 
 
 class ComponentData(Struct):
@@ -11,7 +23,7 @@ class ComponentData(Struct):
     match: NullableString = ""
 
 
-class DescribeClientQuotasRequest(Message, api_key=48, versions="0-1", flexible="1+"):
+class DescribeClientQuotasRequest(Request["DescribeClientQuotasResponse"], api_key=48, versions="0-1", flexible="1+"):
     """A filter of entities."""
 
     components: Array[ComponentData] = ()

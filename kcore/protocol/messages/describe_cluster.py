@@ -1,9 +1,21 @@
 """DescribeCluster (API key 60): cluster id, controller and brokers (KIP-700)."""
 
-from kcore.protocol.schema import Array, Bool, Int8, Int16, Int32, Message, NullableString, String, Struct, field
+from kcore.protocol.schema import (
+    Array,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    NullableString,
+    Request,
+    String,
+    Struct,
+    field,
+)
 
 
-class DescribeClusterRequest(Message, api_key=60, versions="0-2", flexible="0+"):
+class DescribeClusterRequest(Request["DescribeClusterResponse"], api_key=60, versions="0-2", flexible="0+"):
     """v1 chooses brokers or controllers (KIP-919), v2 may include fenced brokers (KIP-1073)."""
 
     include_cluster_authorized_operations: Bool = False

@@ -1,6 +1,18 @@
 """DescribeConfigs (API key 32): reading settings (KIP-133)."""
 
-from kcore.protocol.schema import Array, Bool, Int8, Int16, Int32, Message, NullableString, String, Struct, field
+from kcore.protocol.schema import (
+    Array,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    NullableString,
+    Request,
+    String,
+    Struct,
+    field,
+)
 
 
 class DescribeConfigsResource(Struct):
@@ -11,7 +23,7 @@ class DescribeConfigsResource(Struct):
     configuration_keys: Array[String] | None = ()
 
 
-class DescribeConfigsRequest(Message, api_key=32, versions="1-4", flexible="4+"):
+class DescribeConfigsRequest(Request["DescribeConfigsResponse"], api_key=32, versions="1-4", flexible="4+"):
     """Names resources and settings; v1 can ask for synonyms (KIP-226), v3 for documentation (KIP-569)."""
 
     resources: Array[DescribeConfigsResource] = ()

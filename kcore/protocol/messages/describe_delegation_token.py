@@ -1,6 +1,6 @@
 """DescribeDelegationToken (API key 41): delegation tokens by owner (KIP-48)."""
 
-from kcore.protocol.schema import Array, Bytes, Int16, Int32, Int64, Message, String, Struct, field
+from kcore.protocol.schema import Array, Bytes, Int16, Int32, Int64, Message, Request, String, Struct, field
 
 
 class DescribeDelegationTokenOwner(Struct):
@@ -10,7 +10,9 @@ class DescribeDelegationTokenOwner(Struct):
     principal_name: String = ""
 
 
-class DescribeDelegationTokenRequest(Message, api_key=41, versions="1-3", flexible="2+"):
+class DescribeDelegationTokenRequest(
+    Request["DescribeDelegationTokenResponse"], api_key=41, versions="1-3", flexible="2+"
+):
     """Names owners, null for all."""
 
     owners: Array[DescribeDelegationTokenOwner] | None = ()

@@ -1,9 +1,21 @@
 """DescribeGroups (API key 15): what classic groups look like."""
 
-from kcore.protocol.schema import Array, Bool, Bytes, Int16, Int32, Message, NullableString, String, Struct, field
+from kcore.protocol.schema import (
+    Array,
+    Bool,
+    Bytes,
+    Int16,
+    Int32,
+    Message,
+    NullableString,
+    Request,
+    String,
+    Struct,
+    field,
+)
 
 
-class DescribeGroupsRequest(Message, api_key=15, versions="0-6", flexible="5+"):
+class DescribeGroupsRequest(Request["DescribeGroupsResponse"], api_key=15, versions="0-6", flexible="5+"):
     """Names groups; v3 may ask for authorized operations (KIP-430)."""
 
     groups: Array[String] = ()

@@ -1,6 +1,6 @@
 """DescribeLogDirs (API key 35): log directories and their sizes (KIP-113)."""
 
-from kcore.protocol.schema import Array, Bool, Int16, Int32, Int64, Message, String, Struct, field
+from kcore.protocol.schema import Array, Bool, Int16, Int32, Int64, Message, Request, String, Struct, field
 
 
 class DescribableLogDirTopic(Struct):
@@ -10,7 +10,7 @@ class DescribableLogDirTopic(Struct):
     partitions: Array[Int32] = ()
 
 
-class DescribeLogDirsRequest(Message, api_key=35, versions="1-5", flexible="2+"):
+class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"], api_key=35, versions="1-5", flexible="2+"):
     """Names partitions, null for all."""
 
     topics: Array[DescribableLogDirTopic] | None = ()

@@ -1,6 +1,6 @@
 """DescribeProducers (API key 61): producers of a partition (KIP-664)."""
 
-from kcore.protocol.schema import Array, Int16, Int32, Int64, Message, NullableString, String, Struct
+from kcore.protocol.schema import Array, Int16, Int32, Int64, Message, NullableString, Request, String, Struct
 
 
 class TopicRequest(Struct):
@@ -10,7 +10,7 @@ class TopicRequest(Struct):
     partition_indexes: Array[Int32] = ()
 
 
-class DescribeProducersRequest(Message, api_key=61, versions="0", flexible="0+"):
+class DescribeProducersRequest(Request["DescribeProducersResponse"], api_key=61, versions="0", flexible="0+"):
     """Names partitions."""
 
     topics: Array[TopicRequest] = ()

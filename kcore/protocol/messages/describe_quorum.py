@@ -8,6 +8,7 @@ from kcore.protocol.schema import (
     Int64,
     Message,
     NullableString,
+    Request,
     String,
     Struct,
     UInt16,
@@ -29,7 +30,7 @@ class TopicData(Struct):
     partitions: Array[PartitionData] = ()
 
 
-class DescribeQuorumRequest(Message, api_key=55, versions="0-2", flexible="0+"):
+class DescribeQuorumRequest(Request["DescribeQuorumResponse"], api_key=55, versions="0-2", flexible="0+"):
     """Names partitions of the metadata topic."""
 
     topics: Array[TopicData] = ()

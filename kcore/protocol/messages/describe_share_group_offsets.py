@@ -8,6 +8,7 @@ from kcore.protocol.schema import (
     Int64,
     Message,
     NullableString,
+    Request,
     String,
     Struct,
     Uuid,
@@ -29,7 +30,9 @@ class DescribeShareGroupOffsetsRequestGroup(Struct):
     topics: Array[DescribeShareGroupOffsetsRequestTopic] | None = ()
 
 
-class DescribeShareGroupOffsetsRequest(Message, api_key=90, versions="0-1", flexible="0+"):
+class DescribeShareGroupOffsetsRequest(
+    Request["DescribeShareGroupOffsetsResponse"], api_key=90, versions="0-1", flexible="0+"
+):
     """Names groups and, where not all are wanted, topics."""
 
     groups: Array[DescribeShareGroupOffsetsRequestGroup] = ()

@@ -1,6 +1,18 @@
 """DescribeTopicPartitions (API key 75): topics in pages (KIP-966)."""
 
-from kcore.protocol.schema import ZERO_UUID, Array, Bool, Int16, Int32, Message, NullableString, String, Struct, Uuid
+from kcore.protocol.schema import (
+    ZERO_UUID,
+    Array,
+    Bool,
+    Int16,
+    Int32,
+    Message,
+    NullableString,
+    Request,
+    String,
+    Struct,
+    Uuid,
+)
 
 
 class TopicRequest(Struct):
@@ -16,7 +28,9 @@ class Cursor(Struct):
     partition_index: Int32 = 0
 
 
-class DescribeTopicPartitionsRequest(Message, api_key=75, versions="0", flexible="0+"):
+class DescribeTopicPartitionsRequest(
+    Request["DescribeTopicPartitionsResponse"], api_key=75, versions="0", flexible="0+"
+):
     """Names topics and where the page begins."""
 
     topics: Array[TopicRequest] = ()

@@ -1,9 +1,9 @@
 """DescribeTransactions (API key 65): what transactions look like (KIP-664)."""
 
-from kcore.protocol.schema import Array, Int16, Int32, Int64, Message, String, Struct
+from kcore.protocol.schema import Array, Int16, Int32, Int64, Message, Request, String, Struct
 
 
-class DescribeTransactionsRequest(Message, api_key=65, versions="0", flexible="0+"):
+class DescribeTransactionsRequest(Request["DescribeTransactionsResponse"], api_key=65, versions="0", flexible="0+"):
     """Names transactional ids."""
 
     transactional_ids: Array[String] = ()

@@ -1,6 +1,6 @@
 """DescribeUserScramCredentials (API key 50): SCRAM credentials of users (KIP-554)."""
 
-from kcore.protocol.schema import Array, Int8, Int16, Int32, Message, NullableString, String, Struct
+from kcore.protocol.schema import Array, Int8, Int16, Int32, Message, NullableString, Request, String, Struct
 
 
 class UserName(Struct):
@@ -9,7 +9,9 @@ class UserName(Struct):
     name: String = ""
 
 
-class DescribeUserScramCredentialsRequest(Message, api_key=50, versions="0", flexible="0+"):
+class DescribeUserScramCredentialsRequest(
+    Request["DescribeUserScramCredentialsResponse"], api_key=50, versions="0", flexible="0+"
+):
     """Names users."""
 
     users: Array[UserName] | None = ()

@@ -1,6 +1,6 @@
 """ElectLeaders (API key 43): electing partition leaders (KIP-183, KIP-460)."""
 
-from kcore.protocol.schema import Array, Int8, Int16, Int32, Message, NullableString, String, Struct, field
+from kcore.protocol.schema import Array, Int8, Int16, Int32, Message, NullableString, Request, String, Struct, field
 
 
 class TopicPartitions(Struct):
@@ -10,7 +10,7 @@ class TopicPartitions(Struct):
     partitions: Array[Int32] = ()
 
 
-class ElectLeadersRequest(Message, api_key=43, versions="0-2", flexible="2+"):
+class ElectLeadersRequest(Request["ElectLeadersResponse"], api_key=43, versions="0-2", flexible="2+"):
     """Partitions, null for all; v1 has the election type (KIP-460)."""
 
     election_type: Int8 = field("1+", default=0)

@@ -1,9 +1,9 @@
 """EndTxn (API key 26): committing or aborting a transaction (KIP-98)."""
 
-from kcore.protocol.schema import Bool, Int16, Int32, Int64, Message, String, field
+from kcore.protocol.schema import Bool, Int16, Int32, Int64, Message, Request, String, field
 
 
-class EndTxnRequest(Message, api_key=26, versions="0-5", flexible="3+"):
+class EndTxnRequest(Request["EndTxnResponse"], api_key=26, versions="0-5", flexible="3+"):
     """Commit or abort; v5 raises the producer epoch (KIP-890)."""
 
     transactional_id: String = ""

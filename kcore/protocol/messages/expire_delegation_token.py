@@ -1,9 +1,9 @@
 """ExpireDelegationToken (API key 40): ending a delegation token (KIP-48)."""
 
-from kcore.protocol.schema import Bytes, Int16, Int32, Int64, Message
+from kcore.protocol.schema import Bytes, Int16, Int32, Int64, Message, Request
 
 
-class ExpireDelegationTokenRequest(Message, api_key=40, versions="1-2", flexible="2+"):
+class ExpireDelegationTokenRequest(Request["ExpireDelegationTokenResponse"], api_key=40, versions="1-2", flexible="2+"):
     """The token's HMAC and when it shall expire."""
 
     hmac: Bytes = b""

@@ -10,6 +10,7 @@ from kcore.protocol.schema import (
     Message,
     NullableRecords,
     NullableString,
+    Request,
     String,
     Struct,
     Uuid,
@@ -53,7 +54,7 @@ class ForgottenTopic(Struct):
     partitions: Array[Int32] = ()
 
 
-class FetchRequest(Message, api_key=1, versions="4-18", flexible="12+"):
+class FetchRequest(Request["FetchResponse"], api_key=1, versions="4-18", flexible="12+"):
     """Positions to read from; v7 has fetch sessions (KIP-227), v12 last fetched epochs (KIP-595), v13 topic ids,
     v15 replica state (KIP-903).
     """

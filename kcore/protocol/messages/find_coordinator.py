@@ -1,9 +1,9 @@
 """FindCoordinator (API key 10): where the coordinator of a group, transaction or share partition is."""
 
-from kcore.protocol.schema import Array, Int8, Int16, Int32, Message, NullableString, String, Struct, field
+from kcore.protocol.schema import Array, Int8, Int16, Int32, Message, NullableString, Request, String, Struct, field
 
 
-class FindCoordinatorRequest(Message, api_key=10, versions="0-6", flexible="3+"):
+class FindCoordinatorRequest(Request["FindCoordinatorResponse"], api_key=10, versions="0-6", flexible="3+"):
     """One key up to v3, many from v4 on (KIP-699); v6 has share partitions (KIP-932)."""
 
     key: String = field("0-3", default="")

@@ -1,9 +1,11 @@
 """GetTelemetrySubscriptions (API key 71): which metrics a client should push (KIP-714)."""
 
-from kcore.protocol.schema import ZERO_UUID, Array, Bool, Int8, Int16, Int32, Message, String, Uuid
+from kcore.protocol.schema import ZERO_UUID, Array, Bool, Int8, Int16, Int32, Message, Request, String, Uuid
 
 
-class GetTelemetrySubscriptionsRequest(Message, api_key=71, versions="0", flexible="0+"):
+class GetTelemetrySubscriptionsRequest(
+    Request["GetTelemetrySubscriptionsResponse"], api_key=71, versions="0", flexible="0+"
+):
     """The client's instance id, zero for none yet."""
 
     client_instance_id: Uuid = ZERO_UUID

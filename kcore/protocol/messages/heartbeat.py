@@ -1,9 +1,9 @@
 """Heartbeat (API key 12): staying in a classic group."""
 
-from kcore.protocol.schema import Int16, Int32, Message, NullableString, String, field
+from kcore.protocol.schema import Int16, Int32, Message, NullableString, Request, String, field
 
 
-class HeartbeatRequest(Message, api_key=12, versions="0-4", flexible="4+"):
+class HeartbeatRequest(Request["HeartbeatResponse"], api_key=12, versions="0-4", flexible="4+"):
     """A classic member is alive; v3 adds static members (KIP-345)."""
 
     group_id: String = ""

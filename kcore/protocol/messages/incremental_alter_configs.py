@@ -1,6 +1,6 @@
 """IncrementalAlterConfigs (API key 44): changing single settings (KIP-339)."""
 
-from kcore.protocol.schema import Array, Bool, Int8, Int16, Int32, Message, NullableString, String, Struct
+from kcore.protocol.schema import Array, Bool, Int8, Int16, Int32, Message, NullableString, Request, String, Struct
 
 
 class AlterableConfig(Struct):
@@ -19,7 +19,9 @@ class AlterConfigsResource(Struct):
     configs: Array[AlterableConfig] = ()
 
 
-class IncrementalAlterConfigsRequest(Message, api_key=44, versions="0-1", flexible="1+"):
+class IncrementalAlterConfigsRequest(
+    Request["IncrementalAlterConfigsResponse"], api_key=44, versions="0-1", flexible="1+"
+):
     """Set, delete, append or subtract, per setting."""
 
     resources: Array[AlterConfigsResource] = ()

@@ -1,9 +1,9 @@
 """InitProducerId (API key 22): a producer's id and epoch (KIP-98)."""
 
-from kcore.protocol.schema import Bool, Int16, Int32, Int64, Message, NullableString, field
+from kcore.protocol.schema import Bool, Int16, Int32, Int64, Message, NullableString, Request, field
 
 
-class InitProducerIdRequest(Message, api_key=22, versions="0-6", flexible="2+"):
+class InitProducerIdRequest(Request["InitProducerIdResponse"], api_key=22, versions="0-6", flexible="2+"):
     """Asks for an id, or for the next epoch of one (v3, KIP-360); v6 has two-phase commit (KIP-939)."""
 
     transactional_id: NullableString = ""

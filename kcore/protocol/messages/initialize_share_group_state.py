@@ -1,6 +1,18 @@
 """InitializeShareGroupState (API key 83): share coordinator: first state of a share partition (KIP-932)."""
 
-from kcore.protocol.schema import ZERO_UUID, Array, Int16, Int32, Int64, Message, NullableString, String, Struct, Uuid
+from kcore.protocol.schema import (
+    ZERO_UUID,
+    Array,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    NullableString,
+    Request,
+    String,
+    Struct,
+    Uuid,
+)
 
 
 class PartitionData(Struct):
@@ -18,7 +30,9 @@ class InitializeStateData(Struct):
     partitions: Array[PartitionData] = ()
 
 
-class InitializeShareGroupStateRequest(Message, api_key=83, versions="0", flexible="0+"):
+class InitializeShareGroupStateRequest(
+    Request["InitializeShareGroupStateResponse"], api_key=83, versions="0", flexible="0+"
+):
     """Sets the start offset under a new state epoch."""
 
     group_id: String = ""

@@ -1,6 +1,18 @@
 """JoinGroup (API key 11): entering a classic group."""
 
-from kcore.protocol.schema import Array, Bool, Bytes, Int16, Int32, Message, NullableString, String, Struct, field
+from kcore.protocol.schema import (
+    Array,
+    Bool,
+    Bytes,
+    Int16,
+    Int32,
+    Message,
+    NullableString,
+    Request,
+    String,
+    Struct,
+    field,
+)
 
 
 class JoinGroupRequestProtocol(Struct):
@@ -10,7 +22,7 @@ class JoinGroupRequestProtocol(Struct):
     metadata: Bytes = b""
 
 
-class JoinGroupRequest(Message, api_key=11, versions="0-9", flexible="6+"):
+class JoinGroupRequest(Request["JoinGroupResponse"], api_key=11, versions="0-9", flexible="6+"):
     """A member joins with its protocols; v4 asks for a member id first (KIP-394), v5 has static members (KIP-345),
     v8 a reason (KIP-800).
     """

@@ -1,6 +1,6 @@
 """LeaveGroup (API key 13): leaving a classic group."""
 
-from kcore.protocol.schema import Array, Int16, Int32, Message, NullableString, String, Struct, field
+from kcore.protocol.schema import Array, Int16, Int32, Message, NullableString, Request, String, Struct, field
 
 
 class MemberIdentity(Struct):
@@ -11,7 +11,7 @@ class MemberIdentity(Struct):
     reason: NullableString = field("5+", default=None, ignorable=True)
 
 
-class LeaveGroupRequest(Message, api_key=13, versions="0-5", flexible="4+"):
+class LeaveGroupRequest(Request["LeaveGroupResponse"], api_key=13, versions="0-5", flexible="4+"):
     """One member up to v2, several from v3 on (KIP-345); v5 has a reason (KIP-800)."""
 
     group_id: String = ""

@@ -1,9 +1,9 @@
 """ListConfigResources (API key 74): resources that have settings (KIP-1142)."""
 
-from kcore.protocol.schema import Array, Int8, Int16, Int32, Message, String, Struct, field
+from kcore.protocol.schema import Array, Int8, Int16, Int32, Message, Request, String, Struct, field
 
 
-class ListConfigResourcesRequest(Message, api_key=74, versions="0-1", flexible="0+"):
+class ListConfigResourcesRequest(Request["ListConfigResourcesResponse"], api_key=74, versions="0-1", flexible="0+"):
     """Resource types; v0 lists client metrics subscriptions alone (KIP-714)."""
 
     resource_types: Array[Int8] = field("1+", default=())

@@ -1,9 +1,9 @@
 """ListGroups (API key 16): the groups of a broker."""
 
-from kcore.protocol.schema import Array, Int16, Int32, Message, String, Struct, field
+from kcore.protocol.schema import Array, Int16, Int32, Message, Request, String, Struct, field
 
 
-class ListGroupsRequest(Message, api_key=16, versions="0-5", flexible="3+"):
+class ListGroupsRequest(Request["ListGroupsResponse"], api_key=16, versions="0-5", flexible="3+"):
     """All groups, from v4 by state (KIP-518), from v5 by type (KIP-848)."""
 
     states_filter: Array[String] = field("4+", default=())

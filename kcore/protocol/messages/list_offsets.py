@@ -1,6 +1,6 @@
 """ListOffsets (API key 2): offsets by timestamp."""
 
-from kcore.protocol.schema import Array, Int8, Int16, Int32, Int64, Message, String, Struct, field
+from kcore.protocol.schema import Array, Int8, Int16, Int32, Int64, Message, Request, String, Struct, field
 
 
 class ListOffsetsPartition(Struct):
@@ -18,7 +18,7 @@ class ListOffsetsTopic(Struct):
     partitions: Array[ListOffsetsPartition] = ()
 
 
-class ListOffsetsRequest(Message, api_key=2, versions="1-11", flexible="6+"):
+class ListOffsetsRequest(Request["ListOffsetsResponse"], api_key=2, versions="1-11", flexible="6+"):
     """Asks for offsets at timestamps or for earliest and latest; v2 has the isolation level (KIP-98), v4 leader
     epochs (KIP-320).
     """

@@ -1,6 +1,6 @@
 """ListPartitionReassignments (API key 46): replicas that are moving (KIP-455)."""
 
-from kcore.protocol.schema import Array, Int16, Int32, Message, NullableString, String, Struct
+from kcore.protocol.schema import Array, Int16, Int32, Message, NullableString, Request, String, Struct
 
 
 class ListPartitionReassignmentsTopics(Struct):
@@ -10,7 +10,9 @@ class ListPartitionReassignmentsTopics(Struct):
     partition_indexes: Array[Int32] = ()
 
 
-class ListPartitionReassignmentsRequest(Message, api_key=46, versions="0", flexible="0+"):
+class ListPartitionReassignmentsRequest(
+    Request["ListPartitionReassignmentsResponse"], api_key=46, versions="0", flexible="0+"
+):
     """Names partitions, null for all."""
 
     timeout_ms: Int32 = 60000

@@ -1,9 +1,9 @@
 """ListTransactions (API key 66): the transactions of a coordinator (KIP-664)."""
 
-from kcore.protocol.schema import Array, Int16, Int32, Int64, Message, NullableString, String, Struct, field
+from kcore.protocol.schema import Array, Int16, Int32, Int64, Message, NullableString, Request, String, Struct, field
 
 
-class ListTransactionsRequest(Message, api_key=66, versions="0-2", flexible="0+"):
+class ListTransactionsRequest(Request["ListTransactionsResponse"], api_key=66, versions="0-2", flexible="0+"):
     """Filters by state and producer, from v1 by duration (KIP-994), from v2 by pattern (KIP-1152)."""
 
     state_filters: Array[String] = ()

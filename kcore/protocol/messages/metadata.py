@@ -8,6 +8,7 @@ from kcore.protocol.schema import (
     Int32,
     Message,
     NullableString,
+    Request,
     String,
     Struct,
     Uuid,
@@ -22,7 +23,7 @@ class MetadataRequestTopic(Struct):
     name: NullableString = field(default="", nullable="10+")
 
 
-class MetadataRequest(Message, api_key=3, versions="0-13", flexible="9+"):
+class MetadataRequest(Request["MetadataResponse"], api_key=3, versions="0-13", flexible="9+"):
     """Asks for topics by name or, from v12, by id (KIP-516); v8 adds authorized operations (KIP-430)."""
 
     topics: Array[MetadataRequestTopic] | None = field(default=(), nullable="1+")

@@ -8,6 +8,7 @@ from kcore.protocol.schema import (
     Int64,
     Message,
     NullableString,
+    Request,
     String,
     Struct,
     Uuid,
@@ -32,7 +33,7 @@ class OffsetCommitRequestTopic(Struct):
     partitions: Array[OffsetCommitRequestPartition] = ()
 
 
-class OffsetCommitRequest(Message, api_key=8, versions="2-10", flexible="8+"):
+class OffsetCommitRequest(Request["OffsetCommitResponse"], api_key=8, versions="2-10", flexible="8+"):
     """Offsets to commit; v7 has static members (KIP-345), v9 member epochs (KIP-848), v10 topic ids."""
 
     group_id: String = ""

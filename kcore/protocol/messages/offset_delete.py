@@ -1,6 +1,6 @@
 """OffsetDelete (API key 47): deleting committed offsets."""
 
-from kcore.protocol.schema import Array, Int16, Int32, Message, String, Struct
+from kcore.protocol.schema import Array, Int16, Int32, Message, Request, String, Struct
 
 
 class OffsetDeleteRequestPartition(Struct):
@@ -16,7 +16,7 @@ class OffsetDeleteRequestTopic(Struct):
     partitions: Array[OffsetDeleteRequestPartition] = ()
 
 
-class OffsetDeleteRequest(Message, api_key=47, versions="0"):
+class OffsetDeleteRequest(Request["OffsetDeleteResponse"], api_key=47, versions="0"):
     """Partitions whose offsets are to be deleted (KIP-496)."""
 
     group_id: String = ""

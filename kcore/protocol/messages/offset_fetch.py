@@ -9,6 +9,7 @@ from kcore.protocol.schema import (
     Int64,
     Message,
     NullableString,
+    Request,
     String,
     Struct,
     Uuid,
@@ -40,7 +41,7 @@ class OffsetFetchRequestGroup(Struct):
     topics: Array[OffsetFetchRequestTopics] | None = ()
 
 
-class OffsetFetchRequest(Message, api_key=9, versions="1-10", flexible="6+"):
+class OffsetFetchRequest(Request["OffsetFetchResponse"], api_key=9, versions="1-10", flexible="6+"):
     """Partitions of one group up to v7, of many from v8 on (KIP-709); v7 waits for stable offsets (KIP-447), v9
     has member epochs (KIP-848).
     """

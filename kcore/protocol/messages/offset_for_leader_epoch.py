@@ -1,6 +1,6 @@
 """OffsetForLeaderEpoch (API key 23): where a leader epoch ended (KIP-101)."""
 
-from kcore.protocol.schema import Array, Int16, Int32, Int64, Message, String, Struct, field
+from kcore.protocol.schema import Array, Int16, Int32, Int64, Message, Request, String, Struct, field
 
 
 class OffsetForLeaderPartition(Struct):
@@ -18,7 +18,7 @@ class OffsetForLeaderTopic(Struct):
     partitions: Array[OffsetForLeaderPartition] = ()
 
 
-class OffsetForLeaderEpochRequest(Message, api_key=23, versions="2-4", flexible="4+"):
+class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"], api_key=23, versions="2-4", flexible="4+"):
     """Epochs to look up; v3 is open to consumers (KIP-320)."""
 
     replica_id: Int32 = field("3+", default=-2, ignorable=True)

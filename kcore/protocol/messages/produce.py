@@ -9,6 +9,7 @@ from kcore.protocol.schema import (
     Message,
     NullableRecords,
     NullableString,
+    Request,
     String,
     Struct,
     Uuid,
@@ -31,7 +32,7 @@ class TopicProduceData(Struct):
     partition_data: Array[PartitionProduceData] = ()
 
 
-class ProduceRequest(Message, api_key=0, versions="3-13", flexible="9+"):
+class ProduceRequest(Request["ProduceResponse"], api_key=0, versions="3-13", flexible="9+"):
     """Batches to append; v10 adds the leader to turn to (KIP-951), v12 implicit transaction membership (KIP-890),
     v13 topic ids.
     """

@@ -1,9 +1,9 @@
 """PushTelemetry (API key 72): a client's metrics (KIP-714)."""
 
-from kcore.protocol.schema import ZERO_UUID, Bool, Bytes, Int8, Int16, Int32, Message, Uuid
+from kcore.protocol.schema import ZERO_UUID, Bool, Bytes, Int8, Int16, Int32, Message, Request, Uuid
 
 
-class PushTelemetryRequest(Message, api_key=72, versions="0", flexible="0+"):
+class PushTelemetryRequest(Request["PushTelemetryResponse"], api_key=72, versions="0", flexible="0+"):
     """Metrics in OpenTelemetry form."""
 
     client_instance_id: Uuid = ZERO_UUID

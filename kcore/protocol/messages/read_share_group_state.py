@@ -9,6 +9,7 @@ from kcore.protocol.schema import (
     Int64,
     Message,
     NullableString,
+    Request,
     String,
     Struct,
     Uuid,
@@ -29,7 +30,7 @@ class ReadStateData(Struct):
     partitions: Array[PartitionData] = ()
 
 
-class ReadShareGroupStateRequest(Message, api_key=84, versions="0", flexible="0+"):
+class ReadShareGroupStateRequest(Request["ReadShareGroupStateResponse"], api_key=84, versions="0", flexible="0+"):
     """Asks for the state on behalf of a share-partition leader."""
 
     group_id: String = ""

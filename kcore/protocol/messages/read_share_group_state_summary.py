@@ -8,6 +8,7 @@ from kcore.protocol.schema import (
     Int64,
     Message,
     NullableString,
+    Request,
     String,
     Struct,
     Uuid,
@@ -29,7 +30,9 @@ class ReadStateSummaryData(Struct):
     partitions: Array[PartitionData] = ()
 
 
-class ReadShareGroupStateSummaryRequest(Message, api_key=87, versions="0-1", flexible="0+"):
+class ReadShareGroupStateSummaryRequest(
+    Request["ReadShareGroupStateSummaryResponse"], api_key=87, versions="0-1", flexible="0+"
+):
     """Names share partitions."""
 
     group_id: String = ""

@@ -1,9 +1,9 @@
 """RenewDelegationToken (API key 39): renewing a delegation token (KIP-48)."""
 
-from kcore.protocol.schema import Bytes, Int16, Int32, Int64, Message
+from kcore.protocol.schema import Bytes, Int16, Int32, Int64, Message, Request
 
 
-class RenewDelegationTokenRequest(Message, api_key=39, versions="1-2", flexible="2+"):
+class RenewDelegationTokenRequest(Request["RenewDelegationTokenResponse"], api_key=39, versions="1-2", flexible="2+"):
     """The token's HMAC and its new period."""
 
     hmac: Bytes = b""

@@ -1,9 +1,9 @@
 """SaslAuthenticate (API key 36): SASL tokens (KIP-152)."""
 
-from kcore.protocol.schema import Bytes, Int16, Int64, Message, NullableString, field
+from kcore.protocol.schema import Bytes, Int16, Int64, Message, NullableString, Request, field
 
 
-class SaslAuthenticateRequest(Message, api_key=36, versions="0-2", flexible="2+"):
+class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"], api_key=36, versions="0-2", flexible="2+"):
     """The client's token."""
 
     auth_bytes: Bytes = b""

@@ -1,9 +1,9 @@
 """SaslHandshake (API key 17): choosing a SASL mechanism (KIP-43)."""
 
-from kcore.protocol.schema import Array, Int16, Message, String
+from kcore.protocol.schema import Array, Int16, Message, Request, String
 
 
-class SaslHandshakeRequest(Message, api_key=17, versions="0-1"):
+class SaslHandshakeRequest(Request["SaslHandshakeResponse"], api_key=17, versions="0-1"):
     """The mechanism; v1 is followed by SaslAuthenticate requests (KIP-152)."""
 
     mechanism: String = ""

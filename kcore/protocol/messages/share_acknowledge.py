@@ -10,6 +10,7 @@ from kcore.protocol.schema import (
     Int64,
     Message,
     NullableString,
+    Request,
     String,
     Struct,
     Uuid,
@@ -39,7 +40,7 @@ class AcknowledgeTopic(Struct):
     partitions: Array[AcknowledgePartition] = ()
 
 
-class ShareAcknowledgeRequest(Message, api_key=79, versions="1-2", flexible="0+"):
+class ShareAcknowledgeRequest(Request["ShareAcknowledgeResponse"], api_key=79, versions="1-2", flexible="0+"):
     """Ranges with what became of them; v2 can renew locks (KIP-1222)."""
 
     group_id: NullableString = None

@@ -11,6 +11,7 @@ from kcore.protocol.schema import (
     Message,
     NullableString,
     Records,
+    Request,
     String,
     Struct,
     Uuid,
@@ -47,7 +48,7 @@ class ForgottenTopic(Struct):
     partitions: Array[Int32] = ()
 
 
-class ShareFetchRequest(Message, api_key=78, versions="1-2", flexible="0+"):
+class ShareFetchRequest(Request["ShareFetchResponse"], api_key=78, versions="1-2", flexible="0+"):
     """Asks for records and acknowledges earlier ones; v2 has acquire modes (KIP-1206) and renewals (KIP-1222)."""
 
     group_id: NullableString = None

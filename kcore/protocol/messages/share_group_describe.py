@@ -8,6 +8,7 @@ from kcore.protocol.schema import (
     Int32,
     Message,
     NullableString,
+    Request,
     String,
     Struct,
     Uuid,
@@ -15,7 +16,7 @@ from kcore.protocol.schema import (
 )
 
 
-class ShareGroupDescribeRequest(Message, api_key=77, versions="1", flexible="0+"):
+class ShareGroupDescribeRequest(Request["ShareGroupDescribeResponse"], api_key=77, versions="1", flexible="0+"):
     """Names groups."""
 
     group_ids: Array[String] = ()

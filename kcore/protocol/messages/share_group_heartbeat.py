@@ -1,9 +1,9 @@
 """ShareGroupHeartbeat (API key 76): the membership of a share group (KIP-932)."""
 
-from kcore.protocol.schema import ZERO_UUID, Array, Int16, Int32, Message, NullableString, String, Struct, Uuid
+from kcore.protocol.schema import ZERO_UUID, Array, Int16, Int32, Message, NullableString, Request, String, Struct, Uuid
 
 
-class ShareGroupHeartbeatRequest(Message, api_key=76, versions="1", flexible="0+"):
+class ShareGroupHeartbeatRequest(Request["ShareGroupHeartbeatResponse"], api_key=76, versions="1", flexible="0+"):
     """Joins, stays or leaves, by member epoch."""
 
     group_id: String = ""

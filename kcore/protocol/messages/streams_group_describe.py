@@ -8,6 +8,7 @@ from kcore.protocol.schema import (
     Int64,
     Message,
     NullableString,
+    Request,
     String,
     Struct,
     UInt16,
@@ -15,7 +16,7 @@ from kcore.protocol.schema import (
 )
 
 
-class StreamsGroupDescribeRequest(Message, api_key=89, versions="0", flexible="0+"):
+class StreamsGroupDescribeRequest(Request["StreamsGroupDescribeResponse"], api_key=89, versions="0", flexible="0+"):
     """Names groups."""
 
     group_ids: Array[String] = ()

@@ -9,6 +9,7 @@ from kcore.protocol.schema import (
     Int64,
     Message,
     NullableString,
+    Request,
     String,
     Struct,
     UInt16,
@@ -81,7 +82,7 @@ class TaskOffset(Struct):
     offset: Int64 = 0
 
 
-class StreamsGroupHeartbeatRequest(Message, api_key=88, versions="0", flexible="0+"):
+class StreamsGroupHeartbeatRequest(Request["StreamsGroupHeartbeatResponse"], api_key=88, versions="0", flexible="0+"):
     """Joins, stays, reports topology and tasks, and leaves, by member epoch."""
 
     group_id: String = ""

@@ -1,6 +1,6 @@
 """SyncGroup (API key 14): handing out a classic group's assignments."""
 
-from kcore.protocol.schema import Array, Bytes, Int16, Int32, Message, NullableString, String, Struct, field
+from kcore.protocol.schema import Array, Bytes, Int16, Int32, Message, NullableString, Request, String, Struct, field
 
 
 class SyncGroupRequestAssignment(Struct):
@@ -10,7 +10,7 @@ class SyncGroupRequestAssignment(Struct):
     assignment: Bytes = b""
 
 
-class SyncGroupRequest(Message, api_key=14, versions="0-5", flexible="4+"):
+class SyncGroupRequest(Request["SyncGroupResponse"], api_key=14, versions="0-5", flexible="4+"):
     """The leader's assignments, or a follower's question; v3 has static members (KIP-345), v5 the protocol
     (KIP-559).
     """

@@ -1,6 +1,6 @@
 """TxnOffsetCommit (API key 28): committing offsets inside a transaction (KIP-98)."""
 
-from kcore.protocol.schema import Array, Int16, Int32, Int64, Message, NullableString, String, Struct, field
+from kcore.protocol.schema import Array, Int16, Int32, Int64, Message, NullableString, Request, String, Struct, field
 
 
 class TxnOffsetCommitRequestPartition(Struct):
@@ -19,7 +19,7 @@ class TxnOffsetCommitRequestTopic(Struct):
     partitions: Array[TxnOffsetCommitRequestPartition] = ()
 
 
-class TxnOffsetCommitRequest(Message, api_key=28, versions="0-5", flexible="3+"):
+class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"], api_key=28, versions="0-5", flexible="3+"):
     """Offsets that become visible with the transaction; v3 fences by group membership (KIP-447), v5 joins
     implicitly (KIP-890).
     """

@@ -1,9 +1,9 @@
 """UnregisterBroker (API key 64): taking a broker out of the cluster (KIP-631)."""
 
-from kcore.protocol.schema import Int16, Int32, Message, NullableString
+from kcore.protocol.schema import Int16, Int32, Message, NullableString, Request
 
 
-class UnregisterBrokerRequest(Message, api_key=64, versions="0", flexible="0+"):
+class UnregisterBrokerRequest(Request["UnregisterBrokerResponse"], api_key=64, versions="0", flexible="0+"):
     """The broker's id."""
 
     broker_id: Int32 = 0

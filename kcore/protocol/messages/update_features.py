@@ -1,6 +1,18 @@
 """UpdateFeatures (API key 57): finalized features of the cluster (KIP-584)."""
 
-from kcore.protocol.schema import Array, Bool, Int8, Int16, Int32, Message, NullableString, String, Struct, field
+from kcore.protocol.schema import (
+    Array,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    NullableString,
+    Request,
+    String,
+    Struct,
+    field,
+)
 
 
 class FeatureUpdateKey(Struct):
@@ -12,7 +24,7 @@ class FeatureUpdateKey(Struct):
     upgrade_type: Int8 = field("1+", default=1)
 
 
-class UpdateFeaturesRequest(Message, api_key=57, versions="0-2", flexible="0+"):
+class UpdateFeaturesRequest(Request["UpdateFeaturesResponse"], api_key=57, versions="0-2", flexible="0+"):
     """Levels to finalize; v1 has upgrade types and validation (KIP-778)."""
 
     timeout_ms: Int32 = 60000

@@ -9,6 +9,7 @@ from kcore.protocol.schema import (
     Int64,
     Message,
     NullableString,
+    Request,
     String,
     Struct,
     Uuid,
@@ -43,7 +44,7 @@ class WriteStateData(Struct):
     partitions: Array[PartitionData] = ()
 
 
-class WriteShareGroupStateRequest(Message, api_key=85, versions="0-1", flexible="0+"):
+class WriteShareGroupStateRequest(Request["WriteShareGroupStateResponse"], api_key=85, versions="0-1", flexible="0+"):
     """New delivery states; v1 adds the count of completed deliveries (KIP-1226)."""
 
     group_id: String = ""

@@ -1,6 +1,6 @@
 """WriteTxnMarkers (API key 27): commit and abort markers, coordinator to broker (KIP-98)."""
 
-from kcore.protocol.schema import Array, Bool, Int8, Int16, Int32, Int64, Message, String, Struct, field
+from kcore.protocol.schema import Array, Bool, Int8, Int16, Int32, Int64, Message, Request, String, Struct, field
 
 
 class WritableTxnMarkerTopic(Struct):
@@ -21,7 +21,7 @@ class WritableTxnMarker(Struct):
     transaction_version: Int8 = field("2+", default=0, ignorable=True)
 
 
-class WriteTxnMarkersRequest(Message, api_key=27, versions="1-2", flexible="1+"):
+class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"], api_key=27, versions="1-2", flexible="1+"):
     """Markers to write; v2 names the transaction version (KIP-1228)."""
 
     markers: Array[WritableTxnMarker] = ()

@@ -1,0 +1,70 @@
+from typing import Any, Final
+
+ARRAY: Final[int]
+STRUCT: Final[int]
+WIRE_KINDS: Final[dict[str, int]]
+"""The number of each wire type's name."""
+
+class DecodeError(ValueError):
+    """Bytes that are not what they should be."""
+
+    position: int
+    """The offset in the buffer at which reading failed."""
+    reason: str
+    """What was expected and what was found."""
+    def __init__(self, position: int, reason: str) -> None: ...
+
+class EncodeError(ValueError):
+    """A value that cannot be written."""
+
+    field: str
+    """The class and the field, as in `HeartbeatRequest.generation_id`."""
+    reason: str
+    """What was expected and what was found."""
+    def __init__(self, field: str, reason: str) -> None: ...
+
+class FieldSpec:
+    """One declared field in the compiler's terms."""
+
+    name: Final[str]
+    kind: Final[int]
+    item: Final[int]
+    """The kind of an array's elements, else 0."""
+    struct: Final[Any]
+    """The class of a struct, or of an array's structs; else None."""
+    versions: Final[tuple[int, int]]
+    nullable: Final[tuple[int, int]]
+    tagged: Final[tuple[int, int]]
+    tag: Final[int]
+    """-1 for a field that is never tagged."""
+    ignorable: Final[bool]
+    compact: Final[bool]
+    default: Final[Any]
+    fresh: Final[bool]
+    """The default is a new struct for each object."""
+    def __init__(
+        self,
+        name: str,
+        kind: int,
+        item: int,
+        struct: Any,
+        versions: tuple[int, int],
+        nullable: tuple[int, int],
+        tagged: tuple[int, int],
+        tag: int,
+        ignorable: bool,
+        compact: bool,
+        default: Any,
+        fresh: bool,
+    ) -> None: ...
+
+class Schema:
+    """The declared fields of one class, and its compiled plans by version."""
+
+    cls: Final[type]
+    fields: Final[tuple[FieldSpec, ...]]
+    api_key: Final[int]
+    min_version: Final[int]
+    max_version: Final[int]
+    flexible_since: Final[int]
+    def __init__(self, cls: type, fields: tuple[FieldSpec, ...]) -> None: ...

@@ -1,0 +1,154 @@
+"""The codecs: what Kafka's clients write is read, what they can read is written, no input takes more than its limit."""
+
+import gzip
+import os
+import struct
+import tracemalloc
+
+import aiokafka.codec
+import cramjam
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kcore.protocol.compression import CompressionError, CompressionType, compress, decompress
+
+LIMIT = 1 << 20
+CODECS = list(CompressionType)
+REAL_CODECS = CODECS[1:]
+
+payloads = st.one_of(
+    st.binary(max_size=500),
+    st.builds(lambda piece, times: piece * times, st.binary(min_size=1, max_size=20), st.integers(1, 8000)),
+)
+
+ORACLES = {
+    CompressionType.GZIP: (aiokafka.codec.gzip_encode, aiokafka.codec.gzip_decode),
+    CompressionType.SNAPPY: (aiokafka.codec.snappy_encode, aiokafka.codec.snappy_decode),
+    CompressionType.LZ4: (aiokafka.codec.lz4_encode, aiokafka.codec.lz4_decode),
+    CompressionType.ZSTD: (aiokafka.codec.zstd_encode, aiokafka.codec.zstd_decode),
+}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@given(data=payloads)
+@settings(max_examples=60)
+def test_what_is_compressed_comes_back(codec: CompressionType, data: bytes) -> None:
+    packed = compress(codec, data)
+    assert decompress(codec, packed, LIMIT) == data
+    assert decompress(codec, memoryview(bytearray(packed)), LIMIT) == data
+    assert decompress(codec, packed, len(data)) == data, "the limit itself is allowed"
+
+
+@pytest.mark.parametrize("codec", REAL_CODECS)
+@given(data=payloads)
+@settings(max_examples=40)
+def test_another_client_reads_and_writes_the_same(codec: CompressionType, data: bytes) -> None:
+    encode, decode = ORACLES[codec]
+    assert bytes(decode(compress(codec, data))) == data
+    assert decompress(codec, bytes(encode(data)), LIMIT) == data
+
+
+@pytest.mark.parametrize("level", [1, 3, 9])
+@pytest.mark.parametrize("codec", REAL_CODECS)
+def test_levels_are_taken(codec: CompressionType, level: int) -> None:
+    data = os.urandom(50) * 100
+    assert decompress(codec, compress(codec, data, level), LIMIT) == data
+
+
+def test_snappy_is_written_in_the_frame_of_the_java_client_and_read_raw_too() -> None:
+    data = bytes(range(256)) * 300
+    packed = compress(CompressionType.SNAPPY, data)
+    assert packed[:16] == b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
+    blocks, at = [], 16
+    while at < len(packed):
+        (size,) = struct.unpack_from(">i", packed, at)
+        blocks.append(bytes(cramjam.snappy.decompress_raw(packed[at + 4 : at + 4 + size])))
+        at += 4 + size
+    assert [len(block) for block in blocks] == [32768, 32768, 11264]
+    assert b"".join(blocks) == data
+    assert decompress(CompressionType.SNAPPY, bytes(cramjam.snappy.compress_raw(data)), LIMIT) == data
+
+
+def test_lz4_blocks_are_independent_as_the_java_reader_demands() -> None:
+    packed = compress(CompressionType.LZ4, b"ab" * 100_000)
+    assert packed[:4] == struct.pack("<I", 0x184D2204)
+    assert packed[4] >> 6 == 1, "version 1"
+    assert packed[4] & 0x20, "independent blocks"
+    assert not packed[4] & 0x04, "no content checksum"
+    assert packed[5] >> 4 in (4, 5, 6, 7)
+
+
+def test_gzip_of_several_members_is_read_as_one() -> None:
+    packed = gzip.compress(b"first ") + gzip.compress(b"second")
+    assert decompress(CompressionType.GZIP, packed, LIMIT) == b"first second"
+    with pytest.raises(CompressionError, match="more than the 11 bytes allowed"):
+        decompress(CompressionType.GZIP, packed, 11)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_one_byte_too_many_is_refused(codec: CompressionType) -> None:
+    data = os.urandom(1000) * 10
+    with pytest.raises(CompressionError, match=f"{codec.name.lower()}: more than the 9999 bytes allowed"):
+        decompress(codec, compress(codec, data), len(data) - 1)
+
+
+@pytest.mark.parametrize("codec", REAL_CODECS)
+def test_a_bomb_never_takes_more_than_a_few_times_its_limit(codec: CompressionType) -> None:
+    bomb = compress(codec, bytes(64 << 20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(CompressionError, match="more than the 1048576 bytes allowed"):
+            decompress(codec, bomb, LIMIT)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * LIMIT + 2 * len(bomb)
+
+
+def test_raw_snappy_that_claims_what_it_cannot_hold_is_refused_before_it_is_unpacked() -> None:
+    with pytest.raises(CompressionError, match="more than the 1048576 bytes allowed"):
+        decompress(CompressionType.SNAPPY, b"\xff\xff\xff\xff\x0f", LIMIT)
+    with pytest.raises(CompressionError, match="4 bytes cannot hold the 1000000 they claim"):
+        decompress(CompressionType.SNAPPY, b"\xc0\x84\x3d\x00", LIMIT)
+
+
+@pytest.mark.parametrize("codec", REAL_CODECS)
+def test_data_that_is_cut_short_is_refused(codec: CompressionType) -> None:
+    packed = compress(codec, os.urandom(300))
+    for size in range(len(packed)):
+        if codec is CompressionType.SNAPPY and size == 16:
+            assert decompress(codec, packed[:size], LIMIT) == b"", "a frame without blocks"
+            continue
+        with pytest.raises(CompressionError):
+            decompress(codec, packed[:size], LIMIT)
+
+
+@pytest.mark.parametrize("codec", REAL_CODECS)
+@given(data=st.data())
+@settings(max_examples=100)
+def test_damage_is_refused_or_gives_other_bytes_and_nothing_else(codec: CompressionType, data: st.DataObject) -> None:
+    packed = bytearray(compress(codec, bytes(range(200)) * 3))
+    for _ in range(data.draw(st.integers(1, 3))):
+        packed[data.draw(st.integers(0, len(packed) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    refused = None
+    out = b""
+    try:
+        out = decompress(codec, packed, LIMIT)
+    except CompressionError as error:
+        refused = error
+    assert len(out) <= LIMIT
+    assert refused is None or (refused.codec == codec.name.lower() and refused.reason)
+
+
+def test_codecs_by_name_and_number() -> None:
+    names = ["none", "gzip", "snappy", "lz4", "zstd"]
+    assert [CompressionType.from_name(name) for name in names] == [0, 1, 2, 3, 4]
+    assert CompressionType.from_name("uncompressed") is CompressionType.NONE
+    with pytest.raises(CompressionError, match="brotli: no such codec"):
+        CompressionType.from_name("brotli")
+    for codec in (-1, 5, 7):
+        with pytest.raises(CompressionError, match=f"{codec}: no such codec"):
+            compress(codec, b"")
+        with pytest.raises(CompressionError, match=f"{codec}: no such codec"):
+            decompress(codec, b"", LIMIT)
