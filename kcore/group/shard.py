@@ -49,7 +49,7 @@ class GroupShard:
         groups: every group by id.
         offsets: what was committed, and what transactions have pending.
         now: the time of the present round.
-        completed_rebalances: how many join phases of classic groups ended since the load.
+        completed_rebalances: how many rebalances of classic groups ended with an assignment since the load.
     """
 
     __slots__ = (

@@ -10,7 +10,7 @@ from kcore.clock import ManualClock, Now
 from kcore.config import Config
 from kcore.errors import KafkaError
 from kcore.group.shard import TOPIC_NAME, GroupShard
-from kcore.log import FailureReason, LogError, PartitionKey
+from kcore.log import FailureReason, LogError, PartitionKey, PartitionLog
 from kcore.log.memory_engine import MemoryLogEngine
 from kcore.protocol.records import decode_key, decode_value
 from kcore.runtime import Api, CommitPipeline, Pending, RequestContext, Shard, Shards, Slices, TopicInfo
@@ -83,19 +83,26 @@ class GroupContext:
     Args:
         settings: Kafka's names, dots and all: {"group.max.size": 2}.
         topics: topics of the cluster, name -> partitions.
+        partitions: how many partitions `__consumer_offsets` has.
 
     Attributes:
         auto_commit: whether every request and every timer is committed at once (True) or when `commit()` says so.
     """
 
-    def __init__(self, settings: Mapping[str, Any] | None = None, topics: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, Any] | None = None,
+        topics: Mapping[str, int] | None = None,
+        partitions: int = 1,
+    ) -> None:
+        self.partitions = partitions
         self.config = Config.of({name: str(value) for name, value in (settings or {}).items()})
         self.topics = Topics(topics or {})
         self.clock = ManualClock(wall_ms=WALL_MS)
         self.engine = FailingLog()
         self.auto_commit = True
         self._ids = count(1)
-        self._seen = 0
+        self._seen = [0] * partitions
         self._boot()
 
     # ---- life
@@ -105,21 +112,26 @@ class GroupContext:
         self.wheel = TimerWheel(self.now.now_ms)
         self.slices = Slices()
         self.pipeline = CommitPipeline(self.engine)
-        self.shards: Shards[GroupShard] = Shards(TOPIC_NAME, 1, self._make, self.pipeline)
-        self.shards.load(0, self.engine.node_epoch)
+        self.shards: Shards[GroupShard] = Shards(TOPIC_NAME, self.partitions, self._make, self.pipeline)
+        for index in range(self.partitions):
+            self.shards.load(index, self.engine.node_epoch)
         self.finish()
 
     def _make(self, index: int) -> Shard[GroupShard]:
         return Shard(
             TOPIC_NAME,
             index,
-            self.engine.open(PartitionKey(CONSUMER_OFFSETS_ID, index)),
+            self.log(index),
             lambda context: GroupShard(context, self.config, self.topics, self.new_id),
             pipeline=self.pipeline,
             wheel=self.wheel,
             slices=self.slices,
             now=self.now,
         )
+
+    def log(self, index: int = 0) -> PartitionLog:
+        """The log of a partition of `__consumer_offsets`."""
+        return self.engine.open(PartitionKey(CONSUMER_OFFSETS_ID, index))
 
     def new_id(self) -> str:
         """What stands where a random UUID would: numbers, from 1."""
@@ -138,12 +150,12 @@ class GroupContext:
         self._boot()
 
     def unload(self) -> None:
-        """Another node takes the partition over."""
+        """Another node takes the first partition over."""
         self.shards.unload(0)
 
     @property
     def shard(self) -> Shard[GroupShard]:
-        """The one shard."""
+        """The first shard; the only one unless the test asked for more."""
         shard = self.shards.get(0)
         assert shard is not None, "the shard was unloaded"
         return shard
@@ -171,6 +183,11 @@ class GroupContext:
         context = RequestContext(version, client_id, client_host)
         request = type(request).decode(request.encode(version), version)
         self.now.update()
+        self.complete(api, context, request, call)
+        return call
+
+    def complete(self, api: Api[Any, Any], context: RequestContext, request: Any, call: Call) -> None:
+        """Lets an API serve a request; `call` takes the answer, now or later."""
         try:
             result = api.handle(context, request)
         except KafkaError as error:
@@ -180,7 +197,6 @@ class GroupContext:
         else:
             call.take(result)
         self.finish()
-        return call
 
     def call(self, api: Api[Any, Any], request: Any, **options: Any) -> Any:
         """Sends a request that is answered at once; returns the response."""
@@ -201,6 +217,11 @@ class GroupContext:
         self.clock.advance(end_ms - self.clock.monotonic_ms())
         self.wheel.advance(self.now.update())
 
+    def until_next_timer_ms(self, otherwise_ms: int) -> int:
+        """How long until something can happen by itself; `otherwise_ms` if nothing will."""
+        deadline_ms = self.wheel.next_deadline_ms()
+        return otherwise_ms if deadline_ms == -1 else max(1, deadline_ms - self.clock.monotonic_ms())
+
     # ---- log
 
     def commit(self) -> bool:
@@ -215,14 +236,15 @@ class GroupContext:
 
     def records(self) -> list[tuple[Any, Any]]:
         """What was committed since this was last asked: typed (key, value) pairs, value None for a tombstone."""
-        log = self.engine.open(PartitionKey(CONSUMER_OFFSETS_ID, 0))
         found = []
-        for _, batch in log.batches(start=self._seen):
-            if parse_header(batch).is_control:
-                continue
-            for record in iter_records(batch):
-                if record.offset >= self._seen:
-                    key = decode_key(TOPIC_NAME, record.key)
-                    found.append((key, None if record.value is None else decode_value(key, record.value)))
-        self._seen = log.high_watermark
+        for index in range(self.partitions):
+            log = self.log(index)
+            for _, batch in log.batches(start=self._seen[index]):
+                if parse_header(batch).is_control:
+                    continue
+                for record in iter_records(batch):
+                    if record.offset >= self._seen[index]:
+                        key = decode_key(TOPIC_NAME, record.key)
+                        found.append((key, None if record.value is None else decode_value(key, record.value)))
+            self._seen[index] = log.high_watermark
         return found

@@ -18,22 +18,25 @@ from kcore.group.apis.sync_group import SyncGroupApi
 from kcore.group.apis.txn_offset_commit import TxnOffsetCommitApi
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kcore.config import Config
-    from kcore.group.cluster import ClusterView
     from kcore.group.offsets.verifier import TransactionVerifier
     from kcore.group.shard import GroupShard
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import Api
+    from kcore.runtime.cluster import ClusterView
     from kcore.runtime.shards import Shards
     from kcore.runtime.topics import TopicImage
 
 
-def group_apis(
+def build_apis(
     shards: Shards[GroupShard],
-    *,
     config: Config,
     topics: TopicImage,
     cluster: ClusterView,
+    *,
+    make_topic: Callable[[str], object],
     verifier: TransactionVerifier,
     authorizer: Authorizer | None = None,
 ) -> list[Api[Any, Any]]:
@@ -44,11 +47,12 @@ def group_apis(
         config: the node's settings.
         topics: the cluster's topics.
         cluster: who leads the internal topics' partitions, for FindCoordinator.
+        make_topic: begins to make an internal topic that is not there yet, by name, for FindCoordinator.
         verifier: asks whether a producer's transaction goes on, for TxnOffsetCommit.
         authorizer: who may do what; None allows all.
     """
     return [
-        FindCoordinatorApi(cluster, authorizer),
+        FindCoordinatorApi(topics, cluster, make_topic, authorizer),
         JoinGroupApi(shards, config, authorizer),
         SyncGroupApi(shards, authorizer),
         HeartbeatApi(shards, authorizer),

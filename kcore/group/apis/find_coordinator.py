@@ -19,9 +19,12 @@ from kcore.runtime.api import Api
 from kcore.runtime.partitioner import partition_for
 
 if TYPE_CHECKING:
-    from kcore.group.cluster import ClusterView
+    from collections.abc import Callable
+
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
+    from kcore.runtime.cluster import Broker, ClusterView
+    from kcore.runtime.topics import TopicImage
 
 SEVERAL_KEYS_SINCE: Final = 4
 SHARE_SINCE: Final = 6
@@ -68,7 +71,9 @@ class FindCoordinatorApi(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
     """Serves FindCoordinator.
 
     Args:
-        cluster: who leads what.
+        topics: the cluster's topics; the internal topic's number of partitions decides where a key lives.
+        cluster: who leads what, and where.
+        make_topic: begins to make an internal topic that is not there yet, by name.
         authorizer: who may describe groups and transactional ids; None allows all.
     """
 
@@ -77,10 +82,18 @@ class FindCoordinatorApi(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
     response_type = FindCoordinatorResponse
     versions = (0, 6)
 
-    __slots__ = ("_authorizer", "_cluster")
+    __slots__ = ("_authorizer", "_cluster", "_make_topic", "_topics")
 
-    def __init__(self, cluster: ClusterView, authorizer: Authorizer | None = None) -> None:
+    def __init__(
+        self,
+        topics: TopicImage,
+        cluster: ClusterView,
+        make_topic: Callable[[str], object],
+        authorizer: Authorizer | None = None,
+    ) -> None:
+        self._topics = topics
         self._cluster = cluster
+        self._make_topic = make_topic
         self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
@@ -111,19 +124,26 @@ class FindCoordinatorApi(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
         if code is not ErrorCode.NONE:
             silent = several and key_type == KeyType.SHARE and code is ErrorCode.INVALID_REQUEST  # as Kafka does
             return _refused(key, code, "" if silent else code.message)
-        topic = TOPICS[key_type]
-        partition = partition_for(canonical or "", self._cluster.partitions(topic))
-        node = self._cluster.leader(topic, partition, context.listener)
-        if node is None:
+        broker = self._broker(TOPICS[key_type], canonical or "", context.listener)
+        if broker is None:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             return _refused(key, code, code.message)
         return Coordinator(
             key=key,
-            node_id=node.node_id,
-            host=node.host,
-            port=node.port,
+            node_id=broker.node_id,
+            host=broker.host,
+            port=broker.port,
             error_message="" if several else _SUCCESS_TEXT,
         )
+
+    def _broker(self, topic: str, key: str, listener: str) -> Broker | None:
+        """The node that leads the key's partition, as clients of a listener reach it; None if there is none now."""
+        info = self._topics.by_name(topic)
+        if info is None:
+            self._make_topic(topic)  # the client asks again
+            return None
+        leader = self._cluster.leader(topic, partition_for(key, info.partitions))
+        return None if leader is None else self._cluster.broker(leader.node_id, listener)
 
     def _validate(self, context: RequestContext, key_type: int, key: str) -> ErrorCode:
         """NONE, or why a key is refused before anybody looks for it."""
