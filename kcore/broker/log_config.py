@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-CODEC_IDS = {"uncompressed": 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-"""compression.type -> the codec's number in a batch's attributes; `producer` is not among them."""
+from kcore.protocol.compression import CompressionType, compress
+
 NO_LIMIT_MS = 2**63 - 1
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 
 
 class LogConfig:
     """Settings of a topic's logs; one object for all partitions of the topic, replaced when they change.
+
+    There is no min.insync.replicas: what counts is at most the number of replicas, and that is one.
 
     Attributes:
         max_message_bytes: the largest batch taken, header included.
@@ -21,7 +24,7 @@ class LogConfig:
         timestamp_before_max_ms: how far behind the wall clock a create time may be.
         timestamp_after_max_ms: how far ahead of it.
         compression: the codec in which batches are kept, or None: as the producer made them.
-        compression_level: the codec's level, None for its default.
+        compress: compresses with that codec at the topic's level.
         compact: cleanup.policy contains compact: records need keys.
         delete: cleanup.policy contains delete: retention and DeleteRecords apply.
         retention_ms: how long a batch is kept, -1 for ever.
@@ -29,20 +32,18 @@ class LogConfig:
         delete_retention_ms: how long compaction keeps a tombstone.
         min_compaction_lag_ms: how long a record stays out of compaction's reach.
         min_cleanable_dirty_ratio: how much of the log must be uncleaned before compaction begins.
-        min_insync_replicas: more than the one replica there is refuses acks=-1.
     """
 
     __slots__ = (
         "compact",
+        "compress",
         "compression",
-        "compression_level",
         "delete",
         "delete_retention_ms",
         "log_append_time",
         "max_message_bytes",
         "min_cleanable_dirty_ratio",
         "min_compaction_lag_ms",
-        "min_insync_replicas",
         "retention_bytes",
         "retention_ms",
         "segment_bytes",
@@ -59,8 +60,13 @@ class LogConfig:
         self.timestamp_before_max_ms: int = get("message.timestamp.before.max.ms", NO_LIMIT_MS)
         self.timestamp_after_max_ms: int = get("message.timestamp.after.max.ms", 3_600_000)
         compression = get("compression.type", "producer")
-        self.compression: int | None = CODEC_IDS.get(compression)
-        self.compression_level: int | None = get(f"compression.{compression}.level")
+        self.compression: int | None = None
+        self.compress: Callable[[int, Any], bytes] = compress
+        if compression != "producer":
+            self.compression = CompressionType.from_name(compression)
+            level = get(f"compression.{compression}.level")
+            if level is not None:
+                self.compress = partial(compress, level=level)
         policies = get("cleanup.policy", "delete")
         if isinstance(policies, str):
             policies = [policy.strip() for policy in policies.split(",")]
@@ -71,4 +77,3 @@ class LogConfig:
         self.delete_retention_ms: int = get("delete.retention.ms", 86_400_000)
         self.min_compaction_lag_ms: int = get("min.compaction.lag.ms", 0)
         self.min_cleanable_dirty_ratio: float = get("min.cleanable.dirty.ratio", 0.5)
-        self.min_insync_replicas: int = get("min.insync.replicas", 1)

@@ -9,12 +9,11 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from kcore_ext.batch import BatchBuilder, parse_control, parse_header
-
 from kcore.broker.log_config import LogConfig
 from kcore.broker.producer_state import BatchMetadata, ProducerStates, increment_sequence
 from kcore.errors import KafkaError
 from kcore.protocol.error_codes import ErrorCode
+from kcore_ext.batch import BatchBuilder, parse_control, parse_header
 
 if TYPE_CHECKING:
     from kcore.log.errors import LogError
@@ -242,8 +241,7 @@ class Partition:
         transactional = bool(attributes & _TRANSACTIONAL)
         if producer_id >= 0:
             self.producers.check_coordinator_data(producer_id, epoch, transactional)
-        if leader_epoch > self.leader_epoch:
-            self.leader_epoch = leader_epoch
+        self.leader_epoch = max(self.leader_epoch, leader_epoch)
         base_offset = self.log.append(batch, leader_epoch)
         if producer_id >= 0:
             metadata = BatchMetadata(sequence, sequence, base_offset, base_offset + last_delta, timestamp_ms)
@@ -315,9 +313,7 @@ class Partition:
         """What a client learns whose idea of the leader epoch is not ours (KIP-320); None if it is, or is -1."""
         if requested_epoch == self.leader_epoch or requested_epoch < 0:
             return None
-        return (
-            ErrorCode.FENCED_LEADER_EPOCH if requested_epoch < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
-        )
+        return ErrorCode.FENCED_LEADER_EPOCH if requested_epoch < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Where a leader epoch ends: (the largest epoch at most `epoch`, the offset behind its last record).

@@ -140,9 +140,25 @@ class ProducerStates:
     # ---- data
 
     def check_client_data(
-        self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int, transactional: bool
+        self,
+        producer_id: int,
+        epoch: int,
+        first_sequence: int,
+        last_sequence: int,
+        transactional: bool,
+        guard: Verification | None = None,
+        verify: bool = False,
     ) -> BatchMetadata | None:
         """Whether a client's batch may be appended now.
+
+        Args:
+            producer_id: who writes.
+            epoch: in which epoch.
+            first_sequence: the batch's first sequence.
+            last_sequence: its last.
+            transactional: whether it belongs to a transaction.
+            guard: under which its transaction was verified; None if it was not.
+            verify: whether the first batch of a transaction needs that.
 
         Returns:
             None if it may; the batch that it repeats if it is a duplicate (it is answered with that one's offset).
@@ -153,6 +169,8 @@ class ProducerStates:
         entry = self.entries.get(producer_id)
         verification = self.verifications.get(producer_id) if self.verifications else None
         if entry is None:
+            if transactional and verify and (guard is None or verification is not guard):
+                raise KafkaError(ErrorCode.INVALID_TXN_STATE)
             if verification is not None:
                 self._check_verified_sequence(verification, first_sequence, True)
             return None
@@ -161,6 +179,10 @@ class ProducerStates:
             return duplicate
         if epoch < entry.epoch:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
+        opens = transactional and (entry.txn_first_offset < 0 or entry.epoch != epoch)
+        if opens and verify and (guard is None or verification is not guard):
+            # The guard is gone once the transaction has begun or ended here: a late answer opens nothing (KIP-890).
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         if verification is not None:
             self._check_verified_sequence(verification, first_sequence, not entry.batches)
         if epoch != entry.epoch:
@@ -298,10 +320,9 @@ class ProducerStates:
                 self.entries[producer_id].restore(state)
         self.aborted.truncate(high_watermark)
         self._completing = [pair for pair in self._completing if pair[1] < high_watermark]
-        open_transactions = [
-            (entry.txn_first_offset, entry.producer_id) for entry in self.entries.values() if entry.txn_first_offset >= 0
-        ]
-        self.open_transactions = {producer_id: offset for offset, producer_id in sorted(open_transactions)}
+        still_open = [entry for entry in self.entries.values() if entry.txn_first_offset >= 0]
+        still_open.sort(key=lambda entry: entry.txn_first_offset)
+        self.open_transactions = {entry.producer_id: entry.txn_first_offset for entry in still_open}
 
     # ---- verification
 

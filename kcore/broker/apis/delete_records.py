@@ -1,0 +1,122 @@
+"""DeleteRecords (key 21), v0-2: moves a partition's start up (KIP-107)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kcore.log.errors import LogError
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from kcore.runtime.api import Api
+from kcore.runtime.pending import Pending
+
+if TYPE_CHECKING:
+    from kcore.broker.partition import Partition
+    from kcore.broker.partitions import Partitions
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.commit import CommitPipeline
+
+HIGH_WATERMARK = -1
+"""The offset that stands for "all there is"."""
+
+
+class DeleteRecordsApi(Api[DeleteRecordsRequest, DeleteRecordsResponse]):
+    """Serves DeleteRecords. Producers are not forgotten with their records.
+
+    Args:
+        partitions: what can be cut.
+        pipeline: the answer waits for its commit.
+        authorizer: who may DELETE what; None allows all.
+    """
+
+    __slots__ = ("_authorizer", "_partitions", "_pipeline")
+
+    key = ApiKey.DELETE_RECORDS
+    request_type = DeleteRecordsRequest
+    response_type = DeleteRecordsResponse
+    versions = (0, 2)
+    storage_error = ErrorCode.KAFKA_STORAGE_ERROR
+
+    def __init__(
+        self, partitions: Partitions, pipeline: CommitPipeline, *, authorizer: Authorizer | None = None
+    ) -> None:
+        self._partitions = partitions
+        self._pipeline = pipeline
+        self._authorizer = authorizer
+
+    def error(
+        self, context: RequestContext, request: DeleteRecordsRequest, code: ErrorCode, message: str | None = None
+    ) -> DeleteRecordsResponse:
+        """`code` for each partition."""
+        return DeleteRecordsResponse(
+            topics=[
+                DeleteRecordsTopicResult(
+                    name=topic.name,
+                    partitions=[_result(entry.partition_index, -1, code) for entry in topic.partitions],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def handle(self, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse | Pending:
+        """Stages what may be deleted and answers once it is durable."""
+        topics = []
+        staged = False
+        for topic in request.topics:
+            results = []
+            for entry in topic.partitions:
+                partition = self._partitions.get(topic.name, entry.partition_index)
+                error = self._refusal(context, topic.name, partition)
+                if error or partition is None:
+                    results.append(_result(entry.partition_index, -1, error))
+                    continue
+                low_watermark, error = self._delete(partition, entry.offset)
+                staged = staged or not error
+                results.append(_result(entry.partition_index, low_watermark, error))
+            topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
+        response = DeleteRecordsResponse(topics=topics)
+        if not staged:
+            return response
+        pending = Pending(self, context, request)
+        self._pipeline.answer_later(pending, response)
+        return pending
+
+    def _refusal(self, context: RequestContext, topic: str, partition: Partition | None) -> ErrorCode:
+        """Why nothing may be deleted, in Kafka's order; NONE if it may."""
+        authorizer: Any = self._authorizer
+        if authorizer is not None and not authorizer.allowed(context, Operation.DELETE, ResourceType.TOPIC, topic):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if partition is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if partition.internal:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        if partition.recovering:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if not partition.config.delete:
+            return ErrorCode.POLICY_VIOLATION
+        return ErrorCode.NONE
+
+    @staticmethod
+    def _delete(partition: Partition, offset: int) -> tuple[int, ErrorCode]:
+        """Stages one deletion: (low watermark, error)."""
+        if offset == HIGH_WATERMARK:
+            offset = partition.high_watermark
+        if offset < 0 or offset > partition.high_watermark:
+            return -1, ErrorCode.OFFSET_OUT_OF_RANGE
+        try:
+            partition.delete_before(offset)
+        except LogError:
+            return -1, ErrorCode.KAFKA_STORAGE_ERROR
+        return max(offset, partition.log_start_offset), ErrorCode.NONE
+
+
+def _result(index: int, low_watermark: int, error: ErrorCode) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark, error_code=error)

@@ -1,0 +1,101 @@
+"""DescribeProducers (key 61), v0: who writes to a partition, and since where in a transaction (KIP-664)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from kcore.runtime.api import Api
+
+if TYPE_CHECKING:
+    from kcore.broker.partition import Partition
+    from kcore.broker.partitions import Partitions
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+
+
+class DescribeProducersApi(Api[DescribeProducersRequest, DescribeProducersResponse]):
+    """Serves DescribeProducers.
+
+    Args:
+        partitions: what can be asked.
+        authorizer: who may READ what; None allows all.
+    """
+
+    __slots__ = ("_authorizer", "_partitions")
+
+    key = ApiKey.DESCRIBE_PRODUCERS
+    request_type = DescribeProducersRequest
+    response_type = DescribeProducersResponse
+    versions = (0, 0)
+
+    def __init__(self, partitions: Partitions, *, authorizer: Authorizer | None = None) -> None:
+        self._partitions = partitions
+        self._authorizer = authorizer
+
+    def error(
+        self, context: RequestContext, request: DescribeProducersRequest, code: ErrorCode, message: str | None = None
+    ) -> DescribeProducersResponse:
+        """`code` for each partition."""
+        return DescribeProducersResponse(
+            topics=[
+                TopicResponse(
+                    name=topic.name,
+                    partitions=[
+                        PartitionResponse(partition_index=index, error_code=code, error_message=message)
+                        for index in topic.partition_indexes
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def handle(self, context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+        """Answers at once: appends count from when they are accepted."""
+        topics = []
+        for topic in request.topics:
+            allowed = self._authorizer is None or self._authorizer.allowed(
+                context, Operation.READ, ResourceType.TOPIC, topic.name
+            )
+            answers = []
+            for index in topic.partition_indexes:
+                partition = self._partitions.get(topic.name, index)
+                if not allowed:
+                    answers.append(refused(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                elif partition is None:
+                    answers.append(refused(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+                elif partition.recovering:
+                    answers.append(refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+                else:
+                    answers.append(PartitionResponse(partition_index=index, active_producers=describe(partition)))
+            topics.append(TopicResponse(name=topic.name, partitions=answers))
+        return DescribeProducersResponse(topics=topics)
+
+
+def refused(index: int, error: ErrorCode) -> PartitionResponse:
+    """The answer of a partition that says nothing of its producers."""
+    return PartitionResponse(partition_index=index, error_code=error, error_message=error.message)
+
+
+def describe(partition: Partition) -> list[ProducerState]:
+    """All producers of a partition."""
+    return [
+        ProducerState(
+            producer_id=entry.producer_id,
+            producer_epoch=entry.epoch,
+            last_sequence=entry.last_sequence,
+            last_timestamp=entry.last_timestamp_ms,
+            coordinator_epoch=entry.coordinator_epoch,
+            current_txn_start_offset=entry.txn_first_offset,
+        )
+        for entry in partition.producers.entries.values()
+    ]

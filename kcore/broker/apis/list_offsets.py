@@ -1,0 +1,138 @@
+"""ListOffsets (key 2), v1-11: earliest, latest, greatest timestamp, and the first offset at a time.
+
+v2 has isolation levels (KIP-98), v4 leader epochs (KIP-320), v7 the greatest timestamp (KIP-734), v8, v9 and v11 the
+special values of tiered storage, which does not exist here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from kcore.broker.after_commit import AfterCommit
+from kcore.broker.fetch import READ_COMMITTED
+from kcore.broker.list_offsets import FIRST_VERSIONS, find_offset
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+    ListOffsetsTopicResponse,
+)
+from kcore.runtime.api import Api
+
+if TYPE_CHECKING:
+    from kcore.broker.partition import Partition
+    from kcore.broker.partitions import Partitions
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.commit import CommitPipeline
+    from kcore.runtime.pending import Pending
+
+
+class ListOffsetsApi(Api[ListOffsetsRequest, ListOffsetsResponse]):
+    """Serves ListOffsets.
+
+    Args:
+        partitions: what can be asked.
+        pipeline: for questions about partitions with appends that nobody was told of yet.
+        authorizer: who may DESCRIBE what; None allows all.
+    """
+
+    __slots__ = ("_authorizer", "_partitions", "_pipeline")
+
+    key = ApiKey.LIST_OFFSETS
+    request_type = ListOffsetsRequest
+    response_type = ListOffsetsResponse
+    versions = (1, 11)
+    storage_error = ErrorCode.KAFKA_STORAGE_ERROR
+
+    def __init__(
+        self, partitions: Partitions, pipeline: CommitPipeline, *, authorizer: Authorizer | None = None
+    ) -> None:
+        self._partitions = partitions
+        self._pipeline = pipeline
+        self._authorizer = authorizer
+
+    def error(
+        self, context: RequestContext, request: ListOffsetsRequest, code: ErrorCode, message: str | None = None
+    ) -> ListOffsetsResponse:
+        """`code` for each partition."""
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=[
+                        ListOffsetsPartitionResponse(partition_index=entry.partition_index, error_code=code)
+                        for entry in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def handle(self, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse | Pending:
+        """Answers at once, or behind the commit of appends without acks."""
+        for topic in request.topics:
+            for entry in topic.partitions:
+                partition = self._partitions.get(topic.name, entry.partition_index)
+                if partition is not None and partition.unacknowledged:
+                    return AfterCommit.answer(self._pipeline, self, context, request)
+        return self.read(context, request)
+
+    def read(self, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        """The response, of what is durable now."""
+        counts = Counter((topic.name, entry.partition_index) for topic in request.topics for entry in topic.partitions)
+        return ListOffsetsResponse(
+            topics=[self._topic(context, request.isolation_level, topic, counts) for topic in request.topics]
+        )
+
+    def _topic(
+        self, context: RequestContext, isolation_level: int, topic: ListOffsetsTopic, counts: Counter[tuple[str, int]]
+    ) -> ListOffsetsTopicResponse:
+        allowed = self._authorizer is None or self._authorizer.allowed(
+            context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name
+        )
+        answers = []
+        for entry in topic.partitions:
+            partition = self._partitions.get(topic.name, entry.partition_index)
+            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            if allowed:
+                twice = counts[topic.name, entry.partition_index] > 1
+                error = _refusal(partition, entry, context.api_version, twice)
+            if error or partition is None:
+                answers.append(ListOffsetsPartitionResponse(partition_index=entry.partition_index, error_code=error))
+                continue
+            committed = isolation_level == READ_COMMITTED
+            limit = partition.last_stable_offset if committed else partition.high_watermark
+            found = find_offset(partition, entry.timestamp, limit)
+            answers.append(
+                ListOffsetsPartitionResponse(
+                    partition_index=entry.partition_index,
+                    timestamp=found.timestamp_ms,
+                    offset=found.offset,
+                    # The field is ours to leave out where the version has none.
+                    leader_epoch=found.leader_epoch if context.api_version >= 4 else -1,
+                )
+            )
+        return ListOffsetsTopicResponse(name=topic.name, partitions=answers)
+
+
+def _refusal(partition: Partition | None, entry: ListOffsetsPartition, version: int, twice: bool) -> ErrorCode:
+    """Why a partition is not asked, in Kafka's order; NONE if it is."""
+    if twice:
+        return ErrorCode.INVALID_REQUEST
+    if entry.timestamp < 0 and version < FIRST_VERSIONS.get(entry.timestamp, version + 1):
+        return ErrorCode.UNSUPPORTED_VERSION
+    if partition is None or partition.closed:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    error = partition.epoch_check(entry.current_leader_epoch)
+    if error is not None:
+        return error
+    if partition.recovering:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return ErrorCode.NONE

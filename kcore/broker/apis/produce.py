@@ -1,0 +1,320 @@
+"""Produce (key 0), v3-13: appending batches.
+
+v7 has zstd, v8 errors of single records, v10 the leader to turn to (KIP-951), v12 adds partitions to transactions by
+itself (KIP-890), v13 topic ids (KIP-516). v0-2 are advertised, because old librdkafka releases look for v0 to learn
+of codecs (KAFKA-18659), and close the connection like any version that is not served.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kcore.broker.names import CLUSTER_METADATA
+from kcore.broker.produce import RecordsRefusedError, append, read_header
+from kcore.broker.producing import CloseConnectionError, ProduceItem, TransactionalProduce
+from kcore.errors import KafkaError
+from kcore.log.errors import FencedLeaderEpochError, LogError
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from kcore.runtime.api import Api
+from kcore.runtime.pending import Pending
+
+if TYPE_CHECKING:
+    from kcore.broker.partition import Partition
+    from kcore.broker.partitions import Partitions, TopicPartitions
+    from kcore.broker.transaction_verifier import VerificationDesk
+    from kcore.clock import Now
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.cluster import ClusterView
+    from kcore.runtime.commit import CommitPipeline
+
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+FIRST_VERSION_WITH_LEADER = 10
+ADMIN_CLIENT_ID = "__admin_client"
+"""The one client that may write to internal topics."""
+
+# Refusals by the log that say nothing of where it starts; all others do.
+_WITHOUT_LOG_START = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+
+
+class ProduceApi(Api[ProduceRequest, ProduceResponse]):
+    """Serves Produce.
+
+    Args:
+        partitions: what can be written to.
+        pipeline: answers wait for its commit.
+        now: the time of the round.
+        desk: verifies transactions.
+        cluster: who leads, for answers that say so.
+        authorizer: who may write what; None allows all.
+        verify_transactions: `transaction.partition.verification.enable`.
+    """
+
+    __slots__ = ("_authorizer", "_cluster", "_now", "_partitions", "_pipeline", "desk", "verify_transactions")
+
+    key = ApiKey.PRODUCE
+    request_type = ProduceRequest
+    response_type = ProduceResponse
+    versions = (0, 13)
+    served_versions = (3, 13)
+    storage_error = ErrorCode.KAFKA_STORAGE_ERROR
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        pipeline: CommitPipeline,
+        now: Now,
+        desk: VerificationDesk,
+        *,
+        cluster: ClusterView | None = None,
+        authorizer: Authorizer | None = None,
+        verify_transactions: bool = True,
+    ) -> None:
+        self._partitions = partitions
+        self._pipeline = pipeline
+        self._now = now
+        self._cluster = cluster
+        self._authorizer = authorizer
+        self.desk = desk
+        self.verify_transactions = verify_transactions
+
+    def error(
+        self, context: RequestContext, request: ProduceRequest, code: ErrorCode, message: str | None = None
+    ) -> ProduceResponse:
+        """`code` for each partition."""
+        return ProduceResponse(
+            responses=[
+                TopicProduceResponse(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partition_responses=[refused(data.index, code, message) for data in topic.partition_data],
+                )
+                for topic in request.topic_data
+            ]
+        )
+
+    def handle(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | Pending | None:
+        """Appends what may be appended; answers once it is durable.
+
+        Raises:
+            CloseConnectionError: something failed and the client (acks=0) waits for no answer.
+        """
+        items, transactional = self._read(context, request)
+        if isinstance(items, KafkaError):
+            return self._reply(request, self.error(context, request, items.code, items.message), True)
+        if transactional:
+            return self._handle_transactional(context, request, items)
+        return self.finish(context, request, items)
+
+    @property
+    def wall_ms(self) -> int:
+        """Now, in ms since the epoch."""
+        return self._now.wall_ms
+
+    def _reply(self, request: ProduceRequest, response: ProduceResponse, failed: bool) -> ProduceResponse | None:
+        """The response, or what stands for it where there is none."""
+        if request.acks != 0:
+            return response
+        if failed:
+            raise CloseConnectionError("a request without acks failed")
+        return None
+
+    # ---- what is asked
+
+    def _read(self, context: RequestContext, request: ProduceRequest) -> tuple[list[ProduceItem] | KafkaError, bool]:
+        """The request's partitions with what is wrong with them before their logs are asked, and whether any batch is
+        of a transaction. An error instead of partitions is the whole request's.
+        """
+        version = context.api_version
+        items = []
+        transactional = False
+        for topic in request.topic_data:
+            found, error = self._find(context, topic, version)
+            for data in topic.partition_data:
+                records = data.records
+                item = ProduceItem(data)
+                items.append(item)
+                try:
+                    item.header = header = read_header(records or b"", version)
+                    if header.attributes & 0x10:
+                        transactional = True
+                except KafkaError as refusal:
+                    if refusal.message is not None:
+                        # Bytes that are no batch at all meet Kafka when it looks for transactions: nothing is served.
+                        return refusal, False
+                    item.error = refusal.code
+                if error:
+                    item.error = error
+                    continue
+                partition = found.get(data.index) if found is not None else None
+                if partition is None:
+                    item.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                item.partition = partition
+        return items, transactional
+
+    def _find(
+        self, context: RequestContext, topic: TopicProduceData, version: int
+    ) -> tuple[TopicPartitions | None, ErrorCode]:
+        if version >= FIRST_VERSION_WITH_TOPIC_IDS:
+            found = self._partitions.ids.get(topic.topic_id)
+            if found is None:
+                return None, ErrorCode.UNKNOWN_TOPIC_ID
+        else:
+            found = self._partitions.names.get(topic.name)
+        if self._authorizer is not None:
+            name = topic.name if found is None else found.name
+            if not self._authorizer.allowed(context, Operation.WRITE, ResourceType.TOPIC, name):
+                return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return found, ErrorCode.NONE
+
+    def _handle_transactional(
+        self, context: RequestContext, request: ProduceRequest, items: list[ProduceItem]
+    ) -> ProduceResponse | Pending | None:
+        transactional_id = request.transactional_id
+        if transactional_id is None or (
+            self._authorizer is not None
+            and not self._authorizer.allowed(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        ):
+            error = self.error(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            return self._reply(request, error, True)
+        return TransactionalProduce(self, context, request, items).start()
+
+    # ---- appending
+
+    def finish(
+        self, context: RequestContext, request: ProduceRequest, items: list[ProduceItem]
+    ) -> ProduceResponse | Pending | None:
+        """Appends the partitions that nothing speaks against and answers for all.
+
+        Raises:
+            CloseConnectionError: see `handle`.
+        """
+        acks = request.acks
+        version = context.api_version
+        by_admin = context.client_id == ADMIN_CLIENT_ID
+        wait = failed = False
+        responses: list[TopicProduceResponse] = []
+        following = iter(items)
+        for topic in request.topic_data:
+            answers = []
+            for _ in topic.partition_data:
+                item = next(following)
+                answer = self._append(item, acks, by_admin)
+                if answer.error_code:
+                    failed = True
+                    if version >= FIRST_VERSION_WITH_LEADER:
+                        self._name_leader(item, answer)
+                partition = item.partition
+                if partition is not None and partition.log.end_offset != partition.high_watermark:
+                    wait = True
+                answers.append(answer)
+            responses.append(
+                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+            )
+        response = ProduceResponse(responses=responses)
+        if acks == 0:
+            return self._reply(request, response, failed)
+        if failed and version >= FIRST_VERSION_WITH_LEADER:
+            response.node_endpoints = self._endpoints(context, response)
+        if not wait:
+            return response
+        pending = Pending(self, context, request)
+        self._pipeline.answer_later(pending, response)
+        return pending
+
+    def _append(self, item: ProduceItem, acks: int, by_admin: bool) -> PartitionProduceResponse:
+        """One partition."""
+        partition, header = item.partition, item.header
+        index = item.data.index
+        if item.error:
+            return refused(index, item.error, item.message)
+        assert partition is not None
+        assert header is not None
+        if not -1 <= acks <= 1:
+            return refused(index, ErrorCode.INVALID_REQUIRED_ACKS)
+        if (partition.internal and not by_admin) or partition.topic == CLUSTER_METADATA:
+            return refused(index, ErrorCode.INVALID_TOPIC_EXCEPTION)
+        if partition.recovering or partition.closed:
+            return refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        try:
+            base_offset, append_time_ms = append(
+                partition, item.data.records or b"", header, self._now.wall_ms, item.guard, self.verify_transactions
+            )
+        except KafkaError as error:
+            return refused_by_log(partition, index, error)
+        except FencedLeaderEpochError:
+            return refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        except LogError:
+            return refused(index, ErrorCode.KAFKA_STORAGE_ERROR)
+        if acks == 0:
+            partition.unacknowledged = True
+        return PartitionProduceResponse(
+            index=index,
+            base_offset=base_offset,
+            log_append_time_ms=append_time_ms,
+            log_start_offset=partition.log.log_start_offset,
+        )
+
+    def _name_leader(self, item: ProduceItem, answer: PartitionProduceResponse) -> None:
+        partition, cluster = item.partition, self._cluster
+        if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and partition is not None and cluster is not None:
+            leader = cluster.leader(partition.topic, partition.index)
+            if leader is not None:
+                answer.current_leader = LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch)
+
+    def _endpoints(self, context: RequestContext, response: ProduceResponse) -> list[NodeEndpoint]:
+        """Where the leaders that the response names are."""
+        if self._cluster is None:
+            return []
+        nodes = {
+            answer.current_leader.leader_id
+            for topic in response.responses
+            for answer in topic.partition_responses
+            if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        }
+        brokers = [self._cluster.broker(node_id, context.listener) for node_id in sorted(nodes)]
+        return [
+            NodeEndpoint(node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack)
+            for broker in brokers
+            if broker is not None
+        ]
+
+
+def refused(index: int, code: ErrorCode, message: str | None = None) -> PartitionProduceResponse:
+    """The answer of a partition whose log was not asked, or says nothing of itself."""
+    return PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=message)
+
+
+def refused_by_log(partition: Partition, index: int, error: KafkaError) -> PartitionProduceResponse:
+    """The answer of a partition whose log refused the batch."""
+    answer = refused(index, error.code, error.message)
+    if error.code not in _WITHOUT_LOG_START:
+        answer.log_start_offset = partition.log.log_start_offset
+    if isinstance(error, RecordsRefusedError):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=place, batch_index_error_message=text)
+            for place, text in error.record_errors
+        ]
+    return answer

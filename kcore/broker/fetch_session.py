@@ -1,0 +1,332 @@
+"""Fetch sessions (KIP-227): a consumer names its partitions once; later requests and answers say only what changed."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.fetch import FetchableTopicResponse, FetchResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kcore.broker.partitions import Partitions
+    from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+MAX_EPOCH = 2**31 - 1
+EVICTION_MS = 120_000
+"""A session unused for longer gives way to any other, and one older than this to a larger one."""
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+
+PartitionName = tuple[str | bytes, int]
+"""(topic name, or from v13 on topic id; partition)."""
+
+
+def next_epoch(epoch: int) -> int:
+    """The epoch that follows in a session; it never comes back to 0, which would ask for a new session."""
+    return 1 if epoch == MAX_EPOCH else epoch + 1
+
+
+class SessionPartition:
+    """A partition of a session: what the client asked for last, and what it was told last.
+
+    The first fields are those of a request's `FetchPartition`; a session's partition can be read in its place.
+
+    Attributes:
+        topic: the topic's name, None while its id is unknown here.
+        topic_id: its id, zero in sessions that go by name.
+        high_watermark: the one the client knows, -1 for none.
+        local_log_start_offset: the log start the client knows.
+    """
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "high_watermark",
+        "last_fetched_epoch",
+        "local_log_start_offset",
+        "partition",
+        "partition_max_bytes",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str | None, topic_id: bytes, asked: FetchPartition | SessionPartition) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition: int = asked.partition
+        self.high_watermark = -1
+        self.local_log_start_offset = -1
+        self.current_leader_epoch: int
+        self.fetch_offset: int
+        self.last_fetched_epoch: int
+        self.partition_max_bytes: int
+        self.ask(asked)
+
+    def ask(self, asked: FetchPartition | SessionPartition) -> None:
+        """Takes over what the client asks for from now on."""
+        self.current_leader_epoch = asked.current_leader_epoch
+        self.fetch_offset = asked.fetch_offset
+        self.last_fetched_epoch = asked.last_fetched_epoch
+        self.partition_max_bytes = asked.partition_max_bytes
+
+    def tell(self, told: PartitionData) -> bool:
+        """Remembers an answer; returns whether the client must hear it, because it has anything new."""
+        news = bool(told.records) or told.diverging_epoch.epoch >= 0
+        if self.high_watermark != told.high_watermark:
+            news = True
+            self.high_watermark = told.high_watermark
+        if self.local_log_start_offset != told.log_start_offset:
+            news = True
+            self.local_log_start_offset = told.log_start_offset
+        if told.error_code:
+            # Once the error is gone, the partition must be told again whatever its high watermark is then.
+            self.high_watermark = -1
+            news = True
+        return news
+
+
+class FetchSession:
+    """One session.
+
+    Attributes:
+        session_id: 1 to 2^31 - 1.
+        uses_topic_ids: whether its requests are v13 or later.
+        partitions: by name, in the order in which they are served.
+        epoch: the one that its next request must carry.
+        created_ms: monotonic ms.
+        last_used_ms: monotonic ms.
+        evictable_size: its number of partitions when it was found old enough to be evicted by a larger one; -1 before.
+    """
+
+    __slots__ = ("created_ms", "epoch", "evictable_size", "last_used_ms", "partitions", "session_id", "uses_topic_ids")
+
+    def __init__(
+        self, session_id: int, uses_topic_ids: bool, partitions: dict[PartitionName, SessionPartition], now_ms: int
+    ) -> None:
+        self.session_id = session_id
+        self.uses_topic_ids = uses_topic_ids
+        self.partitions = partitions
+        self.epoch = next_epoch(INITIAL_EPOCH)
+        self.created_ms = now_ms
+        self.last_used_ms = now_ms
+        self.evictable_size = -1
+
+    def update(self, request: FetchRequest, partitions: Partitions) -> None:
+        """Adds, changes and forgets partitions as an incremental request says."""
+        own = self.partitions
+        for topic in request.topics:
+            key = topic.topic_id if self.uses_topic_ids else topic.topic
+            for asked in topic.partitions:
+                name = (key, asked.partition)
+                known = own.get(name)
+                if known is None:
+                    own[name] = SessionPartition(self._topic_name(topic, partitions), topic.topic_id, asked)
+                else:
+                    known.ask(asked)
+        for forgotten in request.forgotten_topics_data:
+            key = forgotten.topic_id if self.uses_topic_ids else forgotten.topic
+            for index in forgotten.partitions:
+                own.pop((key, index), None)
+
+    def _topic_name(self, topic: Any, partitions: Partitions) -> str | None:
+        if not self.uses_topic_ids:
+            return str(topic.topic)
+        found = partitions.ids.get(topic.topic_id)
+        return None if found is None else found.name
+
+    def news(self, told: Iterable[tuple[str | None, bytes, PartitionData]]) -> list[tuple[str | None, bytes, Any]]:
+        """Of all answers those that the client must hear; those with data go to the end of the session."""
+        own = self.partitions
+        found = []
+        for answer in told:
+            topic, topic_id, data = answer
+            name = (topic_id if self.uses_topic_ids else topic or "", data.partition_index)
+            known = own.get(name)
+            if known is not None and known.tell(data):
+                found.append(answer)
+                if data.records:
+                    del own[name]
+                    own[name] = known
+        return found
+
+
+class FetchSessions:
+    """All sessions of a node, at most `max_slots`.
+
+    Args:
+        max_slots: `max.incremental.fetch.session.cache.slots`; 0 makes no sessions at all.
+        random_id: makes a number in 1 to 2^31 - 1.
+    """
+
+    __slots__ = ("_evictable", "_random_id", "_sessions", "evictions", "max_slots")
+
+    def __init__(self, max_slots: int, random_id: Callable[[], int]) -> None:
+        self.max_slots = max_slots
+        self.evictions = 0
+        self._random_id = random_id
+        # In the order of last use: a used one moves to the end.
+        self._sessions: dict[int, FetchSession] = {}
+        # (size, id) of those old enough for eviction by size; what is out of date is skipped when it surfaces.
+        self._evictable: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, session_id: int) -> FetchSession | None:
+        """The session of that id, or None."""
+        return self._sessions.get(session_id)
+
+    def close(self, session_id: int) -> None:
+        """Forgets a session, if there is one of that id."""
+        self._sessions.pop(session_id, None)
+
+    def touch(self, session: FetchSession, now_ms: int) -> None:
+        """The session is used now."""
+        session.last_used_ms = now_ms
+        sessions = self._sessions
+        del sessions[session.session_id]
+        sessions[session.session_id] = session
+        size = len(session.partitions)
+        if now_ms - session.created_ms > EVICTION_MS and size != session.evictable_size:
+            session.evictable_size = size
+            heapq.heappush(self._evictable, (size, session.session_id))
+
+    def create(self, partitions: dict[PartitionName, SessionPartition], uses_topic_ids: bool, now_ms: int) -> int:
+        """Makes a session if there is room, or if another can go for it. Returns its id, 0 without one."""
+        if len(self._sessions) >= self.max_slots and not self._evict(len(partitions), now_ms):
+            return NO_SESSION
+        session_id = self._random_id()
+        while session_id in self._sessions:
+            session_id = self._random_id()
+        self._sessions[session_id] = FetchSession(session_id, uses_topic_ids, partitions, now_ms)
+        return session_id
+
+    def _evict(self, size: int, now_ms: int) -> bool:
+        """Removes the session longest unused if that is long enough, else the smallest old one if it is smaller."""
+        sessions = self._sessions
+        oldest = next(iter(sessions.values()), None)
+        if oldest is None:
+            return False
+        if now_ms - oldest.last_used_ms > EVICTION_MS:
+            del sessions[oldest.session_id]
+            self.evictions += 1
+            return True
+        evictable = self._evictable
+        while evictable:
+            smallest, session_id = evictable[0]
+            session = sessions.get(session_id)
+            if session is None or session.evictable_size != smallest:
+                heapq.heappop(evictable)
+                continue
+            if size <= smallest:
+                return False
+            heapq.heappop(evictable)
+            del sessions[session_id]
+            self.evictions += 1
+            return True
+        return False
+
+
+class FetchContext:
+    """What one request reads and how its answer is made: without a session, founding one, or within one.
+
+    Args:
+        sessions: the node's sessions.
+        session: the session it belongs to, None without.
+        founding: a session is to be made of the answer.
+        epoch: the request's session epoch.
+        uses_topic_ids: whether topics go by id in this version.
+    """
+
+    __slots__ = ("epoch", "founding", "session", "sessions", "uses_topic_ids")
+
+    def __init__(
+        self, sessions: FetchSessions, session: FetchSession | None, founding: bool, epoch: int, uses_topic_ids: bool
+    ) -> None:
+        self.sessions = sessions
+        self.session = session
+        self.founding = founding
+        self.epoch = epoch
+        self.uses_topic_ids = uses_topic_ids
+
+    def answer(
+        self, told: list[tuple[str | None, bytes, PartitionData]], asked: list[Any], now_ms: int
+    ) -> FetchResponse:
+        """The response to all that was read.
+
+        Args:
+            told: (topic name, topic id, answer) of every partition.
+            asked: the request's entry of each of them, in the same order.
+            now_ms: monotonic ms.
+        """
+        session = self.session
+        if session is not None:
+            if session.epoch != next_epoch(self.epoch):
+                # Another request of the same session overtook this one while it waited.
+                return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id)
+            news = session.news(told)
+            return FetchResponse(session_id=session.session_id, responses=by_topic(news))
+        session_id = NO_SESSION
+        if self.founding:
+            session_id = self._found(told, asked, now_ms)
+        return FetchResponse(session_id=session_id, responses=by_topic(told))
+
+    def _found(self, told: list[tuple[str | None, bytes, PartitionData]], asked: list[Any], now_ms: int) -> int:
+        partitions: dict[PartitionName, SessionPartition] = {}
+        for (topic, topic_id, data), entry in zip(told, asked, strict=True):
+            member = SessionPartition(topic, topic_id, entry)
+            member.high_watermark = data.high_watermark
+            member.local_log_start_offset = data.log_start_offset
+            partitions[topic_id if self.uses_topic_ids else topic or "", entry.partition] = member
+        return self.sessions.create(partitions, self.uses_topic_ids, now_ms)
+
+
+def by_topic(told: list[tuple[str | None, bytes, PartitionData]]) -> list[FetchableTopicResponse]:
+    """Answers under their topics, in order; neighbours of the same topic stand together."""
+    responses = []
+    data: list[PartitionData] = []
+    last: tuple[str | None, bytes] | None = None
+    for topic, topic_id, answer in told:
+        if (topic, topic_id) != last:
+            last = (topic, topic_id)
+            data = []
+            responses.append(FetchableTopicResponse(topic=topic or "", topic_id=topic_id, partitions=data))
+        data.append(answer)
+    return responses
+
+
+def open_context(
+    request: FetchRequest, version: int, sessions: FetchSessions, partitions: Partitions, now_ms: int
+) -> FetchContext | ErrorCode:
+    """What the session fields of a request mean.
+
+    Returns:
+        The context, or the error with which the whole request is answered: FETCH_SESSION_ID_NOT_FOUND,
+        INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
+    """
+    session_id, epoch = request.session_id, request.session_epoch
+    uses_topic_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
+    if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        if session_id != NO_SESSION:
+            sessions.close(session_id)
+        return FetchContext(sessions, None, epoch == INITIAL_EPOCH, epoch, uses_topic_ids)
+    session = sessions.get(session_id)
+    if session is None:
+        return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    if session.epoch != epoch:
+        return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    if session.uses_topic_ids != uses_topic_ids:
+        return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    session.update(request, partitions)
+    if not session.partitions:
+        sessions.close(session_id)
+        return FetchContext(sessions, None, False, epoch, uses_topic_ids)
+    sessions.touch(session, now_ms)
+    session.epoch = next_epoch(epoch)
+    return FetchContext(sessions, session, False, epoch, uses_topic_ids)

@@ -1,0 +1,225 @@
+"""Appending a client's batch to a partition: every check of Kafka's, in its order, and then the append.
+
+Nothing is changed before the last check has passed.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from kcore.broker.recompress import rebuild
+from kcore.errors import KafkaError
+from kcore.protocol.compression import decompress
+from kcore.protocol.error_codes import ErrorCode
+from kcore_ext.batch import CorruptBatchError, iter_entries, parse_header, stamp_append_time, validate
+
+if TYPE_CHECKING:
+    from kcore.broker.log_config import LogConfig
+    from kcore.broker.partition import Partition
+    from kcore.broker.producer_state import Verification
+    from kcore_ext.batch import BatchHeader
+
+ZSTD = 4
+FIRST_VERSION_WITH_ZSTD = 7
+NO_TIMESTAMP = -1
+
+_LOG_OVERHEAD = 12  # base offset and length
+_TO_MAGIC = 17  # up to and with the magic byte
+_SMALLEST_LENGTH = 14  # what the length field says at least, of any magic
+_LENGTH_AND_MAGIC = struct.Struct(">8xi4xb")
+_LENGTH = struct.Struct(">8xi")
+_CRC = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+_MAX_TIMESTAMP = struct.Struct(">q")
+_CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 17, 21, 35
+_LOG_APPEND_TIME = 0x08
+
+
+class RecordsRefusedError(KafkaError):
+    """Some records of a batch are refused, and with them the batch.
+
+    Attributes:
+        record_errors: (index in the batch, text) of each.
+    """
+
+    def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
+        super().__init__(code, message)
+        self.record_errors = record_errors
+
+
+def whole_batch_size(records: bytes, position: int) -> int:
+    """The size of the whole batch, of any magic, that begins at `position`; 0 if there is none or it is cut short.
+
+    Raises:
+        KafkaError: CORRUPT_MESSAGE for bytes that can be no batch.
+    """
+    left = len(records) - position
+    if left < _LOG_OVERHEAD:
+        return 0
+    length = _LENGTH.unpack_from(records, position)[0]
+    if length < _SMALLEST_LENGTH:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch of {length} bytes is smaller than any batch")
+    if left < _TO_MAGIC:
+        return 0
+    magic = _LENGTH_AND_MAGIC.unpack_from(records, position)[1]
+    if not 0 <= magic <= 2:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"unknown magic {magic} of a record batch")
+    size = _LOG_OVERHEAD + int(length)
+    return size if size <= left else 0
+
+
+def read_header(records: bytes, version: int) -> BatchHeader:
+    """The header of a produce request's one batch.
+
+    Raises:
+        KafkaError: INVALID_RECORD for no batch, more than one, or one of an older magic; CORRUPT_MESSAGE for bytes that
+            are no batch; UNSUPPORTED_COMPRESSION_TYPE for zstd before v7.
+    """
+    size = whole_batch_size(records, 0)
+    if not size or records[16] != 2:
+        raise KafkaError(ErrorCode.INVALID_RECORD)
+    try:
+        header = parse_header(records)
+    except CorruptBatchError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE) from error
+    if header.compression == ZSTD and version < FIRST_VERSION_WITH_ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+    if size != len(records):
+        try:
+            second = whole_batch_size(records, size)
+        except KafkaError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE) from error
+        if second:
+            raise KafkaError(ErrorCode.INVALID_RECORD)
+    return header
+
+
+def append(
+    partition: Partition,
+    records: bytes,
+    header: BatchHeader,
+    wall_ms: int,
+    guard: Verification | None = None,
+    verify: bool = False,
+) -> tuple[int, int]:
+    """Checks a client's batch and stages it.
+
+    Args:
+        partition: where it goes.
+        records: the request's bytes; what stands behind the batch is dropped.
+        header: the batch's header.
+        wall_ms: now, in ms since the epoch.
+        guard: under which a transactional batch was verified before; None if it was not.
+        verify: whether transactional batches need one.
+
+    Returns:
+        (base offset, time of the append in ms or -1 for create times). A repeated batch has those of the first.
+
+    Raises:
+        KafkaError: the batch is refused.
+        LogError: it could not be staged.
+    """
+    config = partition.config
+    if header.base_offset != 0:
+        raise KafkaError(ErrorCode.INVALID_RECORD)
+    size = header.size_bytes
+    if size > config.max_message_bytes:
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+    batch = bytearray(records if size == len(records) else records[:size])
+    try:
+        validate(batch, decompress=decompress)
+    except CorruptBatchError as error:
+        refused = ErrorCode.CORRUPT_MESSAGE if error.fault in {"crc", "size", "magic"} else ErrorCode.INVALID_RECORD
+        raise KafkaError(refused) from error
+    producer_id = header.producer_id
+    last_delta = header.last_offset_delta
+    if (
+        last_delta + 1 != header.record_count
+        or last_delta < 0
+        or header.is_control
+        or (producer_id >= 0 and header.base_sequence < 0)
+    ):
+        raise KafkaError(ErrorCode.INVALID_RECORD)
+    max_timestamp_ms = _check_records(batch, header, config, wall_ms)
+    if config.compression is not None and config.compression != header.compression:
+        batch = rebuild(batch, header, config, wall_ms)
+        if len(batch) > config.max_message_bytes:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+    append_time_ms = NO_TIMESTAMP
+    if config.log_append_time:
+        append_time_ms = max_timestamp_ms = wall_ms
+        stamp_append_time(batch, wall_ms)
+    elif max_timestamp_ms != header.max_timestamp_ms or header.is_log_append_time:
+        _correct_max_timestamp(batch, max_timestamp_ms)
+    if len(batch) > config.segment_bytes:
+        raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
+    transactional = header.is_transactional
+    if producer_id >= 0:
+        duplicate = partition.producers.check_client_data(
+            producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.last_sequence,
+            transactional,
+            guard,
+            verify,
+        )
+        if duplicate is not None:
+            return duplicate.base_offset, duplicate.timestamp_ms
+    base_offset = partition.append_data(
+        batch,
+        producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        last_delta,
+        max_timestamp_ms,
+        transactional,
+    )
+    return base_offset, append_time_ms
+
+
+def _check_records(batch: bytearray, header: BatchHeader, config: LogConfig, wall_ms: int) -> int:
+    """Keys and timestamps of all records; returns the largest timestamp.
+
+    Raises:
+        RecordsRefusedError: INVALID_TIMESTAMP if any timestamp is at fault, else INVALID_RECORD.
+    """
+    by_append = config.log_append_time
+    sent_append_time = header.is_log_append_time
+    if by_append and not config.compact and not sent_append_time:
+        return wall_ms
+    earliest = wall_ms - config.timestamp_before_max_ms
+    latest = wall_ms + config.timestamp_after_max_ms
+    compact = config.compact
+    largest = NO_TIMESTAMP
+    errors: list[tuple[int, ErrorCode, str]] = []
+    index = 0
+    for _, timestamp_ms, key, _ in iter_entries(batch, decompress=decompress):
+        largest = max(largest, timestamp_ms)
+        if compact and key is None:
+            errors.append((index, ErrorCode.INVALID_RECORD, "a record of a compacted topic needs a key"))
+        elif not by_append and timestamp_ms != NO_TIMESTAMP:
+            if not earliest <= timestamp_ms <= latest:
+                text = f"timestamp {timestamp_ms} is outside of [{earliest}, {latest}]"
+                errors.append((index, ErrorCode.INVALID_TIMESTAMP, text))
+        elif sent_append_time:
+            errors.append((index, ErrorCode.INVALID_TIMESTAMP, "producers do not set the time of the append"))
+        index += 1
+    if errors:
+        code = ErrorCode.INVALID_RECORD
+        if any(error[1] == ErrorCode.INVALID_TIMESTAMP for error in errors):
+            code = ErrorCode.INVALID_TIMESTAMP
+        message = f"{len(errors)} of {index} records are refused: {errors[0][2]}"
+        raise RecordsRefusedError(code, message, [(place, text) for place, _, text in errors])
+    return largest
+
+
+def _correct_max_timestamp(batch: bytearray, max_timestamp_ms: int) -> None:
+    """The header says what the records say, and that their times are create times."""
+    attributes = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)[0]
+    _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes & ~_LOG_APPEND_TIME)
+    _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, max_timestamp_ms)
+    _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_ATTRIBUTES_AT:]))

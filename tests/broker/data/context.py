@@ -1,0 +1,186 @@
+"""A data plane to test with: real APIs, real log in memory, real commits, virtual time, no threads and no sleeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count
+from typing import Any
+
+from kcore.broker.apis.delete_records import DeleteRecordsApi
+from kcore.broker.apis.describe_producers import DescribeProducersApi
+from kcore.broker.apis.fetch import FetchApi
+from kcore.broker.apis.list_offsets import ListOffsetsApi
+from kcore.broker.apis.offset_for_leader_epoch import OffsetForLeaderEpochApi
+from kcore.broker.apis.produce import ProduceApi
+from kcore.broker.fetch_session import FetchSessions
+from kcore.broker.partition import Partition
+from kcore.broker.partitions import Partitions
+from kcore.broker.transaction_verifier import TransactionVerifier, VerificationDesk
+from kcore.clock import ManualClock, Now
+from kcore.log import MemoryLogEngine
+from kcore.log.faults import FaultInjectingEngine
+from kcore.log.memory_engine import MemoryStorage
+from kcore.runtime import Api, CommitPipeline, Pending, RequestContext, Slices, TopicInfo
+from kcore.runtime.cluster import Broker, Leader
+from kcore_ext.batch import BatchBuilder, iter_records, parse_header, split_batches
+from kcore_ext.purgatory import Purgatory
+from kcore_ext.timer_wheel import TimerWheel
+
+NODE_ID = 1
+
+
+class OneNode:
+    """A cluster of one node that leads everything."""
+
+    node_id = NODE_ID
+
+    def leader(self, topic: str, partition: int) -> Leader:
+        return Leader(NODE_ID, 0)
+
+    def broker(self, node_id: int, listener: str) -> Broker:
+        return Broker(node_id, "localhost", 9092)
+
+
+class DataPlane:
+    """One node's data plane. `restart` opens it again on what was committed."""
+
+    def __init__(
+        self,
+        *,
+        wall_ms: int = 1_700_000_000_000,
+        verifier: TransactionVerifier | None = None,
+        session_slots: int = 1000,
+        authorizer: Any = None,
+    ) -> None:
+        self.clock = ManualClock(wall_ms=wall_ms)
+        self.now = Now(self.clock)
+        self.storage = MemoryStorage()
+        self.verifier = verifier
+        self.session_slots = session_slots
+        self.authorizer = authorizer
+        self.settings: dict[str, dict[str, Any]] = {}
+        self.topics: dict[str, TopicInfo] = {}
+        self._ids = count(1)
+        self._open()
+
+    def _open(self) -> None:
+        self.log = FaultInjectingEngine(MemoryLogEngine(self.storage))
+        self.pipeline = CommitPipeline(self.log)
+        self.wheel = TimerWheel(self.now.now_ms)
+        self.purgatory = Purgatory(self.wheel)
+        self.slices = Slices()
+        self.partitions = Partitions(self.log, self.pipeline, self.slices, lambda name: self.settings.get(name, {}))
+        for topic in self.topics.values():
+            self.partitions.on_topic_created(topic)
+        session_ids = count(1001)
+        self.sessions = FetchSessions(self.session_slots, lambda: next(session_ids))
+        self.desk = VerificationDesk(self.verifier, self.wheel, self.now)
+        cluster: Any = OneNode()
+        more = {"authorizer": self.authorizer}
+        self.produce_api = ProduceApi(self.partitions, self.pipeline, self.now, self.desk, cluster=cluster, **more)
+        self.fetch_api = FetchApi(self.partitions, self.purgatory, self.sessions, self.now, cluster=cluster, **more)
+        apis: list[Api[Any, Any]] = [
+            self.produce_api,
+            self.fetch_api,
+            ListOffsetsApi(self.partitions, self.pipeline, **more),
+            OffsetForLeaderEpochApi(self.partitions, self.pipeline, **more),
+            DeleteRecordsApi(self.partitions, self.pipeline, **more),
+            DescribeProducersApi(self.partitions, **more),
+        ]
+        self.apis = {api.request_type: api for api in apis}  # type: ignore[attr-defined]
+
+    def restart(self) -> None:
+        """The process ends (what is not committed is gone) and begins again on the same storage."""
+        self._open()
+        self.slices.finish()
+        self.commit()
+
+    # ---- topics
+
+    def topic(self, name: str, partitions: int = 1, **settings: Any) -> TopicInfo:
+        """Makes a topic; settings with underscores for dots."""
+        self.settings[name] = {key.replace("_", "."): value for key, value in settings.items()}
+        topic = TopicInfo(name, next(self._ids).to_bytes(16, "big"), partitions)
+        self.topics[name] = topic
+        self.partitions.on_topic_created(topic)
+        self.commit()
+        return topic
+
+    def partition(self, topic: str, index: int = 0) -> Partition:
+        found = self.partitions.get(topic, index)
+        assert found is not None
+        return found
+
+    # ---- requests
+
+    def send(self, request: Any, version: int, client_id: str = "", connection_id: int = 0) -> Any:
+        """Hands a request in without a commit: a response, None or a `Pending`."""
+        context = RequestContext(version, client_id=client_id, connection_id=connection_id)
+        return self.apis[type(request)].handle(context, request)
+
+    def call(self, request: Any, version: int, client_id: str = "") -> Any:
+        """A request, with the commit behind it: the response as a client reads it, None, or a `Pending` still open."""
+        return self.settle(self.send(request, version, client_id), version)
+
+    def settle(self, answer: Any, version: int) -> Any:
+        """Commits; the response as a client reads it if it is there."""
+        self.commit()
+        if isinstance(answer, Pending):
+            if not answer.done:
+                return answer
+            answer = answer.response
+        return answer and type(answer).decode(answer.encode(version), version)
+
+    def commit(self) -> bool:
+        good = True
+        while self.pipeline.dirty:
+            good = self.pipeline.commit() and good
+        return good
+
+    def fail_next_commit(self) -> None:
+        self.log.fail_commit()
+
+    def advance(self, ms: int) -> None:
+        """Lets time pass, firing what is due, in steps so that timers that arm timers are on time."""
+        for _ in range(ms):
+            self.clock.advance(1)
+            for timer in self.wheel.advance(self.now.update()):
+                timer.payload()
+            self.commit()
+
+
+def batch_of(
+    *values: bytes | None,
+    keys: Mapping[int, bytes] | None = None,
+    timestamp_ms: int = 1_700_000_000_000,
+    producer: tuple[int, int] = (-1, -1),
+    sequence: int = -1,
+    transactional: bool = False,
+    compression: int = 0,
+    compress: Any = None,
+    log_append_time: bool = False,
+) -> bytes:
+    """A batch as a producer sends it."""
+    builder = BatchBuilder(
+        1 << 24,
+        base_timestamp_ms=timestamp_ms,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=sequence,
+        transactional=transactional,
+        compression=compression,
+        compress=compress,
+        log_append_time=log_append_time,
+    )
+    for index, value in enumerate(values):
+        assert builder.append(timestamp_ms, (keys or {}).get(index), value)
+    return builder.build()
+
+
+def values_in(records: bytes) -> list[tuple[int, bytes | None]]:
+    """(offset, value) of every record of the batches in a fetch answer, control records left out."""
+    found = []
+    for position, _ in split_batches(records).batches:
+        if not parse_header(records, position).is_control:
+            found += [(record.offset, record.value) for record in iter_records(records, position)]
+    return found
