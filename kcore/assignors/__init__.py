@@ -1,0 +1,49 @@
+"""Every partition assignor of Kafka, exact where Kafka is exact, and one of kcore's own.
+
+    from kcore.assignors import Member, Topics, get
+
+    assignment = get("range").assign([Member("a", ["orders"]), Member("b", ["orders"])], Topics({"orders": 5}))
+    assignment["a"]["orders"]      # (0, 1, 2)
+
+`get(name, group_type)` finds an assignor, `measure` says how good a result is, `kcore.assignors.arrays` does the same
+over numpy arrays. The loops are in `kcore_ext.assign`.
+"""
+
+from kcore.assignors.api import (
+    COOPERATIVE,
+    EAGER,
+    Assignor,
+    GroupAssignment,
+    Member,
+    MemberAssignment,
+    PartitionAssignorError,
+    TopicPartition,
+    Topics,
+    assignment_of,
+    checked,
+    get,
+    load_all,
+    names,
+    validate,
+)
+from kcore.assignors.measure import Measures, measure
+
+__all__ = [
+    "COOPERATIVE",
+    "EAGER",
+    "Assignor",
+    "GroupAssignment",
+    "Measures",
+    "Member",
+    "MemberAssignment",
+    "PartitionAssignorError",
+    "TopicPartition",
+    "Topics",
+    "assignment_of",
+    "checked",
+    "get",
+    "load_all",
+    "measure",
+    "names",
+    "validate",
+]

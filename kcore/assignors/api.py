@@ -1,0 +1,206 @@
+"""What an assignor is, how one is found by name, and how one of your own is plugged in.
+
+Names are Kafka's. A client's `partition.assignment.strategy` names assignors of the group type "classic", a server's
+`group.consumer.assignors` those of "consumer"; "share" and "streams" groups have one each. `kcore.balanced` serves
+classic and consumer groups. Anything of the form "package.module:Class" is imported.
+"""
+
+import importlib
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+from kcore.errors import ConfigError, KcoreError
+from kcore_ext.assign.model import Member, Topics
+from kcore_ext.assign.result import GroupAssignment, MemberAssignment, TopicPartition, assignment_of
+
+__all__ = [
+    "COOPERATIVE",
+    "EAGER",
+    "Assignor",
+    "CheckedAssignor",
+    "GroupAssignment",
+    "GroupType",
+    "Member",
+    "MemberAssignment",
+    "Members",
+    "PartitionAssignorError",
+    "TopicLike",
+    "TopicPartition",
+    "Topics",
+    "assignment_of",
+    "checked",
+    "get",
+    "load_all",
+    "names",
+    "validate",
+]
+
+EAGER: Literal["EAGER"] = "EAGER"
+"""Everything is revoked before a rebalance."""
+COOPERATIVE: Literal["COOPERATIVE"] = "COOPERATIVE"
+"""Only what moves is revoked (KIP-429)."""
+
+GroupType: TypeAlias = Literal["classic", "consumer", "share", "streams"]
+Members: TypeAlias = Iterable[Member] | Mapping[str, Member]
+TopicLike: TypeAlias = Topics | Mapping[str, int] | Mapping[bytes, int]
+
+
+class PartitionAssignorError(KcoreError):
+    """An assignor cannot do its work, or its result is not valid (Kafka's PartitionAssignorException)."""
+
+
+@runtime_checkable
+class Assignor(Protocol):
+    """Decides which member of a group has which partitions.
+
+    An implementation is a class without arguments, with these two members. It is pure: the same members, topics and
+    previous assignment give the same result in every process.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name that members and settings call it by."""
+
+    def assign(
+        self, members: Members, topics: TopicLike, previous: GroupAssignment | None = None
+    ) -> GroupAssignment | Mapping[str, Mapping[Any, Iterable[int]]]:
+        """Assigns all partitions of the subscribed topics.
+
+        Args:
+            members: the members, in any order.
+            topics: the topics that exist, with partition counts and perhaps racks.
+            previous: the assignment so far. None: what the members say they own.
+
+        Returns:
+            Every member's partitions: a GroupAssignment, or any mapping member id -> topic -> partitions.
+        """
+
+
+_PLACES: dict[tuple[str, str], str] = {
+    ("classic", "range"): "kcore.assignors.range:RangeAssignor",
+    ("classic", "roundrobin"): "kcore.assignors.roundrobin:RoundRobinAssignor",
+    ("classic", "sticky"): "kcore.assignors.sticky:StickyAssignor",
+    ("classic", "cooperative-sticky"): "kcore.assignors.cooperative_sticky:CooperativeStickyAssignor",
+    ("classic", "kcore.balanced"): "kcore.assignors.balanced:BalancedAssignor",
+    ("consumer", "uniform"): "kcore.assignors.uniform:UniformAssignor",
+    ("consumer", "range"): "kcore.assignors.server_range:ServerRangeAssignor",
+    ("consumer", "kcore.balanced"): "kcore.assignors.balanced:BalancedAssignor",
+    ("share", "simple"): "kcore.assignors.simple:SimpleAssignor",
+    ("streams", "sticky"): "kcore.assignors.streams_sticky:StickyTaskAssignor",
+}
+
+
+def names(group_type: GroupType = "classic") -> tuple[str, ...]:
+    """The built-in assignors of a group type, Kafka's default first."""
+    return tuple(name for kind, name in _PLACES if kind == group_type)
+
+
+def get(name: str, group_type: GroupType = "classic") -> Any:
+    """An assignor by its name, or by "package.module:Class".
+
+    Args:
+        name: a name of `names(group_type)`, or where a class of your own is found. The class is made without arguments;
+            its results are checked (see `checked`).
+        group_type: "classic" (client side), "consumer" (KIP-848), "share" (KIP-932) or "streams" (KIP-1071).
+
+    Returns:
+        A new assignor.
+
+    Raises:
+        ConfigError: the name is not known, the class is not found, or it is no assignor.
+    """
+    place = _PLACES.get((group_type, name))
+    if place is not None:
+        return _load(place)()
+    if ":" not in name:
+        known = ", ".join(names(group_type))
+        raise ConfigError(f"no {group_type} assignor is called {name!r}; there are {known}, or package.module:Class")
+    made = _load(name)()
+    if not isinstance(getattr(made, "name", None), str) or not callable(getattr(made, "assign", None)):
+        raise ConfigError(f"{name} is no assignor: it needs a str `name` and a method `assign`")
+    return made if group_type in ("share", "streams") else checked(made)
+
+
+def load_all(setting: str | Iterable[str], group_type: GroupType = "classic") -> dict[str, Any]:
+    """Assignors of a setting such as `group.consumer.assignors`, by name, in the setting's order.
+
+    Args:
+        setting: names as `get` takes them, in a list or separated by commas.
+        group_type: as for `get`.
+
+    Raises:
+        ConfigError: as `get`; also when two have one name or there are none.
+    """
+    listed = setting.split(",") if isinstance(setting, str) else list(setting)
+    found: dict[str, Any] = {}
+    for entry in listed:
+        made = get(entry.strip(), group_type)
+        if made.name in found:
+            raise ConfigError(f"two assignors are called {made.name!r}")
+        found[made.name] = made
+    if not found:
+        raise ConfigError("at least one assignor is needed")
+    return found
+
+
+def _load(place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"assignor {place}: {error}") from error
+
+
+def validate(assignment: GroupAssignment, members: Members) -> None:
+    """Checks that every partition of a subscribed topic is assigned at most once, and to a subscriber.
+
+    Raises:
+        PartitionAssignorError: a partition has two owners, an owner does not subscribe, or a member is unknown.
+    """
+    by_id = members if isinstance(members, Mapping) else {member.member_id: member for member in members}
+    if not assignment.exclusive:
+        raise PartitionAssignorError("a partition is assigned to two members")
+    topics = assignment.topics
+    for member_id, assigned in assignment.items():
+        member = by_id.get(member_id)
+        if member is None:
+            raise PartitionAssignorError(f"partitions are assigned to {member_id!r}, who is no member")
+        wanted = {topics.key_of(topic) for topic in member.topics}
+        for topic in assigned:
+            if topic not in wanted:
+                raise PartitionAssignorError(f"member {member_id!r} gets {topic!r} without subscribing to it")
+
+
+class CheckedAssignor:
+    """Runs somebody's assignor and turns what it returns into a valid GroupAssignment."""
+
+    __slots__ = ("name", "protocols", "wrapped")
+
+    def __init__(self, wrapped: Assignor) -> None:
+        self.wrapped = wrapped
+        self.name = wrapped.name
+        self.protocols: tuple[str, ...] = getattr(wrapped, "protocols", (EAGER,))
+
+    def assign(self, members: Members, topics: TopicLike, previous: GroupAssignment | None = None) -> GroupAssignment:
+        """See `Assignor.assign`. Members that the result leaves out get nothing.
+
+        Raises:
+            PartitionAssignorError: the result is not valid.
+        """
+        listed = list(members.values() if isinstance(members, Mapping) else members)
+        known = topics if isinstance(topics, Topics) else Topics(topics)
+        result = self.wrapped.assign(listed, known, previous)
+        if not isinstance(result, GroupAssignment):
+            whole: dict[str, Mapping[Any, Iterable[int]]] = {member.member_id: {} for member in listed}
+            whole.update(result)
+            try:
+                result = assignment_of(whole, known)
+            except ValueError as error:
+                raise PartitionAssignorError(f"{self.name}: {error}") from error
+        validate(result, listed)
+        return result
+
+
+def checked(assignor: Assignor) -> CheckedAssignor:
+    """An assignor whose results are checked before anybody acts on them."""
+    return CheckedAssignor(assignor)

@@ -1,0 +1,87 @@
+"""`sticky` of classic groups (KIP-54, KIP-341, KAFKA-9987) and the user data it sends."""
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kcore.assignors.api import EAGER, GroupAssignment, Members, TopicLike
+from kcore_ext.assign import sticky
+
+
+@dataclass(frozen=True, slots=True)
+class StickyAssignorUserData:
+    """What a member of the sticky assignor sends with its subscription.
+
+    Attributes:
+        owned: topic -> partitions of the last assignment.
+        generation_id: the generation of that assignment; -1 when absent (version 0).
+    """
+
+    owned: Mapping[str, Iterable[int]] = field(default_factory=dict)
+    generation_id: int = -1
+
+    def encode(self, version: int = 1) -> bytes:
+        """The bytes on the wire: version 1, or 0 without the generation."""
+        out = [struct.pack(">i", len(self.owned))]
+        for topic, partitions in self.owned.items():
+            name, numbers = topic.encode(), tuple(partitions)
+            out.append(struct.pack(f">h{len(name)}si{len(numbers)}i", len(name), name, len(numbers), *numbers))
+        if version >= 1:
+            out.append(struct.pack(">i", self.generation_id))
+        return b"".join(out)
+
+    @classmethod
+    def decode(cls, data: bytes | None) -> "StickyAssignorUserData":
+        """Reads version 1, else version 0; anything else counts as nothing owned, as in Kafka."""
+        if data is None:
+            return cls()
+        try:
+            owned, position = _read_owned(data)
+        except (struct.error, ValueError):
+            return cls()
+        if len(data) - position < struct.calcsize(">i"):
+            return cls(owned)
+        (generation_id,) = struct.unpack_from(">i", data, position)
+        return cls(owned, generation_id)
+
+
+def _read_owned(data: bytes) -> tuple[dict[str, tuple[int, ...]], int]:
+    owned: dict[str, tuple[int, ...]] = {}
+    (topics,) = struct.unpack_from(">i", data)
+    position = 4
+    for _ in range(topics):
+        (size,) = struct.unpack_from(">h", data, position)
+        if size < 0:
+            raise ValueError("a topic without a name")
+        (name,) = struct.unpack_from(f">{size}s", data, position + 2)
+        (count,) = struct.unpack_from(">i", data, position + 2 + size)
+        position += 6 + size
+        if count < 0 or len(data) - position < 4 * count:
+            raise ValueError("fewer partitions than announced")
+        numbers = struct.unpack_from(f">{count}i", data, position)
+        position += 4 * count
+        topic = name.decode("utf-8", "replace")
+        owned[topic] = owned.get(topic, ()) + numbers
+    return owned, position
+
+
+class StickyAssignor:
+    """Balances while partitions stay where they are as far as they can.
+
+    What members own is read from their user data only (`Member.user_data`: bytes, or a StickyAssignorUserData), with
+    its
+    generation: of two claims the larger generation wins, two of one generation are both void.
+
+    With equal subscriptions no two members differ by more than one partition and, without racks, no assignment as
+    balanced moves less. With unequal ones no single move improves the balance. Where Kafka 4.3 would loop for ever, the
+    assignment of `kcore.balanced` is taken. Kafka remembers the largest generation over the life of an assignor; this
+    one
+    looks at the present members alone, so that a result depends on nothing but its arguments.
+    """
+
+    name = "sticky"
+    protocols = (EAGER,)
+
+    def assign(self, members: Members, topics: TopicLike, previous: GroupAssignment | None = None) -> GroupAssignment:
+        """See `Assignor.assign`. `previous`, if given, replaces what user data claims."""
+        return sticky.assign(members, topics, False, previous)

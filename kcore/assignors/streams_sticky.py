@@ -1,0 +1,72 @@
+"""`sticky` of streams groups: the task assignor of KIP-1071."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kcore.assignors.api import GroupAssignment, PartitionAssignorError
+from kcore_ext.assign import streams
+from kcore_ext.assign.model import Topics
+from kcore_ext.assign.streams import StreamsMember
+
+__all__ = ["StickyTaskAssignor", "StreamsAssignment", "StreamsMember", "Subtopology"]
+
+
+@dataclass(frozen=True, slots=True)
+class Subtopology:
+    """A part of a topology that runs as one.
+
+    Attributes:
+        partitions: number of its tasks (the most partitions of an input topic).
+        stateful: whether it has changelog topics, and so standbys.
+    """
+
+    partitions: int
+    stateful: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsAssignment:
+    """The tasks of all members, three mappings member id -> subtopology id -> partitions.
+
+    Attributes:
+        active: every task exactly once.
+        standby: copies of stateful tasks, never two of a task on one process.
+        warmup: always empty; Kafka 4.3 assigns none.
+    """
+
+    active: GroupAssignment
+    standby: GroupAssignment
+    warmup: GroupAssignment
+
+
+class StickyTaskAssignor:
+    """Keeps tasks where they are or where a standby is, then fills the least loaded processes (as of Kafka 4.3).
+
+    Ties between equally loaded processes or members go by their ids and by the layout of a binary heap, as in Kafka.
+    """
+
+    name = "sticky"
+
+    def assign(
+        self,
+        members: Iterable[StreamsMember] | Mapping[str, StreamsMember],
+        subtopologies: Mapping[str, Subtopology],
+        *,
+        num_standby_replicas: int = 0,
+    ) -> StreamsAssignment:
+        """Assigns all tasks.
+
+        Args:
+            members: the members with their process and the tasks they have (their target so far).
+            subtopologies: subtopology id -> number of tasks and whether they keep state.
+            num_standby_replicas: `num.standby.replicas`: copies of each stateful task.
+
+        Raises:
+            PartitionAssignorError: there are tasks but no member.
+        """
+        listed = list(members.values() if isinstance(members, Mapping) else members)
+        topics = Topics({name: part.partitions for name, part in subtopologies.items()})
+        if not listed and topics.total_partitions:
+            raise PartitionAssignorError("no process is available to run a task")
+        stateful = [name for name, part in subtopologies.items() if part.stateful]
+        return StreamsAssignment(*streams.assign(listed, topics, stateful, num_standby_replicas))

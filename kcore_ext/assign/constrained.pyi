@@ -1,0 +1,1 @@
+"""Sticky with equal subscriptions (KAFKA-9987)."""

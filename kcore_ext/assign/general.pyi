@@ -1,0 +1,1 @@
+"""Sticky with unequal subscriptions (KIP-54, KIP-341)."""

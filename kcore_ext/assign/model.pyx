@@ -1,0 +1,246 @@
+# distutils: language = c++
+"""Value objects that go into an assignor: topics with partitions and racks, subscriptions, members."""
+
+from collections.abc import Mapping
+from weakref import WeakValueDictionary
+
+from libcpp.algorithm cimport sort
+from libcpp.vector cimport vector
+
+
+def utf16_key(str text):
+    """Sort key that equals Java's String.compareTo (UTF-16 code units)."""
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+def uuid_key(bytes topic_id):
+    """Sort key that equals Kafka's Uuid.compareTo: two signed 64-bit halves."""
+    return int.from_bytes(topic_id[:8], "big", signed=True), int.from_bytes(topic_id[8:], "big", signed=True)
+
+
+def sorted_keys(keys):
+    """Topic keys (all names or all 16-byte ids) in Kafka's order. Raises TypeError or ValueError."""
+    listed = list(keys)
+    if all(isinstance(key, str) for key in listed):
+        return sorted(listed, key=utf16_key)
+    if all(isinstance(key, bytes) for key in listed):
+        if any(len(key) != 16 for key in listed):
+            raise ValueError("a topic id has 16 bytes")
+        return sorted(listed, key=uuid_key)
+    raise TypeError("topics are all named (str) or all given by id (16 bytes)")
+
+
+cdef long long _serials = 0
+
+
+cdef class Topics:
+    """What is known of the topics: partition counts and, if known, the racks of every partition's replicas.
+
+    Args:
+        partitions: topic name (str) or topic id (16 bytes) -> number of partitions. All keys of one type.
+        names: with ids as keys, name -> id, so that members may subscribe by name.
+        racks: topic -> one collection of rack ids per partition (all replicas, also those out of sync; more are ignored).
+
+    Immutable. Iterates over the keys in Kafka's order (names by UTF-16 code units, ids as Uuid.compareTo).
+    Build it once for a metadata image: assignors cache what they derive from it.
+    Raises ValueError for a negative count or a rack list shorter than the partition count.
+    """
+
+    def __init__(self, partitions, *, names=None, racks=None):
+        global _serials
+        cdef int total = 0, count, i
+        cdef bint one = True
+        self.keys = tuple(sorted_keys(partitions))
+        self.index = {key: i for i, key in enumerate(self.keys)}
+        self.first.push_back(0)
+        for key in self.keys:
+            count = partitions[key]
+            if count < 0:
+                raise ValueError(f"topic {key!r}: {count} partitions")
+            total += count
+            self.first.push_back(total)
+        for name, topic_id in (names or {}).items():
+            if topic_id in self.index:
+                self.index[name] = self.index[topic_id]
+        self.rack_index = {}
+        if racks:
+            self._read_racks(racks)
+        self.rack_names = tuple(self.rack_index)
+        _serials += 1
+        self.serial = _serials
+
+    def _read_racks(self, racks):
+        cdef int p, count
+        self.rack_first.push_back(0)
+        for key in self.keys:
+            given = racks.get(key)
+            count = self.partition_count(key)
+            if given is not None and len(given) < count:
+                raise ValueError(f"topic {key!r}: racks of {len(given)} partitions, but it has {count}")
+            for p in range(count):
+                for rack in sorted(set(given[p])) if given is not None else ():
+                    self.rack_list.push_back(self.rack_index.setdefault(rack, len(self.rack_index)))
+                self.rack_first.push_back(<int>self.rack_list.size())
+        self.has_racks = self.rack_list.size() > 0
+
+    def partition_count(self, topic):
+        """Number of partitions of a topic (by key or alias); KeyError when it is not known."""
+        cdef int i = self.index[topic]
+        return self.first[i + 1] - self.first[i]
+
+    def racks_of(self, topic, int partition):
+        """Rack ids of a partition's replicas, as a frozenset; empty when racks are not known."""
+        cdef int i = self.index[topic], j
+        if not self.has_racks:
+            return frozenset()
+        if not 0 <= partition < self.first[i + 1] - self.first[i]:
+            raise IndexError(f"topic {topic!r} has no partition {partition}")
+        partition += self.first[i]
+        return frozenset(self.rack_names[self.rack_list[j]]
+                         for j in range(self.rack_first[partition], self.rack_first[partition + 1]))
+
+    @property
+    def total_partitions(self):
+        """Partitions of all topics together."""
+        return self.first.back()
+
+    def key_of(self, topic):
+        """The key that assignments use for a topic given by key or alias; None when it is not known."""
+        i = self.index.get(topic)
+        return None if i is None else self.keys[i]
+
+    def __iter__(self):
+        return iter(self.keys)
+
+    def __len__(self):
+        return len(self.keys)
+
+    def __contains__(self, topic):
+        return topic in self.index
+
+    def __getitem__(self, topic):
+        return self.partition_count(topic)
+
+    def __repr__(self):
+        return f"Topics({ {key: self[key] for key in self.keys}!r})"
+
+    def __reduce__(self):
+        names = {name: self.keys[i] for name, i in self.index.items() if name != self.keys[i]}
+        racks = {key: [sorted(self.racks_of(key, p)) for p in range(self[key])] for key in self.keys}
+        return _topics, ({key: self[key] for key in self.keys}, names, racks if self.has_racks else None)
+
+
+def _topics(partitions, names, racks):
+    return Topics(partitions, names=names, racks=racks)
+
+
+_as_given = WeakValueDictionary()
+_canonical = WeakValueDictionary()
+
+
+cdef class Subscription:
+    """A set of topics that members share: members with the same topics hold the same object."""
+
+    cdef int resolve(self, Topics topics) except -1:
+        """Positions of the topics that exist; remembered for the last Topics asked for."""
+        cdef object i
+        if self.serial == topics.serial:
+            return 0
+        self.resolved.clear()
+        self.missing = []
+        for topic in self.topics:
+            i = topics.index.get(topic)
+            if i is None:
+                self.missing.append(topic)
+            else:
+                self.resolved.push_back(<int>i)
+        sort(self.resolved.begin(), self.resolved.end())
+        # A topic may be named by key and by alias.
+        cdef size_t r, w = 0
+        for r in range(self.resolved.size()):
+            if w == 0 or self.resolved[w - 1] != self.resolved[r]:
+                self.resolved[w] = self.resolved[r]
+                w += 1
+        self.resolved.resize(w)
+        self.serial = topics.serial
+        return 0
+
+
+cdef Subscription _intern(tuple given):
+    cdef Subscription found = _as_given.get(given)
+    if found is not None:
+        return found
+    unique = frozenset(given)
+    canonical = tuple(sorted(unique, key=lambda t: (isinstance(t, bytes), t)))
+    identity = (canonical, len(given))
+    found = _canonical.get(identity)
+    if found is None:
+        found = Subscription()
+        found.topics = canonical
+        found.listed = len(given)
+        found.unique = unique
+        _canonical[identity] = found
+    _as_given[given] = found
+    return found
+
+
+_NOTHING = {}
+
+
+cdef class Member:
+    """One member of a group as an assignor sees it. Immutable; compares by value.
+
+    Args:
+        member_id: the coordinator's id of the member.
+        topics: names (or, for server-side assignors, 16-byte ids) of the topics it subscribes to.
+        owned: topic -> partitions: the subscription's owned partitions (client side) or the current
+            target assignment (server side). A `MemberAssignment` of an earlier result is the cheapest form.
+        generation_id: the subscription's generation, -1 when absent (KIP-792).
+        rack_id: `client.rack`; None or "" when there is none (KIP-881).
+        instance_id: `group.instance.id` of a static member (KIP-345), else None.
+        user_data: the subscription's user data: bytes, or a decoded `StickyAssignorUserData`.
+    """
+
+    def __init__(self, str member_id not None, topics=(), *, owned=None, int generation_id=-1, rack_id=None,
+                 instance_id=None, user_data=None):
+        if isinstance(topics, str | bytes):
+            raise TypeError("topics: a collection of topics is needed, not one topic")
+        if owned is not None and not isinstance(owned, Mapping):
+            raise TypeError("owned: a mapping topic -> partitions is needed")
+        self.member_id = member_id
+        self.subscription = _intern(topics if type(topics) is tuple else tuple(topics))
+        self.owned = owned if owned is not None else _NOTHING
+        self.generation_id = generation_id
+        self.rack_id = rack_id or None
+        self.instance_id = instance_id
+        self.user_data = user_data
+
+    @property
+    def topics(self):
+        """The subscribed topics, sorted and without duplicates."""
+        return self.subscription.topics
+
+    def _values(self):
+        return (self.member_id, self.subscription.topics, {t: tuple(p) for t, p in self.owned.items()},
+                self.generation_id, self.rack_id, self.instance_id, self.user_data)
+
+    def __eq__(self, other):
+        return isinstance(other, Member) and self._values() == (<Member>other)._values()
+
+    def __hash__(self):
+        return hash((self.member_id, self.subscription.topics))
+
+    def __repr__(self):
+        return f"Member({self.member_id!r}, {list(self.subscription.topics)!r})"
+
+    def __reduce__(self):
+        member_id, topics, owned, generation_id, rack_id, instance_id, user_data = self._values()
+        return _member, (member_id, topics, owned, generation_id, rack_id, instance_id, user_data)
+
+
+def _member(member_id, topics, owned, generation_id, rack_id, instance_id, user_data):
+    return Member(member_id, topics, owned=owned, generation_id=generation_id, rack_id=rack_id,
+                  instance_id=instance_id, user_data=user_data)
+
+
+Mapping.register(Topics)

@@ -1,0 +1,352 @@
+# distutils: language = c++
+"""The arrays every assignor works on: one Problem is one group at one moment."""
+
+import numpy as np
+
+cimport numpy as cnp
+from libc.string cimport memcpy
+from libcpp.unordered_map cimport unordered_map
+from libcpp.vector cimport vector
+
+cnp.import_array()
+
+ctypedef unsigned long long u64
+
+
+cdef class Problem:
+    """One group as arrays; see the `.pxd` for every field. Made by `from_arrays` or by `model.lower`."""
+
+    def __cinit__(self):
+        self.equal = True
+        self.homogeneous = True
+
+    @staticmethod
+    def from_arrays(topic_partitions, kind_of, kind_first, kind_topics, order=None, generations=None,
+                    member_racks=None, rack_first=None, rack_list=None):
+        """Builds a problem from numpy arrays; see `kcore.assignors.arrays.Group` for shapes. Raises ValueError."""
+        cdef Problem p = Problem()
+        cdef int i
+        counts = _ints(topic_partitions, "topic_partitions")
+        if counts.size and counts.min() < 0:
+            raise ValueError("topic_partitions: a count is negative")
+        if int(counts.sum(dtype=np.int64)) > 2**31 - 2:
+            raise ValueError("topic_partitions: more than 2**31 - 2 partitions")
+        first = np.zeros(counts.size + 1, dtype=np.int32)
+        np.cumsum(counts, out=first[1:])
+        _fill(p.first, first)
+        p.topics = counts.size
+        p.partitions = p.first.back()
+        kinds = _ints(kind_of, "kind_of")
+        bounds = _ints(kind_first, "kind_first")
+        wanted = _ints(kind_topics, "kind_topics")
+        p.kinds = bounds.size - 1
+        _check_rows(bounds, wanted, p.topics, "kind_first", "kind_topics")
+        if kinds.size and (kinds.min() < 0 or kinds.max() >= p.kinds):
+            raise ValueError("kind_of: an index outside kind_first")
+        p.members = kinds.size
+        _fill(p.kind_of, kinds)
+        _fill(p.kind_first, bounds)
+        _fill(p.kind_topics, wanted)
+        for i in range(p.kinds):
+            row = wanted[bounds[i]:bounds[i + 1]]
+            if row.size > 1 and not bool((np.diff(row) > 0).all()):
+                raise ValueError("kind_topics: topics of a kind must ascend")
+        if order is not None:
+            permutation = _ints(order, "order")
+            if not np.array_equal(np.sort(permutation), np.arange(p.members, dtype=np.int32)):
+                raise ValueError("order: not a permutation of the members")
+            _fill(p.order, permutation)
+        if generations is not None:
+            given = _ints(generations, "generations")
+            if given.size != p.members:
+                raise ValueError("generations: one number a member is needed")
+            _fill(p.generation, given)
+            _fill(p.subscription_generation, given)
+        if member_racks is not None:
+            p._set_racks(_ints(member_racks, "member_racks"), _ints(rack_first, "rack_first"),
+                         _ints(rack_list, "rack_list"))
+        p.seal()
+        # Now, so that threads that share a problem only read it.
+        p.ensure_classes()
+        p.equal = p.homogeneous = p._one_kind()
+        return p
+
+    def _set_racks(self, member_racks, rack_first, rack_list):
+        if member_racks.size != self.members or rack_first.size != self.partitions + 1:
+            raise ValueError("member_racks, rack_first: one entry a member, one a partition and one more")
+        top = 1 + max(int(member_racks.max(initial=-1)), int(rack_list.max(initial=-1)))
+        _check_rows(rack_first, rack_list, top, "rack_first", "rack_list")
+        if member_racks.size and member_racks.min() < -1:
+            raise ValueError("member_racks: below -1")
+        self.racks = top
+        _fill(self.member_rack, member_racks)
+        _fill(self.rack_first, rack_first)
+        _fill(self.rack_list, rack_list)
+        self.has_racks = bool((member_racks >= 0).any())
+
+    def _one_kind(self):
+        """True when all members in use share one set of topics."""
+        cdef int m, k0, a, b, n
+        if self.members == 0:
+            return True
+        k0 = self.kind_of[0]
+        for m in range(1, self.members):
+            a = self.kind_of[m]
+            if a == k0:
+                continue
+            n = self.kind_first[a + 1] - self.kind_first[a]
+            if n != self.kind_first[k0 + 1] - self.kind_first[k0]:
+                return False
+            for b in range(n):
+                if self.kind_topics[self.kind_first[a] + b] != self.kind_topics[self.kind_first[k0] + b]:
+                    return False
+        return True
+
+    cdef int seal(self) except -1:
+        """Derives which topics are subscribed. Called once all inputs are in."""
+        cdef int m, k, i, t
+        cdef vector[char] used
+        self.subscribed.assign(self.topics, 0)
+        used.assign(self.kinds, 0)
+        for m in range(self.members):
+            used[self.kind_of[m]] = 1
+        for k in range(self.kinds):
+            if used[k]:
+                for i in range(self.kind_first[k], self.kind_first[k + 1]):
+                    self.subscribed[self.kind_topics[i]] = 1
+        self.subscribed_partitions = 0
+        for t in range(self.topics):
+            if self.subscribed[t]:
+                self.subscribed_partitions += self.first[t + 1] - self.first[t]
+        return 0
+
+    cdef void ensure_classes(self) noexcept nogil:
+        if not self.classed:
+            self.build_classes()
+            self.classed = True
+
+    cdef int build_classes(self) noexcept nogil:
+        """Groups topics by their set of subscribers, so that lists and heaps are kept once a class."""
+        cdef vector[int] topic_first, topic_kinds, cursor, representative, size
+        cdef vector[char] used
+        cdef unordered_map[u64, vector[int]] seen
+        cdef int m, k, i, t, c, j, candidate, n
+        cdef u64 mix
+        used.assign(self.kinds, 0)
+        for m in range(self.members):
+            used[self.kind_of[m]] = 1
+        topic_first.assign(self.topics + 1, 0)
+        for k in range(self.kinds):
+            if used[k]:
+                for i in range(self.kind_first[k], self.kind_first[k + 1]):
+                    topic_first[self.kind_topics[i] + 1] += 1
+        for t in range(self.topics):
+            topic_first[t + 1] += topic_first[t]
+        cursor = topic_first
+        topic_kinds.resize(topic_first[self.topics])
+        for k in range(self.kinds):
+            if used[k]:
+                for i in range(self.kind_first[k], self.kind_first[k + 1]):
+                    t = self.kind_topics[i]
+                    topic_kinds[cursor[t]] = k
+                    cursor[t] += 1
+        self.class_of.assign(self.topics, -1)
+        for t in range(self.topics):
+            n = topic_first[t + 1] - topic_first[t]
+            if n == 0:
+                continue
+            mix = 1469598103934665603ULL
+            for i in range(topic_first[t], topic_first[t + 1]):
+                mix = (mix ^ <u64>topic_kinds[i]) * 1099511628211ULL
+            c = -1
+            for j in range(<int>seen[mix].size()):
+                candidate = representative[seen[mix][j]]
+                if topic_first[candidate + 1] - topic_first[candidate] != n:
+                    continue
+                for i in range(n):
+                    if topic_kinds[topic_first[candidate] + i] != topic_kinds[topic_first[t] + i]:
+                        break
+                else:
+                    c = seen[mix][j]
+                    break
+            if c < 0:
+                c = <int>representative.size()
+                representative.push_back(t)
+                seen[mix].push_back(c)
+            self.class_of[t] = c
+        self.classes = <int>representative.size()
+        self._class_rows(representative)
+        return 0
+
+    cdef int _class_rows(self, vector[int]& representative) noexcept nogil:
+        """Fills the rows kind -> classes and class -> members."""
+        cdef vector[int] cursor
+        cdef int k, i, t, m, c
+        self.kind_class_first.assign(1, 0)
+        for k in range(self.kinds):
+            for i in range(self.kind_first[k], self.kind_first[k + 1]):
+                t = self.kind_topics[i]
+                # A kind that no member has keeps its row; nobody reads it.
+                if self.class_of[t] >= 0 and representative[self.class_of[t]] == t:
+                    self.kind_classes.push_back(self.class_of[t])
+            self.kind_class_first.push_back(<int>self.kind_classes.size())
+        self.class_first.assign(self.classes + 1, 0)
+        for m in range(self.members):
+            k = self.kind_of[m]
+            for i in range(self.kind_class_first[k], self.kind_class_first[k + 1]):
+                self.class_first[self.kind_classes[i] + 1] += 1
+        for c in range(self.classes):
+            self.class_first[c + 1] += self.class_first[c]
+        self.class_members.resize(self.class_first[self.classes])
+        cursor = self.class_first
+        for m in range(self.members):
+            k = self.kind_of[m]
+            for i in range(self.kind_class_first[k], self.kind_class_first[k + 1]):
+                self.class_members[cursor[self.kind_classes[i]]] = m
+                cursor[self.kind_classes[i]] += 1
+        if self.order.size():
+            self.class_ordered.resize(self.class_members.size())
+            cursor = self.class_first
+            for t in range(self.members):
+                m = self.order[t]
+                k = self.kind_of[m]
+                for i in range(self.kind_class_first[k], self.kind_class_first[k + 1]):
+                    self.class_ordered[cursor[self.kind_classes[i]]] = m
+                    cursor[self.kind_classes[i]] += 1
+        return 0
+
+    cdef const int* ordered_members(self) noexcept nogil:
+        """Members of all classes in static-first order; `class_first` gives the rows."""
+        return self.class_ordered.data() if self.order.size() else self.class_members.data()
+
+    cdef bint on_rack(self, int partition, int rack) noexcept nogil:
+        cdef int i
+        for i in range(self.rack_first[partition], self.rack_first[partition + 1]):
+            if self.rack_list[i] == rack:
+                return True
+        return False
+
+    cdef bint rack_aware(self) noexcept nogil:
+        """KIP-881's switch over the whole group: racks in common, and a partition that is not on all of them."""
+        cdef vector[char] here
+        cdef int m, t, p, i, union_size = 0
+        cdef bint common = False
+        if not self.has_racks:
+            return False
+        here.assign(self.racks, 0)
+        for t in range(self.topics):
+            if self.subscribed[t]:
+                for i in range(self.rack_first[self.first[t]], self.rack_first[self.first[t + 1]]):
+                    if not here[self.rack_list[i]]:
+                        here[self.rack_list[i]] = 1
+                        union_size += 1
+        for m in range(self.members):
+            if self.member_rack[m] >= 0 and here[self.member_rack[m]]:
+                common = True
+                break
+        if not common:
+            return False
+        for t in range(self.topics):
+            if self.subscribed[t]:
+                for p in range(self.first[t], self.first[t + 1]):
+                    if self.rack_first[p + 1] - self.rack_first[p] != union_size:
+                        return True
+        return False
+
+    cdef bint subscribes(self, int member, int topic) noexcept nogil:
+        """Binary search in the member's kind."""
+        cdef int k = self.kind_of[member], low, high, middle
+        low = self.kind_first[k]
+        high = self.kind_first[k + 1]
+        while low < high:
+            middle = (low + high) >> 1
+            if self.kind_topics[middle] < topic:
+                low = middle + 1
+            else:
+                high = middle
+        return low < self.kind_first[k + 1] and self.kind_topics[low] == topic
+
+    cdef int owners_of_claims(self, vector[int]& owner) noexcept nogil:
+        """What was owned before as an owner array; of two claimants the lower index stays."""
+        cdef int m, i
+        if self.has_owner:
+            owner = self.given_owner
+            return 0
+        owner.assign(self.partitions, -1)
+        if self.has_claims:
+            for m in range(self.members):
+                for i in range(self.claim_first[m], self.claim_first[m + 1]):
+                    if owner[self.claims[i]] < 0:
+                        owner[self.claims[i]] = m
+        return 0
+
+    cdef int topic_of_each(self, vector[int]& out) noexcept nogil:
+        """The topic of every partition."""
+        cdef int t, p
+        out.resize(self.partitions)
+        for t in range(self.topics):
+            for p in range(self.first[t], self.first[t + 1]):
+                out[p] = t
+        return 0
+
+
+def _ints(values, str name):
+    array = np.ascontiguousarray(values, dtype=np.int32)
+    if array.ndim != 1:
+        raise ValueError(f"{name}: one dimension is needed, not {array.ndim}")
+    return array
+
+
+def _check_rows(bounds, values, int top, str first_name, str name):
+    if bounds.size < 1 or bounds[0] != 0 or bounds[bounds.size - 1] != values.size or bool((np.diff(bounds) < 0).any()):
+        raise ValueError(f"{first_name}: must rise from 0 to the length of {name}")
+    if values.size and (values.min() < 0 or values.max() >= top):
+        raise ValueError(f"{name}: an index outside 0..{top - 1}")
+
+
+cdef int _fill(vector[int]& target, object array) except -1:
+    cdef const int[::1] view = array
+    target.resize(view.shape[0])
+    if view.shape[0]:
+        memcpy(target.data(), &view[0], view.shape[0] * sizeof(int))
+    return 0
+
+
+cdef int checked_owner(Problem problem, object previous, vector[int]& owner) except -1:
+    """Copies an owner array (None: the claims, or nobody) and checks it. Raises ValueError."""
+    cdef const int[::1] view
+    cdef int p, n = problem.partitions, m = problem.members
+    if previous is None:
+        problem.owners_of_claims(owner)
+        return 0
+    view = _ints(previous, "previous") if not (
+        isinstance(previous, np.ndarray) and previous.dtype == np.int32) else previous
+    if view.shape[0] != n:
+        raise ValueError(f"previous: {n} entries are needed, not {view.shape[0]}")
+    owner.resize(n)
+    for p in range(n):
+        if view[p] < -1 or view[p] >= m:
+            raise ValueError(f"previous: {view[p]} at {p} is no member")
+        owner[p] = view[p]
+    return 0
+
+
+cdef object as_array(vector[int]& values):
+    """A numpy copy of a vector."""
+    cdef cnp.npy_intp n = <cnp.npy_intp>values.size()
+    array = cnp.PyArray_EMPTY(1, &n, cnp.NPY_INT32, 0)
+    if n:
+        memcpy(cnp.PyArray_DATA(<cnp.ndarray>array), values.data(), n * sizeof(int))
+    return array
+
+
+cdef int checked_rows(Problem problem, object claim_first, object claims, vector[int]& first, vector[int]& rows) except -1:
+    """Copies rows member -> partitions and checks them. Raises ValueError."""
+    bounds = _ints(claim_first, "first")
+    values = _ints(claims, "rows")
+    if bounds.size != problem.members + 1:
+        raise ValueError("first: one entry a member and one more")
+    _check_rows(bounds, values, problem.partitions, "first", "rows")
+    _fill(first, bounds)
+    _fill(rows, values)
+    return 0

@@ -1,0 +1,65 @@
+# distutils: language = c++
+"""Round robin: one ring of members, one partition after the other to the next subscriber."""
+
+from libcpp.vector cimport vector
+
+from kcore_ext.assign.lower cimport NOTHING, Lowered, lower
+from kcore_ext.assign.problem cimport Problem, as_array
+
+
+cdef int deal(Problem p, vector[int]& owner) noexcept nogil:
+    """The ring advances past members that do not subscribe and is not turned back for the next topic."""
+    cdef vector[int] position, places
+    cdef const int* ordered
+    cdef int t, c, i, m, at, q, ring = 0, low, high, middle
+    owner.assign(p.partitions, -1)
+    if p.members == 0:
+        return 0
+    p.ensure_classes()
+    ordered = p.ordered_members()
+    # Places of a class's members in the ring; ascending, as both are in member order.
+    position.resize(p.members)
+    for i in range(p.members):
+        position[p.order[i] if p.order.size() else i] = i
+    places.resize(p.class_members.size())
+    for i in range(<int>places.size()):
+        places[i] = position[ordered[i]]
+    for t in range(p.topics):
+        c = p.class_of[t]
+        if c < 0 or p.first[t + 1] == p.first[t]:
+            continue
+        at = p.class_first[c]
+        m = p.class_first[c + 1] - at
+        low = 0
+        high = m
+        while low < high:
+            middle = (low + high) >> 1
+            if places[at + middle] < ring:
+                low = middle + 1
+            else:
+                high = middle
+        i = low if low < m else 0
+        for q in range(p.first[t], p.first[t + 1]):
+            owner[q] = ordered[at + i]
+            ring = places[at + i] + 1
+            i = i + 1 if i + 1 < m else 0
+        if ring == p.members:
+            ring = 0
+    return 0
+
+
+def run(Problem problem not None):
+    """Round robin over arrays: the owner of every partition."""
+    cdef vector[int] owner
+    with nogil:
+        deal(problem, owner)
+    return as_array(owner)
+
+
+def assign(members, topics):
+    """Round robin over value objects; returns a GroupAssignment."""
+    cdef Lowered low = lower(members, topics, NOTHING, False, None)
+    cdef vector[int] owner
+    with nogil:
+        deal(low.problem, owner)
+    return low.exclusive(owner)

@@ -1,0 +1,19 @@
+"""Sticky and cooperative-sticky: claims are settled, then one of two paths runs, then moves are withheld."""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from kcore_ext.assign.model import Member, Topics
+from kcore_ext.assign.problem import Problem
+from kcore_ext.assign.result import GroupAssignment
+
+Ints = npt.NDArray[np.int32]
+Members = Iterable[Member] | Mapping[str, Member]
+TopicLike = Topics | Mapping[str, int] | Mapping[bytes, int]
+
+def run(problem: Problem, previous: Ints | None = None, cooperative: bool = False) -> tuple[Ints, Ints]: ...
+def assign(
+    members: Members, topics: TopicLike, cooperative: bool, previous: GroupAssignment | None = None
+) -> GroupAssignment: ...
