@@ -1,0 +1,57 @@
+"""Kafka's record batch v2: build, parse, iterate, stamp and check it. Nothing here knows what the records mean.
+
+    0 base offset i64 | 8 length i32 (of what follows it) | 12 leader epoch i32 | 16 magic i8 = 2 | 17 crc u32
+    21 attributes i16 | 23 last offset delta i32 | 27 base timestamp i64 | 35 max timestamp i64
+    43 producer id i64 | 51 producer epoch i16 | 53 base sequence i32 | 57 record count i32 | 61 records
+
+All numbers are big-endian. The CRC-32C covers everything from the attributes on, so the log stamps base offset and
+leader epoch in place without a new CRC. Records are zig-zag varints and bytes; with a codec in the attributes they are
+one compressed block.
+
+Codecs live above this package and are handed in: `compress(codec, data) -> bytes` and
+`decompress(codec, data, max_size_bytes) -> bytes`, codec 1 gzip, 2 snappy, 3 lz4, 4 zstd.
+
+Nothing reads beyond the buffer it was given, or allocates by a number found in it before that number was checked
+against the bytes that are there. Bytes that are no batch raise CorruptBatchError.
+"""
+
+from kcore_ext.batch.builder import BatchBuilder, build_control_batch
+from kcore_ext.batch.header import (
+    BatchHeader,
+    CorruptBatchError,
+    SplitBatches,
+    parse_header,
+    split_batches,
+    stamp,
+    stamp_append_time,
+    validate_crc,
+)
+from kcore_ext.batch.records import (
+    DEFAULT_MAX_DECOMPRESSED_BYTES,
+    ControlMarker,
+    Record,
+    iter_entries,
+    iter_records,
+    parse_control,
+    validate,
+)
+
+__all__ = [
+    "DEFAULT_MAX_DECOMPRESSED_BYTES",
+    "BatchBuilder",
+    "BatchHeader",
+    "ControlMarker",
+    "CorruptBatchError",
+    "Record",
+    "SplitBatches",
+    "build_control_batch",
+    "iter_entries",
+    "iter_records",
+    "parse_control",
+    "parse_header",
+    "split_batches",
+    "stamp",
+    "stamp_append_time",
+    "validate",
+    "validate_crc",
+]

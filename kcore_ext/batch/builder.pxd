@@ -1,0 +1,30 @@
+"""The batch builder as other compiled modules see it."""
+
+cimport cython
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+
+@cython.final
+cdef class BatchBuilder:
+    cdef unsigned char* records
+    cdef Py_ssize_t records_size
+    cdef Py_ssize_t capacity
+    cdef readonly Py_ssize_t max_size_bytes
+    cdef readonly int32_t count
+    cdef int32_t last_offset_delta
+    cdef int64_t base_timestamp_ms
+    cdef int64_t max_timestamp_ms
+    cdef int64_t producer_id
+    cdef int16_t producer_epoch
+    cdef int32_t base_sequence
+    cdef int16_t attributes
+    cdef object compress
+
+    cdef bint add(self, int64_t timestamp_ms, bytes key, bytes value, bytes headers, int32_t offset_delta) except -1
+    cdef int reserve(self, Py_ssize_t size) except -1
+    cdef int32_t checked_last(self, int32_t last_offset_delta) except -1
+    cdef bytes pack(self)
+    cdef Py_ssize_t built_size(self, bytes packed) noexcept
+    cdef int write(
+        self, unsigned char* out, bytes packed, int64_t base_offset, int32_t leader_epoch, int32_t last_offset_delta
+    ) except -1

@@ -1,0 +1,296 @@
+"""Building a record batch."""
+
+cimport cython
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
+from libc.string cimport memcpy
+
+from kcore_ext.batch.header cimport checksum
+from kcore_ext.batch.layout cimport (
+    CHECKED_FROM,
+    CODEC_BITS,
+    CONTROL_BIT,
+    CRC_AT,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME_BIT,
+    MAGIC_AT,
+    TRANSACTIONAL_BIT,
+    put_i16,
+    put_i32,
+    put_i64,
+    put_varint,
+    varint_size,
+)
+
+cdef enum:
+    HIGHEST_CODEC = 4
+    FIRST_CAPACITY = 2048         # some ten coordinator records; a growing buffer is copied each time
+    INT32_MAX = 0x7FFFFFFF
+
+cdef bytes NO_HEADERS = b"\0"     # a count of 0
+
+
+cdef bytes encode_headers(object headers):
+    """The header count and the headers, as they stand at the end of a record."""
+    cdef unsigned char size[10]
+    cdef bytearray out = bytearray()
+    out += (<char*>size)[: put_varint(size, len(headers)) - size]
+    for name, value in headers:
+        name = (<str?>name).encode()
+        out += (<char*>size)[: put_varint(size, len(name)) - size]
+        out += name
+        if value is None:
+            out += b"\x01"  # -1 in zig-zag
+        else:
+            value = as_bytes(value)
+            out += (<char*>size)[: put_varint(size, len(value)) - size]
+            out += value
+    return bytes(out)
+
+
+cdef inline bytes as_bytes(object data):
+    """None stays None; any buffer becomes bytes. (`bytes` alone would make five zeros of the number 5.)"""
+    if data is None or type(data) is bytes:
+        return <bytes>data
+    return bytes(memoryview(data))
+
+
+@cython.final
+cdef class BatchBuilder:
+    """Collects records and builds a batch of them.
+
+    Args:
+        max_size_bytes: what the batch may come to at most, its header included, 61 to 2^31 - 1.
+        base_timestamp_ms: the batch's base timestamp; with log_append_time the time of the append, of every record.
+        producer_id, producer_epoch, base_sequence: of an idempotent or transactional producer; -1 for none.
+        transactional, control: the bits of the attributes.
+        compression: codec of the records: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
+        compress: `compress(codec, data) -> bytes`; needed for any codec but 0. Records that do not become smaller are
+            left as they are, in an uncompressed batch, so that the limit holds.
+        log_append_time: timestamps are the log's, not the producer's.
+
+    Attributes:
+        count: records so far. size_bytes: what `build` would return, before compression.
+
+    Raises:
+        ValueError: a number out of its range, or a codec without compress.
+    """
+
+    def __cinit__(
+        self, Py_ssize_t max_size_bytes, *, int64_t base_timestamp_ms, int64_t producer_id=-1,
+        int16_t producer_epoch=-1, int32_t base_sequence=-1, bint transactional=False, bint control=False,
+        int compression=0, compress=None, bint log_append_time=False,
+    ):
+        if not HEADER_BYTES <= max_size_bytes <= INT32_MAX:
+            raise ValueError(f"max_size_bytes must be from {HEADER_BYTES} to {INT32_MAX}, not {max_size_bytes}")
+        if not 0 <= compression <= HIGHEST_CODEC:
+            raise ValueError(f"compression must be from 0 to {HIGHEST_CODEC}, not {compression}")
+        if compression and compress is None:
+            raise ValueError(f"codec {compression} needs compress")
+        self.max_size_bytes = max_size_bytes
+        self.base_timestamp_ms = base_timestamp_ms
+        self.max_timestamp_ms = base_timestamp_ms
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+        self.attributes = compression
+        if log_append_time:
+            self.attributes |= LOG_APPEND_TIME_BIT
+        if transactional:
+            self.attributes |= TRANSACTIONAL_BIT
+        if control:
+            self.attributes |= CONTROL_BIT
+        self.compress = compress
+        self.last_offset_delta = -1
+
+    def __dealloc__(self):
+        PyMem_Free(self.records)
+
+    @property
+    def size_bytes(self):
+        """The size of the batch so far, its header included, before compression."""
+        return HEADER_BYTES + self.records_size
+
+    def append(self, int64_t timestamp_ms, key, value, headers=(), *, int32_t offset_delta=-1):
+        """Add a record.
+
+        Args:
+            timestamp_ms: its create time.
+            key, value: bytes, any buffer, or None.
+            headers: sequence of (str, bytes or None).
+            offset_delta: its offset within the batch, above the last one's (a compacted log has gaps); -1: the next.
+
+        Returns:
+            False if it does not fit: the batch is full, and unchanged.
+
+        Raises:
+            ValueError: offset_delta is not above the last record's.
+        """
+        return self.add(
+            timestamp_ms, as_bytes(key), as_bytes(value), encode_headers(headers) if headers else NO_HEADERS, offset_delta
+        )
+
+    def build(self, int64_t base_offset=0, int32_t leader_epoch=-1, *, int32_t last_offset_delta=-1):
+        """The batch as bytes. The builder is unchanged: more records may follow, and another build.
+
+        Args:
+            base_offset: offset of the batch. leader_epoch: of the partition; the log stamps both.
+            last_offset_delta: if the batch once had more records behind the last one (compaction); -1: it had not.
+
+        Raises:
+            ValueError: the batch is empty and no last_offset_delta is given, or that lies before the last record.
+        """
+        cdef int32_t last = self.checked_last(last_offset_delta)
+        cdef bytes packed = self.pack()
+        cdef bytes out = PyBytes_FromStringAndSize(NULL, self.built_size(packed))
+        self.write(<unsigned char*>PyBytes_AS_STRING(out), packed, base_offset, leader_epoch, last)
+        return out
+
+    def build_bytearray(self, int64_t base_offset=0, int32_t leader_epoch=-1, *, int32_t last_offset_delta=-1):
+        """As build, but as a bytearray, which a log can stamp in place without another copy."""
+        cdef int32_t last = self.checked_last(last_offset_delta)
+        cdef bytes packed = self.pack()
+        cdef bytearray out = PyByteArray_FromStringAndSize(NULL, self.built_size(packed))
+        self.write(<unsigned char*>PyByteArray_AS_STRING(out), packed, base_offset, leader_epoch, last)
+        return out
+
+    def __repr__(self):
+        return f"<BatchBuilder count={self.count} size_bytes={HEADER_BYTES + self.records_size}>"
+
+    cdef bint add(self, int64_t timestamp_ms, bytes key, bytes value, bytes headers, int32_t offset_delta) except -1:
+        """`append` at C level; `headers` as encode_headers makes them."""
+        # Deltas of the widest kind wrap as Java's do, and the reader's addition takes that back
+        cdef int64_t timestamp_delta = <int64_t>(<uint64_t>timestamp_ms - <uint64_t>self.base_timestamp_ms)
+        cdef Py_ssize_t key_size = -1 if key is None else PyBytes_GET_SIZE(key)
+        cdef Py_ssize_t value_size = -1 if value is None else PyBytes_GET_SIZE(value)
+        cdef Py_ssize_t headers_size = PyBytes_GET_SIZE(headers)
+        cdef Py_ssize_t size
+        cdef unsigned char* at
+        if offset_delta < 0:
+            if self.last_offset_delta == INT32_MAX:
+                return False
+            offset_delta = self.last_offset_delta + 1
+        elif offset_delta <= self.last_offset_delta:
+            raise ValueError(f"offset delta {offset_delta} behind {self.last_offset_delta}")
+        size = 1 + headers_size + varint_size(timestamp_delta) + varint_size(offset_delta)
+        size += varint_size(key_size) + varint_size(value_size)
+        size += (key_size if key_size > 0 else 0) + (value_size if value_size > 0 else 0)
+        if HEADER_BYTES + self.records_size + varint_size(size) + size > self.max_size_bytes:
+            return False
+        self.reserve(varint_size(size) + size)
+        at = put_varint(self.records + self.records_size, size)
+        at[0] = 0  # attributes: none are in use
+        at = put_varint(at + 1, timestamp_delta)
+        at = put_varint(at, offset_delta)
+        at = put_varint(at, key_size)
+        if key_size > 0:
+            memcpy(at, PyBytes_AS_STRING(key), key_size)
+            at += key_size
+        at = put_varint(at, value_size)
+        if value_size > 0:
+            memcpy(at, PyBytes_AS_STRING(value), value_size)
+            at += value_size
+        memcpy(at, PyBytes_AS_STRING(headers), headers_size)
+        self.records_size += varint_size(size) + size
+        self.last_offset_delta = offset_delta
+        if not self.attributes & LOG_APPEND_TIME_BIT and (self.count == 0 or timestamp_ms > self.max_timestamp_ms):
+            self.max_timestamp_ms = timestamp_ms
+        self.count += 1
+        return True
+
+    cdef int reserve(self, Py_ssize_t size) except -1:
+        """Make room for `size` more bytes of records, by doubling."""
+        cdef Py_ssize_t capacity = self.capacity if self.capacity else FIRST_CAPACITY
+        cdef unsigned char* records
+        if self.records_size + size <= self.capacity:
+            return 0
+        while capacity < self.records_size + size:
+            capacity *= 2
+        records = <unsigned char*>PyMem_Realloc(self.records, capacity)
+        if records is NULL:
+            raise MemoryError
+        self.records = records
+        self.capacity = capacity
+        return 0
+
+    cdef int32_t checked_last(self, int32_t last_offset_delta) except -1:
+        """The last offset delta that `build` is to write."""
+        if last_offset_delta < 0 and self.count:
+            return self.last_offset_delta
+        if last_offset_delta < 0:
+            raise ValueError("an empty batch has no last offset")
+        if last_offset_delta < self.last_offset_delta:
+            raise ValueError(f"last offset delta {last_offset_delta} before the record at {self.last_offset_delta}")
+        return last_offset_delta
+
+    cdef bytes pack(self):
+        """The compressed records; None to write them as they are."""
+        cdef bytes packed
+        if not self.attributes & CODEC_BITS:
+            return None
+        packed = self.compress(
+            self.attributes & CODEC_BITS, PyBytes_FromStringAndSize(<char*>self.records, self.records_size)
+        )
+        return packed if PyBytes_GET_SIZE(packed) < self.records_size else None
+
+    cdef Py_ssize_t built_size(self, bytes packed) noexcept:
+        return HEADER_BYTES + (self.records_size if packed is None else PyBytes_GET_SIZE(packed))
+
+    cdef int write(
+        self, unsigned char* out, bytes packed, int64_t base_offset, int32_t leader_epoch, int32_t last_offset_delta
+    ) except -1:
+        """Write the whole batch to `out`, which has `built_size(packed)` bytes."""
+        cdef Py_ssize_t size = self.built_size(packed)
+        put_i64(out, base_offset)
+        put_i32(out + 8, <int32_t>(size - LENGTH_OVERHEAD))
+        put_i32(out + 12, leader_epoch)
+        out[MAGIC_AT] = 2
+        put_i16(out + 21, self.attributes if packed is not None else self.attributes & ~CODEC_BITS)
+        put_i32(out + 23, last_offset_delta)
+        put_i64(out + 27, self.base_timestamp_ms)
+        put_i64(out + 35, self.max_timestamp_ms)
+        put_i64(out + 43, self.producer_id)
+        put_i16(out + 51, self.producer_epoch)
+        put_i32(out + 53, self.base_sequence)
+        put_i32(out + 57, self.count)
+        if packed is not None:
+            memcpy(out + HEADER_BYTES, PyBytes_AS_STRING(packed), PyBytes_GET_SIZE(packed))
+        elif self.records_size:
+            memcpy(out + HEADER_BYTES, self.records, self.records_size)
+        put_i32(out + CRC_AT, <int32_t>checksum(out + CHECKED_FROM, size - CHECKED_FROM))
+        return 0
+
+
+def build_control_batch(
+    int16_t control_type, int32_t coordinator_epoch, *, int64_t producer_id, int16_t producer_epoch,
+    int64_t timestamp_ms, int64_t base_offset=0, int32_t leader_epoch=-1,
+):
+    """The end marker of a transaction as a batch of its own.
+
+    Args:
+        control_type: 0 ABORT, 1 COMMIT.
+        coordinator_epoch: of the transaction coordinator that decides.
+
+    Returns:
+        The batch as bytes: transactional, control, no sequence, one record.
+
+    Raises:
+        ValueError: control_type is neither.
+    """
+    cdef BatchBuilder builder
+    cdef unsigned char numbers[10]
+    if not 0 <= control_type <= 1:
+        raise ValueError(f"an end marker is 0 ABORT or 1 COMMIT, not {control_type}")
+    builder = BatchBuilder(
+        256, base_timestamp_ms=timestamp_ms, producer_id=producer_id, producer_epoch=producer_epoch,
+        transactional=True, control=True,
+    )
+    put_i16(numbers, 0)                     # version of the key
+    put_i16(numbers + 2, control_type)
+    put_i16(numbers + 4, 0)                 # version of the value
+    put_i32(numbers + 6, coordinator_epoch)
+    builder.add(timestamp_ms, (<char*>numbers)[:4], (<char*>numbers)[4:10], NO_HEADERS, -1)
+    return builder.build(base_offset, leader_epoch)

@@ -1,0 +1,293 @@
+"""The header of a record batch: parse it, check it, stamp it in place; find the batches in a run of bytes."""
+
+cimport cython
+from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint32_t
+
+from kcore_ext.batch.layout cimport (
+    CHECKED_FROM,
+    CODEC_BITS,
+    CONTROL_BIT,
+    CRC_AT,
+    DELETE_HORIZON_BIT,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME_BIT,
+    MAGIC_AT,
+    SMALLEST_LENGTH,
+    TRANSACTIONAL_BIT,
+    get_i16,
+    get_i32,
+    get_i64,
+    put_i16,
+    put_i32,
+    put_i64,
+)
+
+from typing import NamedTuple
+
+from crc32c import crc32c as _crc32c
+
+cdef enum:
+    SMALLEST_LEGACY_ENTRY = 14   # what the length field of a message of magic 0 counts at least
+
+
+class CorruptBatchError(ValueError):
+    """Bytes that are not a well-formed record batch.
+
+    Attributes:
+        position: where, in bytes from the start of the buffer (of the decompressed records, for a fault in those).
+        reason: what was found, in words.
+        fault: which check failed: "size", "magic", "crc", "count", "compression", "record" or "control".
+    """
+
+    def __init__(self, position, reason, fault="record"):
+        super().__init__(position, reason, fault)
+        self.position = position
+        self.reason = reason
+        self.fault = fault
+
+    def __str__(self):
+        return f"corrupt record batch at byte {self.position}: {self.reason}"
+
+
+class SplitBatches(NamedTuple):
+    """What `split_batches` found.
+
+    Attributes:
+        batches: (position, size_bytes) of each whole batch, in order; of any magic from 0 to 2.
+        end: where the last whole batch ends; the bytes from there on make no whole batch.
+        error: why what follows is no batch at all; None if it is only cut short, or if nothing follows.
+    """
+
+    batches: list
+    end: int
+    error: object
+
+
+cdef uint32_t checksum(const unsigned char* start, Py_ssize_t size) except? 0xFFFFFFFF:
+    return _crc32c(PyMemoryView_FromMemory(<char*>start, size, PyBUF_READ))
+
+
+@cython.final
+cdef class BatchHeader:
+    """The fields of a batch's header, under Kafka's names, and what follows from them. Made by `parse_header`.
+
+    Attributes:
+        position: where in the buffer the batch begins. The rest are the fields of the format, see the module's text.
+    """
+
+    def __init__(self):
+        raise TypeError("a BatchHeader is made by parse_header")
+
+    @property
+    def size_bytes(self):
+        """The size of the whole batch."""
+        return LENGTH_OVERHEAD + <Py_ssize_t>self.batch_length
+
+    @property
+    def last_offset(self):
+        """The offset of its last record (kept by compaction)."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self):
+        """The offset behind it."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self):
+        """The sequence number of its last record: they wrap from 2147483647 to 0; -1 without sequence numbers."""
+        if self.base_sequence < 0:
+            return -1
+        return (<int64_t>self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+
+    @property
+    def compression(self):
+        """The codec of its records: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd; 5 to 7 are not in use."""
+        return self.attributes & CODEC_BITS
+
+    @property
+    def is_log_append_time(self):
+        """Whether `max_timestamp_ms` is the time of the append, which every record then has."""
+        return (self.attributes & LOG_APPEND_TIME_BIT) != 0
+
+    @property
+    def is_transactional(self):
+        """Whether it belongs to a transaction."""
+        return (self.attributes & TRANSACTIONAL_BIT) != 0
+
+    @property
+    def is_control(self):
+        """Whether it holds a control record, which consumers never see."""
+        return (self.attributes & CONTROL_BIT) != 0
+
+    @property
+    def delete_horizon_ms(self):
+        """When the cleaner may drop its tombstones; -1 if not set."""
+        return self.base_timestamp_ms if self.attributes & DELETE_HORIZON_BIT else -1
+
+    def __repr__(self):
+        return (
+            f"<BatchHeader base_offset={self.base_offset} last_offset_delta={self.last_offset_delta}"
+            f" record_count={self.record_count} size_bytes={self.size_bytes}"
+            f" leader_epoch={self.partition_leader_epoch} attributes={self.attributes:#04x}"
+            f" producer={self.producer_id}/{self.producer_epoch}/{self.base_sequence}>"
+        )
+
+
+cdef BatchHeader read_header(const unsigned char* start, Py_ssize_t size, Py_ssize_t position):
+    """The header of the batch at `position` of a buffer of `size` bytes; the rest of the batch need not be there."""
+    cdef const unsigned char* at = start + position
+    cdef BatchHeader header
+    if position < 0 or position > size:
+        raise ValueError(f"position {position} in a buffer of {size} bytes")
+    if size - position > MAGIC_AT and <int8_t>at[MAGIC_AT] != 2:
+        raise CorruptBatchError(position + MAGIC_AT, f"magic {<int8_t>at[MAGIC_AT]} where 2 belongs", "magic")
+    if size - position < HEADER_BYTES:
+        raise CorruptBatchError(position, f"{size - position} bytes, a header has {HEADER_BYTES}", "size")
+    header = BatchHeader.__new__(BatchHeader)
+    header.position = position
+    header.base_offset = get_i64(at)
+    header.batch_length = get_i32(at + 8)
+    header.partition_leader_epoch = get_i32(at + 12)
+    header.magic = 2
+    header.crc = <uint32_t>get_i32(at + CRC_AT)
+    header.attributes = get_i16(at + 21)
+    header.last_offset_delta = get_i32(at + 23)
+    header.base_timestamp_ms = get_i64(at + 27)
+    header.max_timestamp_ms = get_i64(at + 35)
+    header.producer_id = get_i64(at + 43)
+    header.producer_epoch = get_i16(at + 51)
+    header.base_sequence = get_i32(at + 53)
+    header.record_count = get_i32(at + 57)
+    if header.batch_length < SMALLEST_LENGTH:
+        raise CorruptBatchError(position + 8, f"length {header.batch_length}, at least {SMALLEST_LENGTH}", "size")
+    return header
+
+
+cdef BatchHeader read_whole(const unsigned char* start, Py_ssize_t size, Py_ssize_t position):
+    """The same for a batch that must be there as a whole."""
+    cdef BatchHeader header = read_header(start, size, position)
+    if header.batch_length > size - position - LENGTH_OVERHEAD:
+        raise CorruptBatchError(
+            position + 8, f"length {header.batch_length}, but {size - position - LENGTH_OVERHEAD} bytes follow", "size"
+        )
+    return header
+
+
+cdef int check_crc(const unsigned char* start, BatchHeader header) except -1:
+    cdef const unsigned char* at = start + header.position
+    cdef uint32_t found = checksum(at + CHECKED_FROM, LENGTH_OVERHEAD + <Py_ssize_t>header.batch_length - CHECKED_FROM)
+    if found != header.crc:
+        raise CorruptBatchError(header.position + CRC_AT, f"crc {header.crc:#010x}, computed {found:#010x}", "crc")
+    return 0
+
+
+def parse_header(buffer, Py_ssize_t position=0):
+    """The header of the batch that begins at `position`. The records behind it are not looked at and may be cut off.
+
+    Raises:
+        CorruptBatchError: fewer than 61 bytes, a magic other than 2, or a length below that of an empty batch.
+        ValueError: position lies outside the buffer.
+    """
+    cdef Py_buffer view
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        return read_header(<const unsigned char*>view.buf, view.len, position)
+    finally:
+        PyBuffer_Release(&view)
+
+
+def validate_crc(buffer, Py_ssize_t position=0):
+    """Check size, magic and CRC-32C of the batch at `position`.
+
+    Returns:
+        True, always: what is wrong raises.
+
+    Raises:
+        CorruptBatchError: it is cut short, of another magic, or its CRC does not match.
+    """
+    cdef Py_buffer view
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        check_crc(<const unsigned char*>view.buf, read_whole(<const unsigned char*>view.buf, view.len, position))
+    finally:
+        PyBuffer_Release(&view)
+    return True
+
+
+def stamp(buffer, int64_t base_offset, int32_t leader_epoch, Py_ssize_t position=0):
+    """Set base offset and leader epoch of the batch at `position` in place; its CRC does not cover them.
+
+    Raises:
+        CorruptBatchError: see parse_header. BufferError: the buffer cannot be written.
+    """
+    cdef Py_buffer view
+    cdef unsigned char* at
+    PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
+    try:
+        read_header(<const unsigned char*>view.buf, view.len, position)
+        at = <unsigned char*>view.buf + position
+        put_i64(at, base_offset)
+        put_i32(at + 12, leader_epoch)
+    finally:
+        PyBuffer_Release(&view)
+
+
+def stamp_append_time(buffer, int64_t timestamp_ms, Py_ssize_t position=0):
+    """Give the whole batch at `position` the time of its append (LogAppendTime) in place, with a new CRC.
+
+    Base timestamp and deltas stay as they came; readers take the time from the batch for every record.
+
+    Raises:
+        CorruptBatchError: see validate_crc (the old CRC is not checked). BufferError: the buffer cannot be written.
+    """
+    cdef Py_buffer view
+    cdef unsigned char* at
+    cdef BatchHeader header
+    PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
+    try:
+        header = read_whole(<const unsigned char*>view.buf, view.len, position)
+        at = <unsigned char*>view.buf + position
+        put_i16(at + 21, header.attributes | LOG_APPEND_TIME_BIT)
+        put_i64(at + 35, timestamp_ms)
+        put_i32(at + CRC_AT, <int32_t>checksum(at + CHECKED_FROM, header.size_bytes - CHECKED_FROM))
+    finally:
+        PyBuffer_Release(&view)
+
+
+def split_batches(buffer):
+    """Find the whole batches in a run of bytes, such as the records of a produce request. Only lengths are looked at.
+
+    Returns:
+        SplitBatches(batches, end, error). Batches of magic 0 and 1 (one message each) are found as well, so that a
+        broker can refuse them by name.
+    """
+    cdef Py_buffer view
+    cdef const unsigned char* start
+    cdef Py_ssize_t at = 0
+    cdef int32_t length
+    cdef int8_t magic
+    cdef list batches = []
+    error = None
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        start = <const unsigned char*>view.buf
+        while view.len - at > MAGIC_AT:
+            length = get_i32(start + at + 8)
+            magic = <int8_t>start[at + MAGIC_AT]
+            if magic < 0 or magic > 2:
+                error = CorruptBatchError(at + MAGIC_AT, f"magic {magic}, known are 0 to 2", "magic")
+                break
+            if length < (SMALLEST_LENGTH if magic == 2 else SMALLEST_LEGACY_ENTRY):
+                error = CorruptBatchError(at + 8, f"length {length} is too small for magic {magic}", "size")
+                break
+            if length > view.len - at - LENGTH_OVERHEAD:
+                break
+            batches.append((at, LENGTH_OVERHEAD + <Py_ssize_t>length))
+            at += LENGTH_OVERHEAD + <Py_ssize_t>length
+    finally:
+        PyBuffer_Release(&view)
+    return SplitBatches(batches, at, error)

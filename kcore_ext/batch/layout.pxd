@@ -1,0 +1,125 @@
+"""Where the fields of a record batch lie, and the numbers of its format: inline code for the modules of this package."""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+cdef extern from *:
+    """
+    #define kcore_swap16(value) __builtin_bswap16(value)
+    #define kcore_swap32(value) __builtin_bswap32(value)
+    #define kcore_swap64(value) __builtin_bswap64(value)
+    #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+    #error "kcore_ext.batch is written for little-endian machines"
+    #endif
+    """
+    uint16_t swap16 "kcore_swap16"(uint16_t value) noexcept nogil
+    uint32_t swap32 "kcore_swap32"(uint32_t value) noexcept nogil
+    uint64_t swap64 "kcore_swap64"(uint64_t value) noexcept nogil
+
+cdef enum:
+    HEADER_BYTES = 61            # the fixed part of a batch: the smallest batch has no more
+    LENGTH_OVERHEAD = 12         # base offset and length field, which the length field does not count
+    SMALLEST_LENGTH = 49         # so this is the least that the length field says
+    MAGIC_AT = 16
+    CRC_AT = 17
+    CHECKED_FROM = 21            # the CRC covers everything from the attributes on
+    CODEC_BITS = 0x07
+    LOG_APPEND_TIME_BIT = 0x08
+    TRANSACTIONAL_BIT = 0x10
+    CONTROL_BIT = 0x20
+    DELETE_HORIZON_BIT = 0x40
+
+
+cdef inline int16_t get_i16(const unsigned char* at) noexcept nogil:
+    cdef uint16_t raw
+    memcpy(&raw, at, 2)
+    return <int16_t>swap16(raw)
+
+
+cdef inline int32_t get_i32(const unsigned char* at) noexcept nogil:
+    cdef uint32_t raw
+    memcpy(&raw, at, 4)
+    return <int32_t>swap32(raw)
+
+
+cdef inline int64_t get_i64(const unsigned char* at) noexcept nogil:
+    cdef uint64_t raw
+    memcpy(&raw, at, 8)
+    return <int64_t>swap64(raw)
+
+
+cdef inline void put_i16(unsigned char* at, int16_t value) noexcept nogil:
+    cdef uint16_t raw = swap16(<uint16_t>value)
+    memcpy(at, &raw, 2)
+
+
+cdef inline void put_i32(unsigned char* at, int32_t value) noexcept nogil:
+    cdef uint32_t raw = swap32(<uint32_t>value)
+    memcpy(at, &raw, 4)
+
+
+cdef inline void put_i64(unsigned char* at, int64_t value) noexcept nogil:
+    cdef uint64_t raw = swap64(<uint64_t>value)
+    memcpy(at, &raw, 8)
+
+
+cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
+    return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+
+
+cdef inline int varint_size(int64_t value) noexcept nogil:
+    cdef uint64_t raw = zigzag(value)
+    cdef int size = 1
+    while raw > 0x7F:
+        raw >>= 7
+        size += 1
+    return size
+
+
+cdef inline unsigned char* put_varint(unsigned char* at, int64_t value) noexcept nogil:
+    cdef uint64_t raw = zigzag(value)
+    while raw > 0x7F:
+        at[0] = <unsigned char>(raw | 0x80)
+        raw >>= 7
+        at += 1
+    at[0] = <unsigned char>raw
+    return at + 1
+
+
+cdef inline const unsigned char* get_unsigned(
+    const unsigned char* at, const unsigned char* end, int longest, uint64_t* value
+) noexcept nogil:
+    """Read a varint of at most `longest` bytes. Returns where it ends, NULL if it is cut short or too long."""
+    cdef uint64_t raw = 0
+    cdef int shift = 0
+    if at < end and at[0] < 0x80:
+        value[0] = at[0]
+        return at + 1
+    while at < end and shift < 7 * longest:
+        raw |= <uint64_t>(at[0] & 0x7F) << shift
+        if at[0] < 0x80:
+            value[0] = raw
+            return at + 1
+        at += 1
+        shift += 7
+    return NULL
+
+
+cdef inline const unsigned char* get_varlong(
+    const unsigned char* at, const unsigned char* end, int64_t* value
+) noexcept nogil:
+    """A zig-zag varint of 64 bits: at most ten bytes. NULL as for get_unsigned."""
+    cdef uint64_t raw = 0
+    at = get_unsigned(at, end, 10, &raw)
+    value[0] = <int64_t>(raw >> 1) ^ -<int64_t>(raw & 1)
+    return at
+
+
+cdef inline const unsigned char* get_varint(
+    const unsigned char* at, const unsigned char* end, int32_t* value
+) noexcept nogil:
+    """A zig-zag varint of 32 bits: at most five bytes, of which the bits above the 32nd are dropped as in Kafka."""
+    cdef uint64_t raw = 0
+    at = get_unsigned(at, end, 5, &raw)
+    value[0] = <int32_t>(<uint32_t>raw >> 1) ^ -<int32_t>(raw & 1)
+    return at
