@@ -178,13 +178,22 @@ class LmdbEnvironment:
             self._close()
             return int(self.env.info()["last_txnid"])
 
-    def begin_read(self, db: Any) -> Any:
-        """A read transaction with buffers; the caller holds the gate and aborts it before it lets go."""
+    def begin_read(self, database: bytes) -> Any:
+        """A read transaction with buffers; the caller holds the gate and aborts it before it lets go.
+
+        The database is given by name: its handle is another one whenever the environment has been opened anew.
+        """
+        env = self.env
         try:
-            return self.env.begin(db=db, buffers=True)
+            return env.begin(db=self._handle(database), buffers=True)
         except lmdb.MapResizedError:
             self.adopt_size_in_gate()
-            return self.env.begin(db=db, buffers=True)
+            return env.begin(db=self._handle(database), buffers=True)
+
+    def _handle(self, database: bytes) -> Any:
+        if database == LOG_DB:
+            return self.log_db
+        return self.meta_db if database == META_DB else self.snap_db
 
     def sizes(self) -> tuple[int, int]:
         """Bytes of the file, bytes up to the last page ever used."""

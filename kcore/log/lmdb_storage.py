@@ -124,7 +124,7 @@ class LmdbStorage(Storage):
         """See Storage; raises DataFolderError for what is damaged."""
         try:
             with self._environment.gate:
-                txn = self._environment.begin_read(self._environment.log_db)
+                txn = self._environment.begin_read(LOG_DB)
                 try:
                     return load_partitions(txn, self._environment, self.path)
                 finally:
@@ -286,7 +286,7 @@ class LmdbStorage(Storage):
         unpack_key = LOG_KEY.unpack
         try:
             with environment.gate:
-                txn = environment.begin_read(environment.log_db)
+                txn = environment.begin_read(LOG_DB)
                 try:
                     cursor = txn.cursor()
                     if not _seek(cursor, number, prefix, offset):
@@ -313,7 +313,7 @@ class LmdbStorage(Storage):
         unpack_key = LOG_KEY.unpack
         try:
             with environment.gate:
-                txn = environment.begin_read(environment.log_db)
+                txn = environment.begin_read(LOG_DB)
                 try:
                     cursor = txn.cursor()
                     if not _seek(cursor, number, prefix, offset):
@@ -329,11 +329,11 @@ class LmdbStorage(Storage):
             raise log_error(error, "reading batch headers") from error
         return found
 
-    def _get(self, db: Any, key: bytes, doing: str) -> bytes | None:
+    def _get(self, database: bytes, key: bytes, doing: str) -> bytes | None:
         environment = self._environment
         try:
             with environment.gate:
-                txn = environment.begin_read(db)
+                txn = environment.begin_read(database)
                 try:
                     value = txn.get(key)
                     return None if value is None else bytes(value)
@@ -344,11 +344,11 @@ class LmdbStorage(Storage):
 
     def snapshot_chunk(self, number: int, offset: int, index: int) -> bytes | None:
         """See Storage."""
-        return self._get(self._environment.snap_db, SNAP_KEY.pack(number, offset, index), "reading a snapshot")
+        return self._get(SNAP_DB, SNAP_KEY.pack(number, offset, index), "reading a snapshot")
 
     def get_meta(self, name: str) -> bytes | None:
         """See Storage."""
-        return self._get(self._environment.meta_db, USER_PREFIX + name.encode(), "reading metadata")
+        return self._get(META_DB, USER_PREFIX + name.encode(), "reading metadata")
 
     def meta_names(self, prefix: str) -> list[str]:
         """See Storage."""
@@ -357,7 +357,7 @@ class LmdbStorage(Storage):
         names = []
         try:
             with environment.gate:
-                txn = environment.begin_read(environment.meta_db)
+                txn = environment.begin_read(META_DB)
                 try:
                     cursor = txn.cursor()
                     if cursor.set_range(start):
@@ -377,7 +377,7 @@ class LmdbStorage(Storage):
         environment = self._environment
         try:
             with environment.gate:
-                txn = environment.begin_read(environment.meta_db)
+                txn = environment.begin_read(META_DB)
                 try:
                     return stray_numbers(txn, environment, known)
                 finally:

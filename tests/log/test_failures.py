@@ -151,6 +151,41 @@ def test_a_file_size_limit_is_a_full_disk(folder: Path) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+NARROW = """
+import resource, sys
+from kcore.log import FailureReason, LmdbLogEngine, LogError
+from tests.log.batches import batch, contents, fill, key
+MIB = 1 << 20
+engine = LmdbLogEngine(sys.argv[1], "os", map_size_bytes=128 * MIB, tail_size_bytes=0)
+log = engine.open(key())
+with open("/proc/self/statm") as file:
+    now = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (now + 64 * MIB, resource.RLIM_INFINITY))
+while log.high_watermark < 1000:
+    for _ in range(4):
+        log.append(batch(size_bytes=MIB), 0)
+    try:
+        engine.commit()
+    except LogError as error:
+        assert error.reason is FailureReason.SIZE_LIMIT, error
+        break
+assert 100 < log.end_offset == log.high_watermark < 140, log
+assert len(log.read(0, 1)) == 1
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+end = log.end_offset
+fill(log, engine, 30, size_bytes=MIB)
+assert [base for base, _ in log.batches()] == list(range(end + 30))
+engine.close()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads its own size from /proc")
+def test_a_map_that_cannot_grow_fails_the_commit_and_nothing_else(folder: Path) -> None:
+    """LMDB has unmapped the old map when mapping the new one fails: the environment has to be opened anew."""
+    done = subprocess.run([sys.executable, "-c", NARROW, str(folder)], cwd=ROOT, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 class BrokenTransaction:
     """A write transaction whose commit reports a failure: before or after it has taken place."""
 
@@ -208,6 +243,47 @@ def test_a_commit_that_fails_and_did_not_take_place_is_a_failure_and_the_file_is
     assert (log.end_offset, contents(log)) == (2, stored)
     stored += fill(log, engine, 2)
     assert contents(log) == stored
+    engine.close()
+
+
+def test_readers_go_on_while_failing_commits_have_the_file_opened_anew(folder: Path) -> None:
+    engine = LmdbLogEngine(folder, "os", tail_size_bytes=0)
+    log = engine.open(key())
+    stored = fill(log, engine, 20)
+    stop = threading.Event()
+    wrong: list[object] = []
+    reads = [0]
+
+    def read() -> None:
+        while not stop.is_set():
+            try:
+                if contents(log)[:20] != stored[:20]:
+                    wrong.append("contents")
+            except LogError as error:
+                wrong.append(error)
+            reads[0] += 1
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    try:
+        turn = 0
+        while turn < 30 or reads[0] < 50:
+            break_commit(engine, lands=turn % 2 == 0, error=lmdb.PanicError("mdb_txn_commit"))
+            log.append(batch(), 0)
+            if turn % 2:
+                with pytest.raises(LogError):
+                    engine.commit()
+            else:
+                engine.commit()
+            turn += 1
+    finally:
+        stop.set()
+        for reader in readers:
+            reader.join()
+    assert wrong == []
+    assert log.end_offset == 20 + (turn + 1) // 2
+    assert engine.verify(deep=True) == []
     engine.close()
 
 

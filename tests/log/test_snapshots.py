@@ -186,3 +186,19 @@ def test_deleted_space_is_used_again(store: Store) -> None:
             pass
         sizes.append(engine.stats().used_bytes)
     assert sizes[-1] <= sizes[2] * 1.5
+
+
+def test_reclaim_spares_a_snapshot_begun_again_at_the_offset_of_one_given_up(store: Store) -> None:
+    engine = store.engine
+    fill(engine.open(key()), engine, 9)
+    put(engine.open(key()), engine, 7, [b"old"] * 4)
+    engine = store.reopen()
+    log = engine.open(key())
+    log.put_snapshot_chunk(7, 0, b"new 0")
+    engine.commit()
+    assert engine.reclaim(100) is False
+    log.put_snapshot_chunk(7, 1, b"new 1")
+    log.commit_snapshot(7)
+    engine.commit()
+    assert list(log.read_snapshot()) == [b"new 0", b"new 1"]
+    assert list(store.reopen().open(key()).read_snapshot()) == [b"new 0", b"new 1"]
