@@ -114,5 +114,6 @@ class Group(ABC):
     def on_loaded(self) -> None:
         """The shard's log was replayed to its end: every member's session begins anew, in full."""
 
+    @abstractmethod
     def on_unloaded(self) -> None:
         """The shard goes: drop what would keep this memory alive (armed timers). Answers are the runtime's matter."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.replay import REPLAY as CLASSIC_REPLAY
+from kcore.group.offsets.deletion import delete_topic
 from kcore.group.offsets.expiry import schedule_expiration
 from kcore.group.offsets.replay import REPLAY as OFFSETS_REPLAY
 from kcore.group.offsets.replay import replay_marker
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from kcore.config import Config
     from kcore.group.group import Group
     from kcore.runtime.machine import ShardContext
-    from kcore.runtime.topics import TopicImage
+    from kcore.runtime.topics import TopicImage, TopicInfo
 
 TOPIC_NAME = "__consumer_offsets"
 """The internal topic whose partitions are group shards."""
@@ -91,6 +92,10 @@ class GroupShard:
         if group is None:
             group = self.groups[group_id] = ClassicGroup(self, group_id)
         return group
+
+    def on_topic_deleted(self, topic: TopicInfo) -> None:
+        """A topic is gone: its offsets go too, in slices beside other work."""
+        self.context.in_slices(delete_topic(self, topic.name, topic.topic_id))
 
     # ---- StateMachine
 

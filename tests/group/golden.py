@@ -12,7 +12,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from kcore.group.apis import build_apis
+from kcore.group.apis import group_apis
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import RequestContext
 from kcore.runtime.cluster import SingleNodeCluster
@@ -54,12 +54,11 @@ class Node:
         self.context = GroupContext(settings, {TOPIC_NAME: PARTITIONS}, PARTITIONS)
         cluster = SingleNodeCluster(1, "cluster")
         cluster.advertise("PLAINTEXT", "localhost", 9092)
-        apis = build_apis(
+        apis = group_apis(
             self.context.shards,
-            self.context.config,
-            self.context.topics,
-            cluster,
-            make_topic=lambda name: None,
+            config=self.context.config,
+            topics=self.context.topics,
+            cluster=cluster,
             verifier=NoTransactions(),
         )
         self.apis = {int(api.key): api for api in apis}  # type: ignore[attr-defined]

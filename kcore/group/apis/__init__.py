@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from kcore.runtime.topics import TopicImage
 
 
-def build_apis(
+def group_apis(
     shards: Shards[GroupShard],
+    *,
     config: Config,
     topics: TopicImage,
     cluster: ClusterView,
-    *,
-    make_topic: Callable[[str], object],
-    verifier: TransactionVerifier,
+    make_topic: Callable[[str], object] | None = None,
+    verifier: TransactionVerifier | None = None,
     authorizer: Authorizer | None = None,
 ) -> list[Api[Any, Any]]:
     """Every API of groups and their offsets.
@@ -47,11 +47,12 @@ def build_apis(
         config: the node's settings.
         topics: the cluster's topics.
         cluster: who leads the internal topics' partitions, for FindCoordinator.
-        make_topic: begins to make an internal topic that is not there yet, by name, for FindCoordinator.
-        verifier: asks whether a producer's transaction goes on, for TxnOffsetCommit.
+        make_topic: begins to make an internal topic that is not there yet, by name, for FindCoordinator; None where
+            they are always there.
+        verifier: asks whether a producer's transaction goes on; None: TxnOffsetCommit is not served.
         authorizer: who may do what; None allows all.
     """
-    return [
+    apis: list[Api[Any, Any]] = [
         FindCoordinatorApi(topics, cluster, make_topic, authorizer),
         JoinGroupApi(shards, config, authorizer),
         SyncGroupApi(shards, authorizer),
@@ -63,5 +64,7 @@ def build_apis(
         OffsetCommitApi(shards, topics, authorizer),
         OffsetFetchApi(shards, topics, authorizer),
         OffsetDeleteApi(shards, topics, authorizer),
-        TxnOffsetCommitApi(shards, topics, verifier, authorizer),
     ]
+    if verifier is not None:
+        apis.append(TxnOffsetCommitApi(shards, topics, verifier, authorizer))
+    return apis

@@ -73,7 +73,7 @@ class FindCoordinatorApi(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
     Args:
         topics: the cluster's topics; the internal topic's number of partitions decides where a key lives.
         cluster: who leads what, and where.
-        make_topic: begins to make an internal topic that is not there yet, by name.
+        make_topic: begins to make an internal topic that is not there yet, by name; None where they always are.
         authorizer: who may describe groups and transactional ids; None allows all.
     """
 
@@ -88,7 +88,7 @@ class FindCoordinatorApi(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
         self,
         topics: TopicImage,
         cluster: ClusterView,
-        make_topic: Callable[[str], object],
+        make_topic: Callable[[str], object] | None = None,
         authorizer: Authorizer | None = None,
     ) -> None:
         self._topics = topics
@@ -140,7 +140,8 @@ class FindCoordinatorApi(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
         """The node that leads the key's partition, as clients of a listener reach it; None if there is none now."""
         info = self._topics.by_name(topic)
         if info is None:
-            self._make_topic(topic)  # the client asks again
+            if self._make_topic is not None:
+                self._make_topic(topic)  # the client asks again
             return None
         leader = self._cluster.leader(topic, partition_for(key, info.partitions))
         return None if leader is None else self._cluster.broker(leader.node_id, listener)

@@ -87,9 +87,7 @@ def _response(several: bool, members: Sequence[MemberIdentity], codes: list[Erro
         return LeaveGroupResponse(error_code=codes[0])
     return LeaveGroupResponse(
         members=[
-            MemberResponse(
-                member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=code
-            )
+            MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=code)
             for identity, code in zip(members, codes, strict=True)
         ]
     )

@@ -29,9 +29,7 @@ SKIPS_ASSIGNMENT: Final = 9  # from this version on a restarted static leader is
 Result = JoinGroupResponse | Pending | Outcome
 
 
-def join_group(
-    shard: GroupShard, api: Api[Any, Any], context: RequestContext, request: JoinGroupRequest
-) -> Result:
+def join_group(shard: GroupShard, api: Api[Any, Any], context: RequestContext, request: JoinGroupRequest) -> Result:
     """Decides a JoinGroup.
 
     A group that is not there is made by the first join without a member id, and leaves a record of itself even if that

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 Result = SyncGroupResponse | Pending | Outcome
 
 
-def sync_group(
-    shard: GroupShard, api: Api[Any, Any], context: RequestContext, request: SyncGroupRequest
-) -> Result:
+def sync_group(shard: GroupShard, api: Api[Any, Any], context: RequestContext, request: SyncGroupRequest) -> Result:
     """Decides a SyncGroup.
 
     Args:
