@@ -38,6 +38,7 @@ class MetadataImage:
     Attributes:
         names: topic name -> topic.
         ids: topic id -> topic.
+        replicas: topic id -> for each partition the nodes that hold it, the preferred leader first.
         collisions: the form in which names collide -> how many topics have it.
         settings: owner -> setting -> value as it was written.
         features: feature -> finalized level; absent means 0.
@@ -45,11 +46,21 @@ class MetadataImage:
         next_producer_id: the first id that no block has taken.
     """
 
-    __slots__ = ("collisions", "features", "features_epoch", "ids", "names", "next_producer_id", "settings")
+    __slots__ = (
+        "collisions",
+        "features",
+        "features_epoch",
+        "ids",
+        "names",
+        "next_producer_id",
+        "replicas",
+        "settings",
+    )
 
     def __init__(self) -> None:
         self.names: dict[str, TopicInfo] = {}
         self.ids: dict[bytes, TopicInfo] = {}
+        self.replicas: dict[bytes, list[tuple[int, ...]]] = {}
         self.collisions: dict[str, int] = {}
         self.settings: dict[ConfigKey, dict[str, str]] = {}
         self.features: dict[str, int] = {}
@@ -74,18 +85,25 @@ class MetadataImage:
 
     # ---- changes, for the machine
 
-    def put_topic(self, topic: TopicInfo) -> None:
-        """A topic is new, or has more partitions than it had."""
-        if topic.name not in self.names:
-            key = collision_key(topic.name)
-            self.collisions[key] = self.collisions.get(key, 0) + 1
-        self.names[topic.name] = topic
-        self.ids[topic.topic_id] = topic
+    def add_topic(self, name: str, topic_id: bytes) -> None:
+        """A topic is new; it has no partitions yet."""
+        self.names[name] = self.ids[topic_id] = TopicInfo(name, topic_id, 0)
+        self.replicas[topic_id] = []
+        key = collision_key(name)
+        self.collisions[key] = self.collisions.get(key, 0) + 1
+
+    def add_partition(self, topic: TopicInfo, replicas: tuple[int, ...]) -> None:
+        """A topic has one partition more."""
+        held = self.replicas[topic.topic_id]
+        held.append(held[-1] if held and held[-1] == replicas else replicas)
+        grown = TopicInfo(topic.name, topic.topic_id, len(held))
+        self.names[topic.name] = self.ids[topic.topic_id] = grown
 
     def remove_topic(self, topic: TopicInfo) -> None:
         """A topic is gone, and its settings with it."""
         del self.names[topic.name]
         del self.ids[topic.topic_id]
+        del self.replicas[topic.topic_id]
         key = collision_key(topic.name)
         self.collisions[key] -= 1
         if not self.collisions[key]:

@@ -21,7 +21,6 @@ from kcore.protocol.records.metadata import (
 )
 from kcore.runtime.machine import Outcome, Record
 from kcore.runtime.shard import Shard
-from kcore.runtime.topics import TopicInfo
 
 if TYPE_CHECKING:
     from kcore.broker.topics import Topics
@@ -94,15 +93,14 @@ class MetadataMachine:
         return None, Fact(decode_metadata_record(value))
 
     def _replay_topic(self, offset: int, record: TopicRecord) -> None:
-        topic = TopicInfo(record.name, record.topic_id, 0)
-        self.image.put_topic(topic)
+        self.image.add_topic(record.name, record.topic_id)
         self._change(("topic", record.topic_id), lambda: self.topics.created(self.image.ids[record.topic_id]))
 
     def _replay_partition(self, offset: int, record: PartitionRecord) -> None:
         topic = self.image.ids[record.topic_id]
         first = topic.partitions
         assert record.partition_id == first, f"{topic.name}: partition {record.partition_id} after {first}"
-        self.image.put_topic(TopicInfo(topic.name, topic.topic_id, first + 1))
+        self.image.add_partition(topic, tuple(record.replicas))
         if ("topic", topic.topic_id) not in self._changed:
             self._change(
                 ("partitions", topic.topic_id), lambda: self.topics.grown(self.image.ids[topic.topic_id], first)

@@ -47,6 +47,11 @@ class ClusterView(Protocol):
         """The node that clients send topic administration to."""
         ...
 
+    @property
+    def nodes(self) -> Sequence[int]:
+        """The ids of the nodes that are alive."""
+        ...
+
     def brokers(self, listener: str) -> Sequence[Broker]:
         """The nodes that are alive, with their addresses for clients of `listener`."""
         ...
@@ -98,6 +103,11 @@ class SingleNodeCluster:
     def controller_id(self) -> int:
         """This node."""
         return self._node_id
+
+    @property
+    def nodes(self) -> Sequence[int]:
+        """This node."""
+        return (self._node_id,)
 
     def brokers(self, listener: str) -> Sequence[Broker]:
         """This node; nothing for a listener that has no address."""

@@ -1,0 +1,1 @@
+"""The broker's APIs, one a file, named after the API."""

@@ -1,0 +1,50 @@
+"""AlterConfigs (key 33, versions 0-2): gives a resource the settings it names and takes all others from it (KIP-133)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from kcore.broker.alter_config import Alteration, ConfigOperation
+from kcore.broker.apis.alteration import AlterationApi
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.messages.alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.protocol.error_codes import ErrorCode
+    from kcore.runtime.machine import Record
+
+
+class AlterConfigsApi(AlterationApi[AlterConfigsRequest, AlterConfigsResponse]):
+    """Sets what is named and removes every other setting of the resource."""
+
+    __slots__ = ()
+
+    key: ClassVar[ApiKey] = ApiKey.ALTER_CONFIGS
+    request_type: ClassVar[type] = AlterConfigsRequest
+    response_type: ClassVar[type] = AlterConfigsResponse
+    versions: ClassVar[tuple[int, int]] = (0, 2)
+
+    def records(self, machine: MetadataMachine, resource: AlterConfigsResource) -> list[Record]:
+        """The facts that change one resource."""
+        alterations = [Alteration(c.name, ConfigOperation.SET, c.value) for c in resource.configs]
+        return self.changes.whole(machine.image, resource.resource_type, resource.resource_name, alterations)
+
+    def response(self, results: list[tuple[AlterConfigsResource, ErrorCode, str | None]]) -> AlterConfigsResponse:
+        """The answer, of a code and a text for each resource."""
+        return AlterConfigsResponse(
+            responses=[
+                AlterConfigsResourceResponse(
+                    error_code=code,
+                    error_message=message,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+                for resource, code, message in results
+            ]
+        )

@@ -1,0 +1,98 @@
+"""What IncrementalAlterConfigs and AlterConfigs have in common: resources, each all or nothing."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from kcore.broker.apis.control import ControlApi, text, told
+from kcore.broker.image import ConfigType
+from kcore.errors import KafkaError
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kcore.broker.alter_config import ConfigChanges
+    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.machine import Record
+    from kcore.runtime.shard import Shard
+
+
+class Resource(Protocol):
+    """A resource of either request."""
+
+    resource_type: int
+    resource_name: str
+    configs: Any
+
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+class AlterationApi(ControlApi[Request, Response]):
+    """Changes settings. Subclasses say what of a resource changes and how the answer is built.
+
+    Args:
+        shard: the metadata.
+        changes: checks changes.
+        authorizer: who may do what; None allows all.
+    """
+
+    __slots__ = ("changes",)
+
+    def __init__(
+        self, shard: Shard[MetadataMachine], changes: ConfigChanges, authorizer: Authorizer | None = None
+    ) -> None:
+        super().__init__(shard, authorizer)
+        self.changes = changes
+
+    @abstractmethod
+    def records(self, machine: MetadataMachine, resource: Any) -> list[Record]:
+        """The facts that change one resource.
+
+        Raises:
+            KafkaError: it may not be changed so.
+        """
+
+    @abstractmethod
+    def response(self, results: list[tuple[Any, ErrorCode, str | None]]) -> Response:
+        """The answer, of a code and a text for each resource."""
+
+    def decide(self, machine: MetadataMachine, context: RequestContext, request: Any) -> Any:
+        """Checks each resource, and changes those that may be changed."""
+        counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+        results: list[tuple[Any, ErrorCode, str | None]] = []
+        records: list[Record] = []
+        for resource in request.resources:
+            try:
+                if counts[resource.resource_type, resource.resource_name] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "a resource may be there once")
+                changed = self.records(machine, resource)
+                self._authorize(context, resource)
+            except KafkaError as error:
+                results.append((resource, error.code, text(error.code, error.message)))
+                continue
+            results.append((resource, ErrorCode.NONE, None))
+            if not request.validate_only:
+                records += changed
+        return machine.outcome(records, self.response(results))
+
+    def _authorize(self, context: RequestContext, resource: Resource) -> None:
+        kind, name = resource.resource_type, resource.resource_name
+        if kind == ConfigType.TOPIC:
+            if not self.allowed(context, Operation.ALTER_CONFIGS, ResourceType.TOPIC, name):
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        elif kind == ConfigType.GROUP:
+            if not self.allowed(context, Operation.ALTER_CONFIGS, ResourceType.GROUP, name):
+                raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        elif not self.allowed(context, Operation.ALTER_CONFIGS, ResourceType.CLUSTER):
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+    def error(self, context: RequestContext, request: Any, code: ErrorCode, message: str | None = None) -> Response:
+        """The same for each resource."""
+        code = told(code)
+        return self.response([(resource, code, text(code, message)) for resource in request.resources])

@@ -1,0 +1,117 @@
+"""CreatePartitions (key 37, versions 0-3): topics grow (KIP-195)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kcore.broker.apis.control import ControlApi, text, told
+from kcore.broker.records import partition_records
+from kcore.broker.topic_creation import MAX_PARTITIONS_PER_REQUEST
+from kcore.errors import KafkaError
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from kcore.broker.topic_creation import TopicCreation
+    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.protocol.messages.create_partitions import CreatePartitionsTopic
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.machine import Record
+    from kcore.runtime.shard import Shard
+
+
+class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsResponse]):
+    """Adds partitions; the ids of topics stay.
+
+    Args:
+        shard: the metadata.
+        creation: places partitions.
+        authorizer: who may do what; None allows all.
+    """
+
+    __slots__ = ("_creation",)
+
+    key: ClassVar[ApiKey] = ApiKey.CREATE_PARTITIONS
+    request_type: ClassVar[type] = CreatePartitionsRequest
+    response_type: ClassVar[type] = CreatePartitionsResponse
+    versions: ClassVar[tuple[int, int]] = (0, 3)
+
+    def __init__(
+        self, shard: Shard[MetadataMachine], creation: TopicCreation, authorizer: Authorizer | None = None
+    ) -> None:
+        super().__init__(shard, authorizer)
+        self._creation = creation
+
+    def decide(self, machine: MetadataMachine, context: RequestContext, request: CreatePartitionsRequest) -> Any:
+        """Checks each topic and lets those grow that may."""
+        counts = Counter(topic.name for topic in request.topics)
+        results: dict[str, CreatePartitionsTopicResult] = {}
+        records: list[Record] = []
+        for topic in request.topics:
+            if topic.name in results:
+                continue
+            try:
+                if counts[topic.name] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is there more than once")
+                added = self._added(machine, context, topic, MAX_PARTITIONS_PER_REQUEST - len(records))
+            except KafkaError as error:
+                # Kafka's answer for an unknown topic is the one without a text.
+                unknown = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                message = None if unknown else text(error.code, error.message)
+                results[topic.name] = CreatePartitionsTopicResult(
+                    name=topic.name, error_code=error.code, error_message=message
+                )
+                continue
+            results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
+            if not request.validate_only:
+                records += added
+        return machine.outcome(records, CreatePartitionsResponse(results=list(results.values())))
+
+    def _added(
+        self, machine: MetadataMachine, context: RequestContext, asked: CreatePartitionsTopic, room: int
+    ) -> list[Record]:
+        if not self.allowed(context, Operation.ALTER, ResourceType.TOPIC, asked.name):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        topic = machine.image.by_name(asked.name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        added = asked.count - topic.partitions
+        if added <= 0:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, f"the topic has {topic.partitions} partitions, {asked.count} are no more"
+            )
+        if added > room:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"one request may make {MAX_PARTITIONS_PER_REQUEST} partitions at most"
+            )
+        factor = len(machine.image.replicas[topic.topic_id][0])
+        if asked.assignments is None:
+            assignments = self._creation.placed(topic.partitions, added, factor)
+        elif len(asked.assignments) != added:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{added} new partitions, {len(asked.assignments)} assignments"
+            )
+        else:
+            assignments = [self._creation.checked_replicas(a.broker_ids, factor) for a in asked.assignments]
+        return partition_records(topic.topic_id, topic.partitions, assignments)
+
+    def error(
+        self, context: RequestContext, request: CreatePartitionsRequest, code: ErrorCode, message: str | None = None
+    ) -> CreatePartitionsResponse:
+        """The same for each topic."""
+        code = told(code)
+        names = dict.fromkeys(topic.name for topic in request.topics)
+        return CreatePartitionsResponse(
+            results=[
+                CreatePartitionsTopicResult(name=name, error_code=code, error_message=text(code, message))
+                for name in names
+            ]
+        )

@@ -1,0 +1,118 @@
+"""CreateTopics (key 19, versions 2-7): KIP-4, settings in the answer since KIP-525, ids since KIP-516."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kcore.broker.apis.control import ControlApi, text, told
+from kcore.broker.names import CLUSTER_METADATA
+from kcore.broker.topic_creation import MAX_PARTITIONS_PER_REQUEST
+from kcore.errors import KafkaError
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.create_topics import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+if TYPE_CHECKING:
+    from kcore.broker.describe_config import SettingsView
+    from kcore.broker.topic_creation import NewTopic, TopicCreation
+    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.protocol.messages.create_topics import CreatableTopic
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.machine import Record
+    from kcore.runtime.shard import Shard
+
+
+class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
+    """Makes topics; each by itself, all in one decision.
+
+    Args:
+        shard: the metadata.
+        creation: checks and plans topics.
+        view: the settings of a new topic as they are shown.
+        authorizer: who may do what; None allows all.
+    """
+
+    __slots__ = ("_creation", "_view")
+
+    key: ClassVar[ApiKey] = ApiKey.CREATE_TOPICS
+    request_type: ClassVar[type] = CreateTopicsRequest
+    response_type: ClassVar[type] = CreateTopicsResponse
+    versions: ClassVar[tuple[int, int]] = (2, 7)
+
+    def __init__(
+        self,
+        shard: Shard[MetadataMachine],
+        creation: TopicCreation,
+        view: SettingsView,
+        authorizer: Authorizer | None = None,
+    ) -> None:
+        super().__init__(shard, authorizer)
+        self._creation = creation
+        self._view = view
+
+    def decide(self, machine: MetadataMachine, context: RequestContext, request: CreateTopicsRequest) -> Any:
+        """Checks each topic and makes those that may be."""
+        if request.timeout_ms <= 0:
+            # Kafka's controller gives up on a request whose deadline has passed before it looks at it.
+            return self.error(context, request, ErrorCode.REQUEST_TIMED_OUT)
+        twice = [name for name, count in Counter(topic.name for topic in request.topics).items() if count > 1]
+        wanted = [topic for topic in request.topics if topic.name not in twice]
+        if self._creation.total_partitions(wanted) > MAX_PARTITIONS_PER_REQUEST:
+            return self.error(
+                context,
+                request,
+                ErrorCode.POLICY_VIOLATION,
+                f"one request may make {MAX_PARTITIONS_PER_REQUEST} partitions at most",
+            )
+        results: list[CreatableTopicResult] = []
+        records: list[Record] = []
+        for topic in wanted:
+            try:
+                new = self._plan(machine, context, topic)
+            except KafkaError as error:
+                results.append(_failure(topic.name, error.code, error.message))
+                continue
+            results.append(self._success(context, new))
+            if not request.validate_only:
+                records += new.records()
+        results += [_failure(name, ErrorCode.INVALID_REQUEST, f"{name} is there more than once") for name in twice]
+        return machine.outcome(records, CreateTopicsResponse(topics=results))
+
+    def _plan(self, machine: MetadataMachine, context: RequestContext, topic: CreatableTopic) -> NewTopic:
+        if topic.name == CLUSTER_METADATA:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{CLUSTER_METADATA} is the cluster's own")
+        if not self.allowed(context, Operation.CREATE, ResourceType.CLUSTER) and not self.allowed(
+            context, Operation.CREATE, ResourceType.TOPIC, topic.name
+        ):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return self._creation.plan(machine.image, topic)
+
+    def _success(self, context: RequestContext, new: NewTopic) -> CreatableTopicResult:
+        result = CreatableTopicResult(name=new.name, topic_id=new.topic_id, error_message=None)
+        if context.api_version < 5:
+            return result
+        if self.allowed(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, new.name):
+            result.num_partitions = len(new.assignments)
+            result.replication_factor = len(new.assignments[0])
+            result.configs = self._view.new_topic(new.settings)
+        else:
+            result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return result
+
+    def error(
+        self, context: RequestContext, request: CreateTopicsRequest, code: ErrorCode, message: str | None = None
+    ) -> CreateTopicsResponse:
+        """The same for each topic."""
+        names = dict.fromkeys(topic.name for topic in request.topics)
+        return CreateTopicsResponse(topics=[_failure(name, told(code), message) for name in names])
+
+
+def _failure(name: str, code: ErrorCode, message: str | None) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=code, error_message=text(code, message))

@@ -1,0 +1,136 @@
+"""DeleteTopics (key 20, versions 1-6): by name, since KIP-516 (v6) also by id."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kcore.broker.apis.control import ControlApi, text, told
+from kcore.broker.records import removal_records
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from kcore.protocol.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.config import Config
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.shard import Shard
+    from kcore.runtime.topics import TopicInfo
+
+
+class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
+    """Removes topics; the name can be used again at once, under another id.
+
+    Args:
+        shard: the metadata.
+        config: the node's settings.
+        authorizer: who may do what; None allows all.
+    """
+
+    __slots__ = ("_config",)
+
+    key: ClassVar[ApiKey] = ApiKey.DELETE_TOPICS
+    request_type: ClassVar[type] = DeleteTopicsRequest
+    response_type: ClassVar[type] = DeleteTopicsResponse
+    versions: ClassVar[tuple[int, int]] = (1, 6)
+
+    def __init__(self, shard: Shard[MetadataMachine], config: Config, authorizer: Authorizer | None = None) -> None:
+        super().__init__(shard, authorizer)
+        self._config = config
+
+    def decide(self, machine: MetadataMachine, context: RequestContext, request: DeleteTopicsRequest) -> Any:
+        """Checks each topic and removes those that may go."""
+        if not self._config.delete_topic_enable:
+            disabled = ErrorCode.INVALID_REQUEST if context.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
+            return self.error(context, request, disabled)
+        results: list[DeletableTopicResult] = []
+        doomed: dict[bytes, TopicInfo] = {}
+        ids: list[bytes] = []
+        names: list[str] = list(request.topic_names)
+        for state in request.topics:
+            if state.name is None and state.topic_id == ZERO_UUID:
+                results.append(_result(None, ZERO_UUID, ErrorCode.INVALID_REQUEST, "neither a name nor an id"))
+            elif state.name is None:
+                ids.append(state.topic_id)
+            elif state.topic_id == ZERO_UUID:
+                names.append(state.name)
+            else:
+                results.append(
+                    _result(state.name, state.topic_id, ErrorCode.INVALID_REQUEST, "a name and an id: only one may be")
+                )
+        twice = _twice(ids)
+        for topic_id, count in Counter(ids).items():
+            topic = machine.image.by_id(topic_id)
+            if count > 1:
+                results.append(_result(None, topic_id, ErrorCode.INVALID_REQUEST, "the id is there more than once"))
+            elif topic is None:
+                results.append(_result(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
+            elif (refused := self._refusal(context, topic.name)) is not None:
+                shown = topic.name if self._described(context, topic.name) else None
+                results.append(_result(shown, topic_id, refused))
+            else:
+                doomed[topic_id] = topic
+        for name, count in Counter(names).items():
+            if count > 1:
+                results.append(_result(name, ZERO_UUID, ErrorCode.INVALID_REQUEST, "the name is there more than once"))
+            else:
+                results += self._by_name(machine, context, name, doomed, twice)
+        results += [_result(topic.name, topic_id, ErrorCode.NONE) for topic_id, topic in doomed.items()]
+        return machine.outcome(removal_records(doomed), DeleteTopicsResponse(responses=results))
+
+    def _by_name(
+        self,
+        machine: MetadataMachine,
+        context: RequestContext,
+        name: str,
+        doomed: dict[bytes, TopicInfo],
+        twice: set[bytes],
+    ) -> list[DeletableTopicResult]:
+        """Adds a topic to those that go, or says why it stays."""
+        topic = machine.image.by_name(name)
+        if not self._described(context, name):
+            return [_result(name, ZERO_UUID, ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
+        if topic is None:
+            return [_result(name, ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+        refused = self._refusal(context, name)
+        if refused is not None:
+            return [_result(name, ZERO_UUID, refused)]
+        if topic.topic_id in doomed or topic.topic_id in twice:
+            doomed.pop(topic.topic_id, None)
+            return [_result(name, topic.topic_id, ErrorCode.INVALID_REQUEST, "the topic is there by its id, too")]
+        doomed[topic.topic_id] = topic
+        return []
+
+    def _refusal(self, context: RequestContext, name: str) -> ErrorCode | None:
+        if self.allowed(context, Operation.DELETE, ResourceType.CLUSTER):
+            return None
+        if self.allowed(context, Operation.DELETE, ResourceType.TOPIC, name):
+            return None
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    def _described(self, context: RequestContext, name: str) -> bool:
+        return self.allowed(context, Operation.DELETE, ResourceType.CLUSTER) or self.allowed(
+            context, Operation.DESCRIBE, ResourceType.TOPIC, name
+        )
+
+    def error(
+        self, context: RequestContext, request: DeleteTopicsRequest, code: ErrorCode, message: str | None = None
+    ) -> DeleteTopicsResponse:
+        """The same for each topic."""
+        wanted = [(name, ZERO_UUID) for name in request.topic_names]
+        wanted += [(state.name, state.topic_id) for state in request.topics]  # type: ignore[misc]
+        return DeleteTopicsResponse(
+            responses=[_result(name, topic_id, told(code), message) for name, topic_id in dict.fromkeys(wanted)]
+        )
+
+
+def _twice(ids: list[bytes]) -> set[bytes]:
+    return {topic_id for topic_id, count in Counter(ids).items() if count > 1}
+
+
+def _result(name: str | None, topic_id: bytes, code: ErrorCode, message: str | None = None) -> DeletableTopicResult:
+    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=text(code, message))

@@ -1,0 +1,136 @@
+"""DescribeConfigs (key 32, versions 1-4): settings of topics, brokers, groups and metrics subscriptions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kcore.broker.alter_config import check_broker_name
+from kcore.broker.apis.control import ControlApi, told
+from kcore.broker.describe_config import Shape
+from kcore.broker.image import ConfigType
+from kcore.broker.names import name_fault
+from kcore.errors import KafkaError
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+
+if TYPE_CHECKING:
+    from kcore.broker.broker_config import BrokerConfig
+    from kcore.broker.describe_config import SettingsView
+    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.protocol.messages.describe_configs import DescribeConfigsResource
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.shard import Shard
+
+
+class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsResponse]):
+    """Shows settings; each resource by itself, as often as it is named.
+
+    Args:
+        shard: the metadata.
+        view: settings as they are shown.
+        broker: this broker's settings.
+        authorizer: who may do what; None allows all.
+    """
+
+    __slots__ = ("_broker", "_view")
+
+    key: ClassVar[ApiKey] = ApiKey.DESCRIBE_CONFIGS
+    request_type: ClassVar[type] = DescribeConfigsRequest
+    response_type: ClassVar[type] = DescribeConfigsResponse
+    versions: ClassVar[tuple[int, int]] = (1, 4)
+
+    def __init__(
+        self,
+        shard: Shard[MetadataMachine],
+        view: SettingsView,
+        broker: BrokerConfig,
+        authorizer: Authorizer | None = None,
+    ) -> None:
+        super().__init__(shard, authorizer)
+        self._view = view
+        self._broker = broker
+
+    def decide(self, machine: MetadataMachine, context: RequestContext, request: DescribeConfigsRequest) -> Any:
+        """Reads the settings of each resource."""
+        results = []
+        for resource in request.resources:
+            shape = Shape(resource.configuration_keys, request.include_synonyms, request.include_documentation)
+            try:
+                self._authorize(context, resource)
+                configs = self._read(machine, resource, shape)
+            except KafkaError as error:
+                # Kafka's answer for an unknown topic is the one without a text.
+                unknown = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                results.append(_failure(resource, error.code, "" if unknown else error.message))
+                continue
+            results.append(
+                DescribeConfigsResult(
+                    resource_type=resource.resource_type, resource_name=resource.resource_name, configs=configs
+                )
+            )
+        return DescribeConfigsResponse(results=results)
+
+    def _authorize(self, context: RequestContext, resource: DescribeConfigsResource) -> None:
+        kind, name = resource.resource_type, resource.resource_name
+        if kind == ConfigType.TOPIC:
+            if not self.allowed(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        elif kind == ConfigType.GROUP:
+            if not self.allowed(context, Operation.DESCRIBE_CONFIGS, ResourceType.GROUP, name):
+                raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        elif not self.allowed(context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+    def _read(
+        self, machine: MetadataMachine, resource: DescribeConfigsResource, shape: Shape
+    ) -> list[DescribeConfigsResourceResult]:
+        kind, name, invalid = resource.resource_type, resource.resource_name, ErrorCode.INVALID_REQUEST
+        if kind == ConfigType.TOPIC:
+            fault = name_fault(name)
+            if fault is not None:
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
+            if machine.image.by_name(name) is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return self._view.topic(machine.image, name, shape)
+        if kind == ConfigType.BROKER:
+            if not name:
+                return self._view.cluster_defaults(shape)
+            check_broker_name(name, self._broker.node_name)
+            return self._view.broker(shape)
+        if kind == ConfigType.GROUP:
+            if not name:
+                raise KafkaError(invalid, "a group needs a name")
+            return self._view.group(machine.image, name, shape)
+        if kind == ConfigType.CLIENT_METRICS:
+            if not name:
+                raise KafkaError(invalid, "a metrics subscription needs a name")
+            return self._view.client_metrics(machine.image, name, shape)
+        if kind == ConfigType.BROKER_LOGGER:
+            check_broker_name(name, self._broker.node_name)
+            return []  # loggers are the embedding program's own
+        raise KafkaError(invalid, f"resource type {kind} has no settings")
+
+    def error(
+        self, context: RequestContext, request: DescribeConfigsRequest, code: ErrorCode, message: str | None = None
+    ) -> DescribeConfigsResponse:
+        """The same for each resource."""
+        return DescribeConfigsResponse(
+            results=[_failure(resource, told(code), message) for resource in request.resources]
+        )
+
+
+def _failure(resource: DescribeConfigsResource, code: ErrorCode, message: str | None) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=code,
+        error_message=code.message if message is None else message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

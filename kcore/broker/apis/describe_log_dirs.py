@@ -1,0 +1,84 @@
+"""DescribeLogDirs (key 35, versions 1-5): sizes of partitions (KIP-113) and of the volume (KIP-827)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kcore.broker.apis.control import ControlApi, told
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kcore.broker.log_dirs import LogDirs
+    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.shard import Shard
+
+
+class DescribeLogDirsApi(ControlApi[DescribeLogDirsRequest, DescribeLogDirsResponse]):
+    """Tells how large partitions are. Every log is read from its beginning here: none lags, none is moving.
+
+    Args:
+        shard: the metadata.
+        log_dirs: where partitions are kept.
+        authorizer: who may do what; None allows all.
+    """
+
+    __slots__ = ("_log_dirs",)
+
+    key: ClassVar[ApiKey] = ApiKey.DESCRIBE_LOG_DIRS
+    request_type: ClassVar[type] = DescribeLogDirsRequest
+    response_type: ClassVar[type] = DescribeLogDirsResponse
+    versions: ClassVar[tuple[int, int]] = (1, 5)
+
+    def __init__(self, shard: Shard[MetadataMachine], log_dirs: LogDirs, authorizer: Authorizer | None = None) -> None:
+        super().__init__(shard, authorizer)
+        self._log_dirs = log_dirs
+
+    def decide(self, machine: MetadataMachine, context: RequestContext, request: DescribeLogDirsRequest) -> Any:
+        """The one folder with those partitions that are asked for and there; null asks for all."""
+        if not self.allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER):
+            return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        wanted: dict[str, Iterable[int]] = {}
+        if request.topics is None:
+            wanted = {topic.name: range(topic.partitions) for topic in machine.image.all()}
+        else:
+            for asked in request.topics:
+                wanted[asked.topic] = dict.fromkeys([*wanted.get(asked.topic, ()), *asked.partitions])
+        topics = []
+        for name, indexes in wanted.items():
+            topic = machine.image.by_name(name)
+            if topic is None:
+                continue
+            partitions = []
+            for index in indexes:
+                size_bytes = self._log_dirs.size_bytes(topic.topic_id, index)
+                if size_bytes is not None:
+                    partitions.append(DescribeLogDirsPartition(partition_index=index, partition_size=size_bytes))
+            if partitions:
+                topics.append(DescribeLogDirsTopic(name=name, partitions=partitions))
+        total_bytes, usable_bytes = self._log_dirs.volume_bytes()
+        return DescribeLogDirsResponse(
+            results=[
+                DescribeLogDirsResult(
+                    log_dir=self._log_dirs.path, topics=topics, total_bytes=total_bytes, usable_bytes=usable_bytes
+                )
+            ]
+        )
+
+    def error(
+        self, context: RequestContext, request: DescribeLogDirsRequest, code: ErrorCode, message: str | None = None
+    ) -> DescribeLogDirsResponse:
+        """The code at the top, where the version has one, and no folders."""
+        return DescribeLogDirsResponse(error_code=told(code))

@@ -1,0 +1,135 @@
+"""DescribeTopicPartitions (key 75, version 0): topics in pages of so many partitions (KIP-966)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kcore.broker.apis.control import ControlApi, told
+from kcore.broker.names import is_internal, name_fault
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType, authorized_operations
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.config import Config
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.cluster import ClusterView
+    from kcore.runtime.shard import Shard
+    from kcore.runtime.topics import TopicInfo
+
+
+class DescribeTopicPartitionsApi(ControlApi[DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse]):
+    """Shows topics in order of names, a page at a time. It never makes one.
+
+    Args:
+        shard: the metadata.
+        cluster: who leads what.
+        config: the node's settings.
+        authorizer: who may do what; None allows all.
+    """
+
+    __slots__ = ("_cluster", "_config")
+
+    key: ClassVar[ApiKey] = ApiKey.DESCRIBE_TOPIC_PARTITIONS
+    request_type: ClassVar[type] = DescribeTopicPartitionsRequest
+    response_type: ClassVar[type] = DescribeTopicPartitionsResponse
+    versions: ClassVar[tuple[int, int]] = (0, 0)
+
+    def __init__(
+        self,
+        shard: Shard[MetadataMachine],
+        cluster: ClusterView,
+        config: Config,
+        authorizer: Authorizer | None = None,
+    ) -> None:
+        super().__init__(shard, authorizer)
+        self._cluster = cluster
+        self._config = config
+
+    def decide(self, machine: MetadataMachine, context: RequestContext, request: DescribeTopicPartitionsRequest) -> Any:
+        """Fills one page, beginning where the cursor says."""
+        cursor = request.cursor
+        start = "" if cursor is None else cursor.topic_name
+        everything = not request.topics
+        asked = {t.name for t in machine.image.all()} if everything else {t.name for t in request.topics}
+        if "" in asked:
+            return self.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)  # as in Kafka
+        if cursor is not None and (cursor.partition_index < 0 or (not everything and start not in asked)):
+            return self.error(context, request, ErrorCode.INVALID_REQUEST)
+        room = max(min(self._config.max_request_partition_size_limit, request.response_partition_limit), 1)
+        response = DescribeTopicPartitionsResponse()
+        shown: list[DescribeTopicPartitionsResponseTopic] = []
+        hidden: list[DescribeTopicPartitionsResponseTopic] = []
+        for name in sorted(name for name in asked if name >= start):
+            if not self.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+                if not everything:
+                    hidden.append(_failure(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
+                continue
+            if response.next_cursor is not None:
+                continue
+            if room <= 0:
+                response.next_cursor = Cursor(topic_name=name, partition_index=0)
+                continue
+            topic = machine.image.by_name(name)
+            first = cursor.partition_index if cursor is not None and name == start else 0
+            one = self._topic(machine, name, topic, first, room)
+            one.topic_authorized_operations = authorized_operations(self.authorizer, context, ResourceType.TOPIC, name)
+            shown.append(one)
+            room -= len(one.partitions)
+            if topic is not None and first < topic.partitions and first + len(one.partitions) < topic.partitions:
+                response.next_cursor = Cursor(topic_name=name, partition_index=first + len(one.partitions))
+        response.topics = shown + hidden
+        return response
+
+    def _topic(
+        self, machine: MetadataMachine, name: str, topic: TopicInfo | None, first: int, room: int
+    ) -> DescribeTopicPartitionsResponseTopic:
+        """At most `room` partitions of a topic from `first` on."""
+        if topic is None:
+            illegal = name_fault(name) is not None
+            return _failure(
+                ErrorCode.INVALID_TOPIC_EXCEPTION if illegal else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name
+            )
+        replicas = machine.image.replicas[topic.topic_id]
+        partitions = []
+        for index in range(first, min(topic.partitions, first + room)):
+            leader = self._cluster.leader(name, index)
+            partitions.append(
+                DescribeTopicPartitionsResponsePartition(
+                    error_code=ErrorCode.NONE if leader is not None else ErrorCode.LEADER_NOT_AVAILABLE,
+                    partition_index=index,
+                    leader_id=-1 if leader is None else leader.node_id,
+                    leader_epoch=-1 if leader is None else leader.epoch,
+                    replica_nodes=replicas[index],
+                    isr_nodes=replicas[index],
+                    eligible_leader_replicas=(),
+                    last_known_elr=(),
+                )
+            )
+        return DescribeTopicPartitionsResponseTopic(
+            name=name, topic_id=topic.topic_id, is_internal=is_internal(name), partitions=partitions
+        )
+
+    def error(
+        self,
+        context: RequestContext,
+        request: DescribeTopicPartitionsRequest,
+        code: ErrorCode,
+        message: str | None = None,
+    ) -> DescribeTopicPartitionsResponse:
+        """The same for each topic asked for."""
+        code = told(code)
+        return DescribeTopicPartitionsResponse(topics=[_failure(code, topic.name) for topic in request.topics])
+
+
+def _failure(code: ErrorCode, name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name, is_internal=is_internal(name))

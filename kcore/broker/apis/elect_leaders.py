@@ -1,0 +1,96 @@
+"""ElectLeaders (key 43, versions 0-2): preferred leaders (KIP-183), unclean ones (KIP-460)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kcore.broker.apis.control import ControlApi, text, told
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+if TYPE_CHECKING:
+    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.cluster import ClusterView
+    from kcore.runtime.shard import Shard
+
+PREFERRED, UNCLEAN = 0, 1
+
+
+class ElectLeadersApi(ControlApi[ElectLeadersRequest, ElectLeadersResponse]):
+    """Answers for each partition that its leader leads already: a partition here is led where its log is.
+
+    Args:
+        shard: the metadata.
+        cluster: who leads what.
+        authorizer: who may do what; None allows all.
+    """
+
+    __slots__ = ("_cluster",)
+
+    key: ClassVar[ApiKey] = ApiKey.ELECT_LEADERS
+    request_type: ClassVar[type] = ElectLeadersRequest
+    response_type: ClassVar[type] = ElectLeadersResponse
+    versions: ClassVar[tuple[int, int]] = (0, 2)
+
+    def __init__(
+        self, shard: Shard[MetadataMachine], cluster: ClusterView, authorizer: Authorizer | None = None
+    ) -> None:
+        super().__init__(shard, authorizer)
+        self._cluster = cluster
+
+    def decide(self, machine: MetadataMachine, context: RequestContext, request: ElectLeadersRequest) -> Any:
+        """Looks at each partition; asked for all, those that need no election are left out."""
+        if not self.allowed(context, Operation.ALTER, ResourceType.CLUSTER):
+            return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        if request.election_type not in {PREFERRED, UNCLEAN}:
+            return self.error(context, request, ErrorCode.INVALID_REQUEST)
+        results = []
+        if request.topic_partitions is None:
+            for topic in machine.image.all():
+                codes = [(index, self._code(machine, topic.name, index)) for index in range(topic.partitions)]
+                results.append(_result(topic.name, [c for c in codes if c[1] != ErrorCode.ELECTION_NOT_NEEDED]))
+        else:
+            for asked in request.topic_partitions:
+                codes = [(index, self._code(machine, asked.topic, index)) for index in asked.partitions]
+                results.append(_result(asked.topic, codes))
+        return ElectLeadersResponse(replica_election_results=results)
+
+    def _code(self, machine: MetadataMachine, name: str, index: int) -> ErrorCode:
+        topic = machine.image.by_name(name)
+        if topic is None or not 0 <= index < topic.partitions:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if self._cluster.leader(name, index) is None:
+            return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        return ErrorCode.ELECTION_NOT_NEEDED
+
+    def error(
+        self, context: RequestContext, request: ElectLeadersRequest, code: ErrorCode, message: str | None = None
+    ) -> ElectLeadersResponse:
+        """The code at the top, where the version has one, and for each partition."""
+        code = told(code)
+        return ElectLeadersResponse(
+            error_code=code if context.api_version >= 1 else ErrorCode.NONE,
+            replica_election_results=[
+                _result(asked.topic, [(index, code) for index in asked.partitions])
+                for asked in request.topic_partitions or ()
+            ],
+        )
+
+
+def _result(topic: str, codes: list[tuple[int, ErrorCode]]) -> ReplicaElectionResult:
+    return ReplicaElectionResult(
+        topic=topic,
+        partition_result=[
+            PartitionResult(partition_id=index, error_code=code, error_message=text(code, None))
+            for index, code in codes
+        ],
+    )

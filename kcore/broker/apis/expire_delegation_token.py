@@ -1,0 +1,39 @@
+"""ExpireDelegationToken (key 40, versions 1-2): this node has none (KIP-48)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from kcore.broker.apis.delegation_tokens import refusal
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
+from kcore.runtime.api import Api
+
+if TYPE_CHECKING:
+    from kcore.protocol.error_codes import ErrorCode
+    from kcore.runtime.api import RequestContext
+
+
+class ExpireDelegationTokenApi(Api[ExpireDelegationTokenRequest, ExpireDelegationTokenResponse]):
+    """Answers that there are no tokens here."""
+
+    __slots__ = ()
+
+    key: ClassVar[ApiKey] = ApiKey.EXPIRE_DELEGATION_TOKEN
+    request_type: ClassVar[type] = ExpireDelegationTokenRequest
+    response_type: ClassVar[type] = ExpireDelegationTokenResponse
+    versions: ClassVar[tuple[int, int]] = (1, 2)
+
+    def handle(self, context: RequestContext, request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:
+        """A refusal."""
+        return self.error(context, request, refusal(context))
+
+    def error(
+        self,
+        context: RequestContext,
+        request: ExpireDelegationTokenRequest,
+        code: ErrorCode,
+        message: str | None = None,
+    ) -> ExpireDelegationTokenResponse:
+        """The code, with no time of expiry."""
+        return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)

@@ -1,0 +1,52 @@
+"""IncrementalAlterConfigs (key 44, versions 0-1): sets, deletes, appends and subtracts single settings (KIP-339)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from kcore.broker.alter_config import Alteration
+from kcore.broker.apis.alteration import AlterationApi
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.protocol.error_codes import ErrorCode
+    from kcore.runtime.machine import Record
+
+
+class IncrementalAlterConfigsApi(AlterationApi[IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse]):
+    """Changes the settings that are named and leaves the others."""
+
+    __slots__ = ()
+
+    key: ClassVar[ApiKey] = ApiKey.INCREMENTAL_ALTER_CONFIGS
+    request_type: ClassVar[type] = IncrementalAlterConfigsRequest
+    response_type: ClassVar[type] = IncrementalAlterConfigsResponse
+    versions: ClassVar[tuple[int, int]] = (0, 1)
+
+    def records(self, machine: MetadataMachine, resource: AlterConfigsResource) -> list[Record]:
+        """The facts that change one resource."""
+        alterations = [Alteration(c.name, c.config_operation, c.value) for c in resource.configs]
+        return self.changes.incremental(machine.image, resource.resource_type, resource.resource_name, alterations)
+
+    def response(
+        self, results: list[tuple[AlterConfigsResource, ErrorCode, str | None]]
+    ) -> IncrementalAlterConfigsResponse:
+        """The answer, of a code and a text for each resource."""
+        return IncrementalAlterConfigsResponse(
+            responses=[
+                AlterConfigsResourceResponse(
+                    error_code=code,
+                    error_message=message,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+                for resource, code, message in results
+            ]
+        )

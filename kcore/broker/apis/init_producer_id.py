@@ -1,0 +1,105 @@
+"""InitProducerId (key 22, versions 0-5): an id for an idempotent producer (KIP-98), or for a transactional one, which
+is its coordinator's business.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from kcore.broker.apis.control import SHARD_REFUSALS, ControlApi
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+if TYPE_CHECKING:
+    from kcore.broker.producer_ids import ProducerIds
+    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.broker.topics import Topics
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.shard import Shard
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+
+
+class TransactionalProducers(Protocol):
+    """Whoever coordinates transactions."""
+
+    def handle(self, context: RequestContext, request: InitProducerIdRequest) -> Any:
+        """Serves a request with a transactional id: the response, or a `Pending`."""
+        ...
+
+
+class InitProducerIdApi(ControlApi[InitProducerIdRequest, InitProducerIdResponse]):
+    """Gives out producer ids.
+
+    Args:
+        shard: the metadata.
+        ids: where ids come from.
+        topics: the topics there are: whoever may write to one of them may be idempotent.
+        transactional: serves requests with a transactional id; None where nobody coordinates transactions.
+        authorizer: who may do what; None allows all.
+    """
+
+    __slots__ = ("_ids", "_topics", "_transactional")
+
+    key: ClassVar[ApiKey] = ApiKey.INIT_PRODUCER_ID
+    request_type: ClassVar[type] = InitProducerIdRequest
+    response_type: ClassVar[type] = InitProducerIdResponse
+    versions: ClassVar[tuple[int, int]] = (0, 5)
+    storage_error: ClassVar[ErrorCode] = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def __init__(
+        self,
+        shard: Shard[MetadataMachine],
+        ids: ProducerIds,
+        topics: Topics,
+        transactional: TransactionalProducers | None = None,
+        authorizer: Authorizer | None = None,
+    ) -> None:
+        super().__init__(shard, authorizer)
+        self._ids = ids
+        self._topics = topics
+        self._transactional = transactional
+
+    def handle(self, context: RequestContext, request: InitProducerIdRequest) -> Any:
+        """Checks the request and sends it where it belongs."""
+        if request.transactional_id is not None:
+            if not self.allowed(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+                return self.error(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        elif not self._may_be_idempotent(context):
+            return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+            return self.error(context, request, ErrorCode.INVALID_REQUEST)
+        if request.transactional_id is None:
+            return self.shard.run(self, context, request)
+        if request.transactional_id == "":
+            return self.error(context, request, ErrorCode.INVALID_REQUEST)
+        if self._transactional is None:
+            return self.error(context, request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return self._transactional.handle(context, request)
+
+    def decide(self, machine: MetadataMachine, context: RequestContext, request: InitProducerIdRequest) -> Any:
+        """A new id at epoch 0; what the producer says it had before does not count without a transactional id."""
+        producer_id = self._ids.take()
+        if producer_id is None:
+            return self.error(context, request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+    def _may_be_idempotent(self, context: RequestContext) -> bool:
+        authorizer = self.authorizer
+        if authorizer is None or self.allowed(context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER):
+            return True
+        return any(
+            authorizer.allowed(context, Operation.WRITE, ResourceType.TOPIC, topic.name) for topic in self._topics.all()
+        )
+
+    def error(
+        self, context: RequestContext, request: InitProducerIdRequest, code: ErrorCode, message: str | None = None
+    ) -> InitProducerIdResponse:
+        """The code, with no id."""
+        if code in SHARD_REFUSALS and request.transactional_id is None:
+            code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)

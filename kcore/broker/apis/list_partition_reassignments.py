@@ -1,0 +1,56 @@
+"""ListPartitionReassignments (key 46, version 0): no partition is ever moving here (KIP-455)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from kcore.runtime.api import Api
+
+if TYPE_CHECKING:
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+
+
+class ListPartitionReassignmentsApi(Api[ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse]):
+    """Answers that nothing is moving.
+
+    Args:
+        authorizer: who may do what; None allows all.
+    """
+
+    __slots__ = ("_authorizer",)
+
+    key: ClassVar[ApiKey] = ApiKey.LIST_PARTITION_REASSIGNMENTS
+    request_type: ClassVar[type] = ListPartitionReassignmentsRequest
+    response_type: ClassVar[type] = ListPartitionReassignmentsResponse
+    versions: ClassVar[tuple[int, int]] = (0, 0)
+
+    def __init__(self, authorizer: Authorizer | None = None) -> None:
+        self._authorizer = authorizer
+
+    def handle(
+        self, context: RequestContext, request: ListPartitionReassignmentsRequest
+    ) -> ListPartitionReassignmentsResponse:
+        """Nothing, whatever is asked for."""
+        if self._authorizer is not None and not self._authorizer.allowed(
+            context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
+        ):
+            return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return ListPartitionReassignmentsResponse(error_message=None)
+
+    def error(
+        self,
+        context: RequestContext,
+        request: ListPartitionReassignmentsRequest,
+        code: ErrorCode,
+        message: str | None = None,
+    ) -> ListPartitionReassignmentsResponse:
+        """The code with a text."""
+        return ListPartitionReassignmentsResponse(error_code=code, error_message=message or code.message)

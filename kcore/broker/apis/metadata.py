@@ -1,0 +1,219 @@
+"""Metadata (key 3, versions 0-13): nodes and topics; ids since v10 (KIP-516), lookup by id since v12."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kcore.broker.apis.control import SHARD_REFUSALS, ControlApi
+from kcore.broker.names import is_internal, name_fault
+from kcore.broker.topic_creation import MAX_PARTITIONS_PER_REQUEST
+from kcore.errors import KafkaError
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import (
+    CLUSTER_NAME,
+    OPERATIONS_NOT_ASKED,
+    Operation,
+    ResourceType,
+    authorized_operations,
+)
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kcore.protocol.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from kcore.broker.topic_creation import TopicCreation
+    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.config import Config
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.cluster import ClusterView
+    from kcore.runtime.machine import Record
+    from kcore.runtime.shard import Shard
+    from kcore.runtime.topics import TopicInfo
+
+
+class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
+    """Tells clients where everything is, and makes topics that they ask for where that is wanted.
+
+    Kafka makes such a topic behind the request's back and lets the client ask again; here it is made at once and is
+    in the answer.
+
+    Args:
+        shard: the metadata.
+        cluster: nodes, addresses and leaders.
+        config: the node's settings.
+        creation: makes topics that are asked for.
+        authorizer: who may do what; None allows all.
+    """
+
+    __slots__ = ("_cluster", "_config", "_creation")
+
+    key: ClassVar[ApiKey] = ApiKey.METADATA
+    request_type: ClassVar[type] = MetadataRequest
+    response_type: ClassVar[type] = MetadataResponse
+    versions: ClassVar[tuple[int, int]] = (0, 13)
+    storage_error: ClassVar[ErrorCode] = ErrorCode.LEADER_NOT_AVAILABLE
+
+    def __init__(
+        self,
+        shard: Shard[MetadataMachine],
+        cluster: ClusterView,
+        config: Config,
+        creation: TopicCreation,
+        authorizer: Authorizer | None = None,
+    ) -> None:
+        super().__init__(shard, authorizer)
+        self._cluster = cluster
+        self._config = config
+        self._creation = creation
+
+    def decide(self, machine: MetadataMachine, context: RequestContext, request: MetadataRequest) -> Any:
+        """Looks up what is asked for; asking for all never makes a topic, nor does asking by id."""
+        version = context.api_version
+        asked = request.topics
+        records: list[Record] = []
+        if asked is None or (version == 0 and not asked):
+            topics = self._all(machine, context, request)
+        elif 10 <= version < 12 and any(topic.topic_id != ZERO_UUID or topic.name is None for topic in asked):
+            return self.error(context, request, ErrorCode.INVALID_REQUEST)
+        elif any(topic.topic_id != ZERO_UUID for topic in asked):
+            wanted = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID)
+            topics = [self._by_id(machine, context, request, topic_id) for topic_id in wanted]
+        else:
+            may_create = self._config.auto_create_topics_enable and (version < 4 or request.allow_auto_topic_creation)
+            topics = []
+            for name in dict.fromkeys(topic.name or "" for topic in asked):
+                topics.append(self._by_name(machine, context, request, name, records if may_create else None))
+        response = MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(node_id=b.node_id, host=b.host, port=b.port, rack=b.rack)
+                for b in self._cluster.brokers(context.listener)
+            ],
+            cluster_id=self._cluster.cluster_id,
+            controller_id=self._cluster.controller_id,
+            topics=topics,
+        )
+        if 8 <= version <= 10 and request.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = authorized_operations(
+                self.authorizer, context, ResourceType.CLUSTER, CLUSTER_NAME
+            )
+        return machine.outcome(records, response) if records else response
+
+    # ---- topics
+
+    def _all(
+        self, machine: MetadataMachine, context: RequestContext, request: MetadataRequest
+    ) -> list[MetadataResponseTopic]:
+        authorizer = self.authorizer
+        return [
+            self._topic(machine, context, request, topic)
+            for topic in machine.image.all()
+            if authorizer is None or authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        ]
+
+    def _by_id(
+        self, machine: MetadataMachine, context: RequestContext, request: MetadataRequest, topic_id: bytes
+    ) -> MetadataResponseTopic:
+        topic = machine.image.by_id(topic_id)
+        if topic is None:
+            return _failure(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+        if not self.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+            # The name of a topic that one may not see stays hidden.
+            return _failure(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
+        return self._topic(machine, context, request, topic)
+
+    def _by_name(
+        self,
+        machine: MetadataMachine,
+        context: RequestContext,
+        request: MetadataRequest,
+        name: str,
+        records: list[Record] | None,
+    ) -> MetadataResponseTopic:
+        """One topic by name; where `records` is given, one that is not there is made."""
+        if not self.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+            return _failure(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
+        topic = machine.image.by_name(name)
+        if topic is not None:
+            return self._topic(machine, context, request, topic)
+        if name_fault(name) is not None:
+            failure = _failure(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
+        elif records is None or len(records) >= MAX_PARTITIONS_PER_REQUEST:
+            failure = _failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+        elif not self.allowed(context, Operation.CREATE, ResourceType.CLUSTER) and not self.allowed(
+            context, Operation.CREATE, ResourceType.TOPIC, name
+        ):
+            failure = _failure(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
+        else:
+            try:
+                new = self._creation.automatic(machine.image, name)
+            except KafkaError:
+                # Kafka tries behind the request's back and goes on answering that the topic is unknown.
+                failure = _failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+            else:
+                records += new.records()
+                made = self._shown(name, new.topic_id, new.assignments)
+                self._add_operations(context, request, made)
+                return made
+        self._add_operations(context, request, failure)
+        return failure
+
+    def _topic(
+        self, machine: MetadataMachine, context: RequestContext, request: MetadataRequest, topic: TopicInfo
+    ) -> MetadataResponseTopic:
+        shown = self._shown(topic.name, topic.topic_id, machine.image.replicas[topic.topic_id])
+        if request.include_topic_authorized_operations:
+            self._add_operations(context, request, shown)
+        return shown
+
+    def _shown(self, name: str, topic_id: bytes, assignments: Iterable[tuple[int, ...]]) -> MetadataResponseTopic:
+        partitions = []
+        leader_of = self._cluster.leader
+        for index, replicas in enumerate(assignments):
+            leader = leader_of(name, index)
+            partitions.append(
+                MetadataResponsePartition(
+                    error_code=ErrorCode.NONE if leader is not None else ErrorCode.LEADER_NOT_AVAILABLE,
+                    partition_index=index,
+                    leader_id=-1 if leader is None else leader.node_id,
+                    leader_epoch=-1 if leader is None else leader.epoch,
+                    replica_nodes=replicas,
+                    isr_nodes=replicas,
+                )
+            )
+        return MetadataResponseTopic(name=name, topic_id=topic_id, is_internal=is_internal(name), partitions=partitions)
+
+    def _add_operations(self, context: RequestContext, request: MetadataRequest, shown: MetadataResponseTopic) -> None:
+        if request.include_topic_authorized_operations and context.api_version >= 8:
+            shown.topic_authorized_operations = authorized_operations(
+                self.authorizer, context, ResourceType.TOPIC, shown.name or ""
+            )
+
+    def error(
+        self, context: RequestContext, request: MetadataRequest, code: ErrorCode, message: str | None = None
+    ) -> MetadataResponse:
+        """The same for each topic asked for, without nodes."""
+        if code in SHARD_REFUSALS:
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+        old = context.api_version < 12  # no nulls yet
+        topics = [
+            _failure(code, topic.name or "" if old else topic.name, topic.topic_id) for topic in request.topics or ()
+        ]
+        return MetadataResponse(topics=topics)
+
+
+def _failure(code: ErrorCode, name: str | None, topic_id: bytes = ZERO_UUID) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=code,
+        name=name,
+        topic_id=topic_id,
+        is_internal=name is not None and is_internal(name),
+        topic_authorized_operations=OPERATIONS_NOT_ASKED,
+    )

@@ -1,0 +1,35 @@
+"""RenewDelegationToken (key 39, versions 1-2): this node has none (KIP-48)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from kcore.broker.apis.delegation_tokens import refusal
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
+from kcore.runtime.api import Api
+
+if TYPE_CHECKING:
+    from kcore.protocol.error_codes import ErrorCode
+    from kcore.runtime.api import RequestContext
+
+
+class RenewDelegationTokenApi(Api[RenewDelegationTokenRequest, RenewDelegationTokenResponse]):
+    """Answers that there are no tokens here."""
+
+    __slots__ = ()
+
+    key: ClassVar[ApiKey] = ApiKey.RENEW_DELEGATION_TOKEN
+    request_type: ClassVar[type] = RenewDelegationTokenRequest
+    response_type: ClassVar[type] = RenewDelegationTokenResponse
+    versions: ClassVar[tuple[int, int]] = (1, 2)
+
+    def handle(self, context: RequestContext, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
+        """A refusal."""
+        return self.error(context, request, refusal(context))
+
+    def error(
+        self, context: RequestContext, request: RenewDelegationTokenRequest, code: ErrorCode, message: str | None = None
+    ) -> RenewDelegationTokenResponse:
+        """The code, with no time of expiry."""
+        return RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)

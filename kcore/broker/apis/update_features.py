@@ -1,0 +1,90 @@
+"""UpdateFeatures (key 57, versions 0-2): finalized levels go up, and down if that is asked for (KIP-584, KIP-1022)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kcore.broker.apis.control import ControlApi, told
+from kcore.broker.features import FEATURES
+from kcore.broker.records import feature_record
+from kcore.errors import KafkaError
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+if TYPE_CHECKING:
+    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.runtime.api import RequestContext
+
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+SUCCESS_TEXT = "NONE"
+"""What versions 0 and 1 say beside each feature's success."""
+
+
+class UpdateFeaturesApi(ControlApi[UpdateFeaturesRequest, UpdateFeaturesResponse]):
+    """Changes levels of features; all or nothing."""
+
+    __slots__ = ()
+
+    key: ClassVar[ApiKey] = ApiKey.UPDATE_FEATURES
+    request_type: ClassVar[type] = UpdateFeaturesRequest
+    response_type: ClassVar[type] = UpdateFeaturesResponse
+    versions: ClassVar[tuple[int, int]] = (0, 2)
+
+    def decide(self, machine: MetadataMachine, context: RequestContext, request: UpdateFeaturesRequest) -> Any:
+        """Checks every update; one that may not be refuses them all."""
+        if not self.allowed(context, Operation.ALTER, ResourceType.CLUSTER):
+            return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        records = []
+        for update in request.feature_updates:
+            present = machine.image.features.get(update.feature, 0)
+            _check(update, present, _kind(context, update))
+            if update.max_version_level != present:
+                records.append(feature_record(update.feature, update.max_version_level))
+        response = UpdateFeaturesResponse(error_message=None)
+        if context.api_version < 2:
+            response.results = [
+                UpdatableFeatureResult(feature=update.feature, error_message=SUCCESS_TEXT)
+                for update in request.feature_updates
+            ]
+        return machine.outcome([] if request.validate_only else records, response)
+
+    def error(
+        self, context: RequestContext, request: UpdateFeaturesRequest, code: ErrorCode, message: str | None = None
+    ) -> UpdateFeaturesResponse:
+        """The code with a text for the whole."""
+        code = told(code)
+        return UpdateFeaturesResponse(error_code=code, error_message=message or code.message)
+
+
+def _kind(context: RequestContext, update: FeatureUpdateKey) -> int:
+    """Upgrade or downgrade: version 0 said it with a flag."""
+    if context.api_version == 0:
+        return SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
+    return update.upgrade_type
+
+
+def _check(update: FeatureUpdateKey, present: int, kind: int) -> None:
+    def refused(why: str) -> KafkaError:
+        return KafkaError(
+            ErrorCode.INVALID_UPDATE_VERSION, f"{update.feature} cannot go to level {update.max_version_level}: {why}"
+        )
+
+    feature = FEATURES.get(update.feature)
+    level = update.max_version_level
+    if kind not in {UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE}:
+        raise refused(f"there is no upgrade type {kind}")
+    if feature is None:
+        raise refused("this feature is unknown here")
+    if not feature.lowest <= level <= feature.highest:
+        raise refused(f"levels are {feature.lowest} to {feature.highest}")
+    if level < present and kind == UPGRADE:
+        raise refused(f"that is below the present level {present}, and no downgrade was asked for")
+    if level > present and kind != UPGRADE:
+        raise refused(f"that is above the present level {present}, and a downgrade was asked for")

@@ -1,0 +1,277 @@
+"""Every setting that a topic can have: Kafka's name, type, default, bounds and meaning, and the broker's setting
+that it falls back to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from kcore.settings import LONG_MAX, Setting, SettingType
+
+COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+
+
+class Synonym(NamedTuple):
+    """A setting of the broker that gives a topic's setting its default.
+
+    Attributes:
+        name: the broker's setting.
+        factor: what its value is multiplied with (hours to milliseconds).
+    """
+
+    name: str
+    factor: int = 1
+
+
+class TopicSetting(NamedTuple):
+    """A setting of topics, with the broker's settings behind it: the first that has a value counts."""
+
+    setting: Setting
+    synonyms: tuple[Synonym, ...]
+
+
+_THROTTLED = re.compile(r"\d+:\d+")
+
+
+def _throttled_fault(value: tuple[str, ...]) -> str | None:
+    if value == ("*",) or all(_THROTTLED.fullmatch(part) for part in value):
+        return None
+    return "neither * nor a list of partition:broker"
+
+
+def _gzip_fault(value: int) -> str | None:
+    return None if value == -1 or 1 <= value <= 9 else "neither -1 nor 1 to 9"
+
+
+def _remote_fault(value: bool) -> str | None:
+    return "there is no remote storage here" if value else None
+
+
+def _row(
+    name: str,
+    kind: SettingType,
+    default: Any,
+    doc: str,
+    *synonyms: str | Synonym,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] | None = None,
+    check: Callable[[Any], str | None] | None = None,
+) -> TopicSetting:
+    setting = Setting(name, kind, default, doc, low, high, choices, dynamic=True, check=check)
+    return TopicSetting(setting, tuple(Synonym(s) if isinstance(s, str) else s for s in synonyms))
+
+
+_ROWS = (
+    _row("segment.bytes", SettingType.INT, 1 << 30, "Size of a segment of the log.", "log.segment.bytes", low=1 << 20),
+    _row(
+        "segment.ms",
+        SettingType.LONG,
+        604_800_000,
+        "How long a segment is written before the next one begins.",
+        "log.roll.ms",
+        Synonym("log.roll.hours", 3_600_000),
+        low=1,
+    ),
+    _row(
+        "segment.jitter.ms",
+        SettingType.LONG,
+        0,
+        "How much is taken at random from segment.ms, so that not all segments begin at once.",
+        "log.roll.jitter.ms",
+        Synonym("log.roll.jitter.hours", 3_600_000),
+        low=0,
+    ),
+    _row(
+        "segment.index.bytes",
+        SettingType.INT,
+        10_485_760,
+        "Largest size of an index.",
+        "log.index.size.max.bytes",
+        low=4,
+    ),
+    _row(
+        "index.interval.bytes",
+        SettingType.INT,
+        4_096,
+        "Bytes of records between two entries of the offset index.",
+        "log.index.interval.bytes",
+        low=0,
+    ),
+    _row(
+        "flush.messages",
+        SettingType.LONG,
+        LONG_MAX,
+        "Records after which the log is forced to the disk; the node's durability decides when that is.",
+        "log.flush.interval.messages",
+        low=1,
+    ),
+    _row(
+        "flush.ms",
+        SettingType.LONG,
+        LONG_MAX,
+        "Time after which the log is forced to the disk; the node's durability decides when that is.",
+        "log.flush.interval.ms",
+        "log.flush.scheduler.interval.ms",
+        low=0,
+    ),
+    _row("preallocate", SettingType.BOOLEAN, False, "Whether segments are allocated ahead.", "log.preallocate"),
+    _row(
+        "file.delete.delay.ms",
+        SettingType.LONG,
+        60_000,
+        "How long a deleted segment stays on the disk.",
+        "log.segment.delete.delay.ms",
+        low=0,
+    ),
+    _row(
+        "local.retention.bytes",
+        SettingType.LONG,
+        -2,
+        "What remote storage would leave here; -2: as retention.bytes.",
+        "log.local.retention.bytes",
+        low=-2,
+    ),
+    _row(
+        "local.retention.ms",
+        SettingType.LONG,
+        -2,
+        "What remote storage would leave here; -2: as retention.ms.",
+        "log.local.retention.ms",
+        low=-2,
+    ),
+    _row("remote.storage.enable", SettingType.BOOLEAN, False, "Tiered storage; not available.", check=_remote_fault),
+    _row("remote.log.copy.disable", SettingType.BOOLEAN, False, "Whether nothing more is copied to remote storage."),
+    _row(
+        "remote.log.delete.on.disable",
+        SettingType.BOOLEAN,
+        False,
+        "Whether remote data goes when remote storage is off.",
+    ),
+    _row(
+        "cleanup.policy",
+        SettingType.LIST,
+        ("delete",),
+        "What happens to old records: they are deleted by time and size, compacted by key, both, or kept.",
+        "log.cleanup.policy",
+        choices=("compact", "delete"),
+    ),
+    _row("retention.bytes", SettingType.LONG, -1, "Bytes that a partition keeps; -1: no limit.", "log.retention.bytes"),
+    _row(
+        "retention.ms",
+        SettingType.LONG,
+        604_800_000,
+        "How long records are kept; -1: for ever.",
+        "log.retention.ms",
+        Synonym("log.retention.minutes", 60_000),
+        Synonym("log.retention.hours", 3_600_000),
+        low=-1,
+    ),
+    _row(
+        "delete.retention.ms",
+        SettingType.LONG,
+        86_400_000,
+        "How long compaction keeps tombstones.",
+        "log.cleaner.delete.retention.ms",
+        low=0,
+    ),
+    _row(
+        "min.compaction.lag.ms",
+        SettingType.LONG,
+        0,
+        "How long a record stays out of compaction's reach.",
+        "log.cleaner.min.compaction.lag.ms",
+        low=0,
+    ),
+    _row(
+        "max.compaction.lag.ms",
+        SettingType.LONG,
+        LONG_MAX,
+        "How long a record stays out of compaction's reach at most.",
+        "log.cleaner.max.compaction.lag.ms",
+        low=1,
+    ),
+    _row(
+        "min.cleanable.dirty.ratio",
+        SettingType.DOUBLE,
+        0.5,
+        "The share of a compacted log that must be new before it is cleaned.",
+        "log.cleaner.min.cleanable.ratio",
+        low=0,
+        high=1,
+    ),
+    _row(
+        "max.message.bytes", SettingType.INT, 1_048_588, "The largest batch that is taken.", "message.max.bytes", low=0
+    ),
+    _row(
+        "compression.type",
+        SettingType.STRING,
+        "producer",
+        "How batches are kept; producer: as they came.",
+        "compression.type",
+        choices=COMPRESSION_TYPES,
+    ),
+    _row("compression.gzip.level", SettingType.INT, -1, "gzip's level.", "compression.gzip.level", check=_gzip_fault),
+    _row("compression.lz4.level", SettingType.INT, 9, "lz4's level.", "compression.lz4.level", low=1, high=17),
+    _row(
+        "compression.zstd.level", SettingType.INT, 3, "zstd's level.", "compression.zstd.level", low=-131_072, high=22
+    ),
+    _row(
+        "message.timestamp.type",
+        SettingType.STRING,
+        "CreateTime",
+        "Whose clock stamps records: the producer's or the log's.",
+        "log.message.timestamp.type",
+        choices=("CreateTime", "LogAppendTime"),
+    ),
+    _row(
+        "message.timestamp.before.max.ms",
+        SettingType.LONG,
+        LONG_MAX,
+        "How far behind the node's clock a record's time may lie.",
+        "log.message.timestamp.before.max.ms",
+        low=0,
+    ),
+    _row(
+        "message.timestamp.after.max.ms",
+        SettingType.LONG,
+        3_600_000,
+        "How far ahead of the node's clock a record's time may lie.",
+        "log.message.timestamp.after.max.ms",
+        low=0,
+    ),
+    _row(
+        "min.insync.replicas",
+        SettingType.INT,
+        1,
+        "Copies that must have a batch before a producer with acks=all is answered.",
+        "min.insync.replicas",
+        low=1,
+    ),
+    _row(
+        "unclean.leader.election.enable",
+        SettingType.BOOLEAN,
+        False,
+        "Whether a copy that lags may lead.",
+        "unclean.leader.election.enable",
+    ),
+    _row(
+        "leader.replication.throttled.replicas",
+        SettingType.LIST,
+        (),
+        "Replicas whose replication is throttled at the leader, partition:broker each, or *.",
+        check=_throttled_fault,
+    ),
+    _row(
+        "follower.replication.throttled.replicas",
+        SettingType.LIST,
+        (),
+        "Replicas whose replication is throttled at the follower, partition:broker each, or *.",
+        check=_throttled_fault,
+    ),
+)
+
+TOPIC_SETTINGS: dict[str, TopicSetting] = {row.setting.name: row for row in sorted(_ROWS, key=lambda r: r.setting.name)}
+"""Name -> setting, in the order of names: those of Kafka 4.3."""
