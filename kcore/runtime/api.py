@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from kcore.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from kcore.protocol.error_codes import ErrorCode
+    from kcore.protocol.api_keys import ApiKey
+    from kcore.protocol.schema import Message
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -43,6 +46,17 @@ class Api(ABC, Generic[Request, Response]):
     """
 
     __slots__ = ()
+
+    key: ClassVar[ApiKey]
+    request_type: ClassVar[type[Message]]
+    response_type: ClassVar[type[Message]]
+    versions: ClassVar[tuple[int, int]]
+    """The versions that are served and advertised, lowest and highest."""
+    differs: ClassVar[str] = ""
+    """In what it differs from Apache Kafka, for people; "" if it does not. Shown in docs/apis.md."""
+    storage_error: ClassVar[ErrorCode] = ErrorCode.NOT_COORDINATOR
+    """What is answered if the commit fails. For coordinators it is Kafka's mapping of KAFKA_STORAGE_ERROR: clients
+    look for the coordinator again, and retry."""
 
     @abstractmethod
     def handle(self, context: RequestContext, request: Request) -> Any:

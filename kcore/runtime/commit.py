@@ -110,5 +110,4 @@ class CommitPipeline:
             participant.failed(error)
         for pending, _ in answers:
             if not pending.done:
-                # Kafka's mapping of KAFKA_STORAGE_ERROR: clients look for the coordinator again and retry.
                 pending.fail(pending.api.storage_error)

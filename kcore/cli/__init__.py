@@ -1,0 +1,60 @@
+"""The `kcore` command: one file a verb."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from kcore.errors import KcoreError
+
+# verb -> (module below kcore.cli, what it does); a module is imported when its verb is asked for
+VERBS: dict[str, tuple[str, str]] = {
+    "serve": ("serve", "serve Kafka clients over TCP"),
+    "demo": ("demo", "three client libraries share a group while processes die"),
+    "log": ("log", "look into the event log: dump"),
+    "groups": ("groups", "list and describe groups"),
+    "offsets": ("offsets", "list committed offsets and lag"),
+}
+
+
+def parser_for(verb: str | None) -> argparse.ArgumentParser:
+    """The command's parser, with the arguments of one verb (None: of all, for the documentation)."""
+    parser = argparse.ArgumentParser(
+        prog="kcore", description="Kafka's group coordinator as a Python library, and as a server."
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+    for name, (module, summary) in VERBS.items():
+        sub = verbs.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        if verb is None or verb == name:
+            importlib.import_module(f"kcore.cli.{module}").add_arguments(sub)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status: 0 done, 1 a finding or a failure, 2 wrong use."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    verb = next((word for word in arguments if not word.startswith("-")), None)
+    parser = parser_for(verb if verb in VERBS else "")
+    options = parser.parse_args(arguments)
+    if options.version:
+        from kcore import __version__  # noqa: PLC0415
+
+        print(f"kcore {__version__}")
+        return 0
+    if options.verb is None:
+        parser.print_help()
+        return 2
+    module = importlib.import_module(f"kcore.cli.{VERBS[options.verb][0]}")
+    try:
+        return int(module.run(options) or 0)
+    except KcoreError as error:
+        print(f"kcore: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output went away: nothing to complain about
+        return 0
+    except KeyboardInterrupt:
+        return 130

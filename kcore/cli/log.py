@@ -1,0 +1,68 @@
+"""`kcore log`: look into the event log."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from kcore.cli import output, target
+from kcore.inspect import Event, Selection, folder_events, server_events
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The verb's arguments."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    dump = actions.add_parser("dump", help="print decoded records, oldest first")
+    target.add_arguments(dump)
+    output.add_arguments(dump)
+    dump.add_argument("--topic", action="append", default=[], help="a topic (may be repeated); none: all")
+    dump.add_argument("--partition", type=int, action="append", default=[], help="a partition (may be repeated)")
+    dump.add_argument("--from", type=int, dest="from_offset", metavar="OFFSET", default=0, help="first offset")
+    dump.add_argument("--to", type=int, dest="to_offset", metavar="OFFSET", help="the offset before which to stop")
+    dump.add_argument("--group", help="only records about this group")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Dumps."""
+    selection = Selection(tuple(options.topic), tuple(options.partition), options.from_offset, options.to_offset)
+    target.check(options)
+    if options.data is not None:  # a folder is read as it lies there: no engine need understand it first
+        events = folder_events(options.data, selection)
+        _print(options, events)
+    else:
+        with target.open_target(options) as server:
+            _print(options, server_events(server, selection))
+    return 0
+
+
+def _print(options: argparse.Namespace, events: Any) -> None:
+    for event in events:
+        if options.group is None or event.concerns(options.group):
+            print(json.dumps(event._asdict()) if options.format == "json" else as_line(event))
+
+
+def as_line(event: Event) -> str:
+    """One event for people."""
+    when = datetime.fromtimestamp(event.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    what = "" if event.key is None else f" {_short(event.key)}"
+    transaction = "" if event.producer_id < 0 or event.type == "marker" else f" (transaction of {event.producer_id})"
+    place = f"{event.topic}-{event.partition}@{event.offset}"
+    return f"{when[:-6]} {place} {event.type}{what} {_short(event.value)}{transaction}"
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "<deleted>"
+    if isinstance(value, dict):
+        return " ".join(f"{name}={_short_value(item)}" for name, item in value.items() if item not in (None, "", []))
+    return repr(value)
+
+
+def _short_value(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + _short(value) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_short_value(item) for item in value) + "]"
+    return str(value)

@@ -1,0 +1,26 @@
+"""`kcore offsets`: committed offsets and lag."""
+
+from __future__ import annotations
+
+import argparse
+
+from kcore.cli import output, target
+from kcore.inspect import list_groups, offset_rows
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The verb's arguments."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listing = actions.add_parser("list", help="committed offset, log end and lag of each partition")
+    target.add_arguments(listing)
+    output.add_arguments(listing)
+    listing.add_argument("--group", action="append", default=[], help="a group (may be repeated); none: all")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Lists offsets."""
+    with target.open_target(options) as server:
+        rows = offset_rows(server, options.group or [group.group_id for group in list_groups(server)])
+    columns = ("group", "topic", "partition", "current_offset", "log_end_offset", "lag", "metadata")
+    output.print_rows(columns, rows, options.format)
+    return 0

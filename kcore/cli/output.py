@@ -1,0 +1,34 @@
+"""What verbs print: aligned columns for people, JSON lines for programs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`--format`."""
+    parser.add_argument(
+        "--format", choices=("text", "json"), default="text", help="text: columns; json: an object a line"
+    )
+
+
+def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], form: str) -> None:
+    """Prints rows under their columns' names; None is `-` for people and null for programs."""
+    if form == "json":
+        for row in rows:
+            print(json.dumps(dict(zip(columns, row, strict=True)), default=_plain))
+        return
+    cells = [[name.upper().replace("_", "-") for name in columns]]
+    cells += [["-" if value is None else str(value) for value in row] for row in rows]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
+    for row in cells:
+        print("  ".join(value.ljust(width) for value, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    return str(value)

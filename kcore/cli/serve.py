@@ -1,0 +1,109 @@
+"""`kcore serve`: serve Kafka clients over TCP."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from pathlib import Path
+
+from kcore.cli.properties import make_config
+from kcore.config import Config
+
+logger = logging.getLogger("kcore.serve")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The verb's arguments."""
+    parser.add_argument("--data", metavar="DIR", help="the data folder; made if it is not there")
+    parser.add_argument(
+        "--listen", metavar="HOST:PORT", action="append", default=[], help="where to listen (may be repeated; "
+        "[NAME://]HOST:PORT; port 0 takes a free one); instead of the setting listeners",
+    )  # fmt: skip
+    parser.add_argument("--config", metavar="FILE", type=Path, help="a properties file with Kafka's names")
+    parser.add_argument("-c", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="one setting")
+    parser.add_argument("--print-config", action="store_true", help="show the effective configuration and exit")
+    parser.add_argument("--log-level", default="warning", choices=("debug", "info", "warning", "error"))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serves until SIGTERM or SIGINT."""
+    given: dict[str, str] = {}
+    if options.data is not None:
+        given["kcore.data.dir"] = options.data
+    if options.listen:
+        given["listeners"] = ",".join(_named(options.listen))
+    config = make_config(options.config, options.settings, given)
+    if options.print_config:
+        print_config(config)
+        return 0
+    logging.basicConfig(
+        stream=sys.stderr, level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    return run_loop(_serve(config))
+
+
+def _named(listeners: list[str]) -> list[str]:
+    """Gives listeners without a name one each: PLAINTEXT, PLAINTEXT2, …"""
+    named = []
+    for number, listener in enumerate(listeners, 1):
+        suffix = "" if number == 1 else str(number)
+        named.append(listener if "://" in listener else f"PLAINTEXT{suffix}://{listener}")
+    return named
+
+
+def print_config(config: Config) -> None:
+    """Prints every setting with where its value came from."""
+    for setting, value, source in config.effective():
+        print(f"{setting.name}={setting.format(value) or ''}  # {source}")
+
+
+def run_loop(main: object) -> int:
+    """Runs a coroutine on uvloop where that is installed, else on asyncio's own loop."""
+    try:
+        import uvloop  # noqa: PLC0415  # an extra, not a must
+    except ImportError:
+        return asyncio.run(main)  # type: ignore[arg-type]
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)  # type: ignore[arg-type]
+
+
+async def _serve(config: Config) -> int:
+    # Imported here: `--print-config` and `--help` need neither the engine nor the log.
+    from kcore.coordinator import Engine  # noqa: PLC0415
+    from kcore.drivers import AsyncDriver  # noqa: PLC0415
+    from kcore.server.listeners import parse_listeners  # noqa: PLC0415
+    from kcore.server.server import Server  # noqa: PLC0415
+
+    listeners = parse_listeners(config)
+    engine = Engine.open(config)
+    loop = asyncio.get_running_loop()
+    driver = AsyncDriver(engine, loop)
+    server = Server(driver, listeners)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(NotImplementedError):
+            loop.add_signal_handler(number, stop.set)
+    try:
+        try:
+            await server.start()
+        except OSError as error:
+            print(f"kcore: cannot listen: {error}", file=sys.stderr)
+            return 1
+        driver.start()
+        found = engine.recovery
+        print(
+            f"kcore: recovered {found.topics} topics, {found.groups} groups and {found.records} records of "
+            f"{found.shards} coordinator partitions in {found.elapsed_ms} ms"
+        )
+        for name, (host, port) in server.addresses.items():
+            print(f"kcore: {name} listening on {host or '0.0.0.0'}:{port}", flush=True)
+        await stop.wait()
+    finally:
+        await server.stop()
+        driver.close()
+        engine.close()
+    return 0

@@ -1,0 +1,123 @@
+"""A blocking connection to any Kafka-compatible server, for tools and tests: typed requests in, typed responses out."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, TypeVar
+
+from kcore.errors import KcoreError
+from kcore.protocol.api_keys import ApiKey, response_class, response_header_version
+from kcore.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kcore.protocol.schema import Request
+from kcore_ext.codec import encode_request
+
+R = TypeVar("R")
+
+
+class ConnectionClosedError(KcoreError):
+    """The server closed the connection instead of answering, or cannot be reached."""
+
+
+class Connection:
+    """One connection. Not for several threads at once.
+
+    Args:
+        host: the server's host.
+        port: its port.
+        client_id: what the server calls this client.
+        timeout_s: how long one answer may take.
+
+    Raises:
+        ConnectionClosedError: nobody listens there.
+    """
+
+    def __init__(self, host: str, port: int, client_id: str = "kcore", timeout_s: float = 30.0) -> None:
+        self.client_id = client_id
+        self._correlation_id = 0
+        self._versions: dict[int, tuple[int, int]] | None = None
+        try:
+            self._socket = socket.create_connection((host, port), timeout=timeout_s)
+        except OSError as error:
+            raise ConnectionClosedError(f"{host}:{port} cannot be reached: {error}") from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    @classmethod
+    def to(cls, bootstrap: str, **options: Any) -> Connection:
+        """Connects to `HOST:PORT`."""
+        host, _, port = bootstrap.rpartition(":")
+        if not port.isdigit():
+            raise ConnectionClosedError(f"{bootstrap!r} is no HOST:PORT")
+        return cls(host.strip("[]") or "127.0.0.1", int(port), **options)
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._socket.close()
+
+    def send(self, request: Request[R], version: int | None = None) -> R:
+        """Sends a typed request and waits for its response.
+
+        Args:
+            request: a request message.
+            version: the version to speak; None: the newest that both sides know.
+
+        Returns:
+            The response message.
+
+        Raises:
+            ConnectionClosedError: the server closed the connection (it does so to what it cannot read).
+            TimeoutError: no answer in time.
+        """
+        key = type(request).API_KEY
+        if version is None:
+            version = self._newest(request)
+        self._correlation_id += 1
+        self._socket.sendall(encode_request(request, version, self._correlation_id, self.client_id))
+        frame = self._frame()
+        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        if correlation_id != self._correlation_id:
+            raise ConnectionClosedError(f"answer {correlation_id} came for request {self._correlation_id}")
+        position = 4
+        if response_header_version(key, version):
+            position += 1  # an empty tag section; servers send none
+        response: R = response_class(key).decode(frame, version, position)  # type: ignore[assignment]
+        return response
+
+    def _newest(self, request: Any) -> int:
+        key = type(request).API_KEY
+        if key == ApiKey.API_VERSIONS:
+            return int(type(request).MAX_VERSION)
+        if self._versions is None:
+            response: ApiVersionsResponse = self.send(
+                ApiVersionsRequest(client_software_name="kcore", client_software_version="0.1"), 3
+            )
+            self._versions = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
+        low, high = self._versions.get(key, (0, -1))
+        version = min(high, type(request).MAX_VERSION)
+        if version < max(low, type(request).MIN_VERSION):
+            raise ConnectionClosedError(f"the server does not serve {type(request).__name__}")
+        return int(version)
+
+    def _frame(self) -> bytes:
+        size = int.from_bytes(self._exactly(4), "big")
+        return self._exactly(size)
+
+    def _exactly(self, size: int) -> bytes:
+        parts: list[bytes] = []
+        while size:
+            try:
+                part = self._socket.recv(min(size, 1 << 20))
+            except TimeoutError:
+                raise
+            except OSError as error:
+                raise ConnectionClosedError(f"the connection broke: {error}") from error
+            if not part:
+                raise ConnectionClosedError("the server closed the connection")
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)

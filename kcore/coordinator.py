@@ -1,0 +1,315 @@
+"""The engine: log, runtime, topics and groups wired together.
+
+It decides requests and does nothing by itself: a driver (see `kcore.drivers`) reads the clock, commits, and lets
+timers fire.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kcore.broker.apis import BrokerParts, broker_apis
+from kcore.broker.names import CONSUMER_OFFSETS
+from kcore.broker.topic_machine import METADATA_PARTITION, metadata_shard
+from kcore.broker.topics import MetadataListener, Topics
+from kcore.clock import Clock, ManualClock, Now, SystemClock
+from kcore.config import Config
+from kcore.errors import ConfigError, KafkaError, KcoreError
+from kcore.group.apis import group_apis
+from kcore.group.shard import GroupShard
+from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine
+from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, ShardState, Slices, TopicInfo
+from kcore.runtime.cluster import SingleNodeCluster
+from kcore_ext.purgatory import Purgatory
+from kcore_ext.timer_wheel import TimerWheel
+
+logger = logging.getLogger(__name__)
+
+CLUSTER_ID_META = "cluster.id"
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What an engine found when it was opened.
+
+    Attributes:
+        shards: how many coordinator partitions were loaded.
+        records: how many of their records were replayed.
+        size_bytes: the bytes of the batches they stood in.
+        groups: how many groups there are.
+        topics: how many topics there are, internal ones included.
+        elapsed_ms: how long it took, all told.
+    """
+
+    shards: int
+    records: int
+    size_bytes: int
+    groups: int
+    topics: int
+    elapsed_ms: int
+
+
+class GroupTopics(MetadataListener):
+    """Tells the group shards of topics that went: their offsets go with them."""
+
+    __slots__ = ("_groups",)
+
+    def __init__(self, groups: Shards[GroupShard]) -> None:
+        self._groups = groups
+
+    def on_topic_deleted(self, topic: TopicInfo) -> None:
+        """The offsets of a deleted topic are removed, a slice at a time."""
+        for shard in self._groups:
+            if shard.state is ShardState.ACTIVE:
+                shard.machine.on_topic_deleted(topic)
+
+
+class Engine:
+    """One node.
+
+    Args:
+        log: where everything durable lives; closed with the engine.
+        config: the node's settings.
+        clock: where time comes from.
+        new_uuid: makes random version 4 UUIDs (member ids, topic ids).
+
+    Attributes:
+        apis: the APIs that are served, by key.
+        pipeline: commits what was decided.
+        now: the time of the round.
+        slices: long work; the driver steps it.
+        cluster: this node and its addresses.
+        topics: the topics.
+        partitions: their partitions.
+        groups: the shards of `__consumer_offsets`.
+        recovery: what was found when it was opened.
+    """
+
+    def __init__(
+        self,
+        log: LogEngine,
+        config: Config,
+        clock: Clock,
+        new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
+    ) -> None:
+        self.log = log
+        self.config = config
+        self.clock = clock
+        self._new_uuid = new_uuid
+        self.now = Now(clock)
+        started_ms = self.now.now_ms
+        self.wheel = TimerWheel(self.now.now_ms)
+        self.purgatory = Purgatory(self.wheel)
+        self.slices = Slices()
+        self.pipeline = CommitPipeline(log)
+        self.cluster = SingleNodeCluster(config.node_id, self._cluster_id(), log.node_epoch)
+        self.topics = Topics()
+        self.metadata = metadata_shard(
+            log.open(METADATA_PARTITION),
+            self.topics,
+            pipeline=self.pipeline,
+            wheel=self.wheel,
+            slices=self.slices,
+            now=self.now,
+        )
+        self.metadata.load()
+        self._finish("metadata")
+        broker = BrokerParts(
+            log=log,
+            metadata=self.metadata,
+            topics=self.topics,
+            config=config,
+            cluster=self.cluster,
+            pipeline=self.pipeline,
+            purgatory=self.purgatory,
+            slices=self.slices,
+            now=self.now,
+            new_id=lambda: self._new_uuid().bytes,
+        )
+        self.broker = broker
+        self.partitions = broker.partitions
+        if not broker.internal_topics.ensure(CONSUMER_OFFSETS):
+            raise KcoreError(f"{CONSUMER_OFFSETS} cannot be made: see the log")
+        self._finish(CONSUMER_OFFSETS)
+        self.groups: Shards[GroupShard] = self._group_shards()
+        self.topics.listen(GroupTopics(self.groups))
+        for index in range(self.groups.partitions):
+            self.groups.load(index, log.node_epoch)
+        self._finish("groups")
+        self.apis: dict[int, Api[Any, Any]] = {int(api.key): api for api in self._apis()}
+        broker.served(self.apis.values())
+        self.recovery = self._recovery(self.now.update() - started_ms)
+
+    @classmethod
+    def open(cls, config: Config, *, clock: Clock | None = None, create: bool = True) -> Engine:
+        """Opens the folder that `kcore.data.dir` names, or nothing but memory.
+
+        Args:
+            config: the settings.
+            clock: where time comes from; None: the system's.
+            create: whether a folder that is not there may be made.
+
+        Raises:
+            DataFolderError: the folder is damaged, locked, of an unknown version, or no kcore folder.
+            ConfigError: no folder was named, but the durability needs one.
+        """
+        path = config.kcore_data_dir
+        log: LogEngine
+        if config.kcore_durability == "memory" or (not path and config.source("kcore.durability") == "default"):
+            log = MemoryLogEngine()
+        elif not path:
+            raise ConfigError(f"durability {config.kcore_durability!r} needs a data folder (--data, kcore.data.dir)")
+        else:
+            log = LmdbLogEngine(path, config.kcore_durability, create=create, map_size_bytes=config.kcore_map_size)
+        try:
+            return cls(log, config, clock or SystemClock())
+        except BaseException:
+            log.close()
+            raise
+
+    # ---- making
+
+    def _cluster_id(self) -> str:
+        """The cluster's id: the folder's own, else the configured one, else a new one that the folder keeps."""
+        kept = self.log.get_meta(CLUSTER_ID_META)
+        wanted = self.config.cluster_id
+        if kept is not None:
+            found = kept.decode()
+            if wanted and wanted != found:
+                raise ConfigError(f"cluster.id={wanted} was set, but the data folder belongs to cluster {found}")
+            return found
+        made = wanted or base64.urlsafe_b64encode(self._new_uuid().bytes).decode().rstrip("=")
+        self.log.put_meta(CLUSTER_ID_META, made.encode())
+        return made
+
+    def _finish(self, what: str) -> None:
+        """Loads to the end, and commits what that decided."""
+        self.slices.finish()
+        if not self.commit():
+            raise KcoreError(f"the first commit ({what}) failed: see the log")
+        self.slices.finish()
+
+    def _group_shards(self) -> Shards[GroupShard]:
+        topic = self.topics.by_name(CONSUMER_OFFSETS)
+        assert topic is not None, "it was made just now"
+
+        def make(index: int) -> Shard[GroupShard]:
+            partition = self.partitions.get(CONSUMER_OFFSETS, index)
+            assert partition is not None, f"{CONSUMER_OFFSETS} has {topic.partitions} partitions"
+            return Shard(
+                CONSUMER_OFFSETS,
+                index,
+                partition,
+                lambda context: GroupShard(context, self.config, self.topics, self._new_member_id),
+                pipeline=self.pipeline,
+                wheel=self.wheel,
+                slices=self.slices,
+                now=self.now,
+            )
+
+        return Shards(CONSUMER_OFFSETS, topic.partitions, make, self.pipeline)
+
+    def _new_member_id(self) -> str:
+        return str(self._new_uuid())
+
+    def _apis(self) -> list[Api[Any, Any]]:
+        groups = group_apis(self.groups, config=self.config, topics=self.topics, cluster=self.cluster, verifier=None)
+        return [*broker_apis(self.broker), *groups]
+
+    def _recovery(self, elapsed_ms: int) -> Recovery:
+        reports = [shard.report for shard in self.groups]
+        return Recovery(
+            shards=len(reports),
+            records=sum(report.records for report in reports),
+            size_bytes=sum(report.size_bytes for report in reports),
+            groups=sum(len(shard.machine.groups) for shard in self.groups),
+            topics=len(list(self.topics.all())),
+            elapsed_ms=elapsed_ms,
+        )
+
+    # ---- requests
+
+    def submit(self, context: RequestContext, request: Any) -> Any:
+        """Decides one request.
+
+        Args:
+            context: who asks, and in which version.
+            request: the request, one whose API is in `apis`.
+
+        Returns:
+            The response; a `Pending` if it comes later; None where the protocol has no answer.
+        """
+        api = self.apis[request.API_KEY]
+        try:
+            return api.handle(context, request)
+        except KafkaError as error:
+            return api.error(context, request, error.code, error.message)
+        except Exception:
+            logger.exception("%s failed", type(request).__name__)
+            return api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def newest_version(self, request: Any) -> int:
+        """The newest version of a request that is served.
+
+        Raises:
+            KcoreError: the API is not served.
+        """
+        api = self.apis.get(request.API_KEY)
+        if api is None:
+            raise KcoreError(f"{type(request).__name__} is not served by this engine")
+        return int(api.versions[1])
+
+    def connection_closed(self, connection_id: int) -> None:
+        """A connection ended: what belongs to it alone goes."""
+        self.broker.connection_closed(connection_id)
+
+    # ---- what a driver calls
+
+    def commit(self) -> bool:
+        """Makes everything decided durable and gives the answers out. False if the log refused."""
+        return self.pipeline.commit()
+
+    def next_deadline_ms(self) -> int:
+        """The monotonic time in ms at which a timer wants to fire next; -1: none is armed."""
+        return self.wheel.next_deadline_ms()
+
+    def fire_timers(self) -> None:
+        """Reads the clock and lets every timer fire that is due."""
+        for timer in self.wheel.advance(self.now.update()):
+            timer.payload()
+
+    def turn(self) -> None:
+        """Reads the clock, fires timers, does all long work: for a driver whose callers wait anyway."""
+        now_ms = self.now.update()
+        deadline_ms = self.wheel.next_deadline_ms()
+        if 0 <= deadline_ms <= now_ms:
+            self.fire_timers()
+        if self.slices:
+            self.slices.finish()
+
+    def pass_ms(self, ms: int) -> None:
+        """Moves a `ManualClock` by `ms`: every timer fires at its own time, and what it decides is committed."""
+        clock = self.clock
+        assert isinstance(clock, ManualClock), "only a manual clock can be moved"
+        end_ms = clock.monotonic_ms() + ms
+        while 0 <= (deadline_ms := self.wheel.next_deadline_ms()) <= end_ms:
+            clock.advance(max(0, deadline_ms - clock.monotonic_ms()))
+            self.fire_timers()
+            self.slices.finish()
+            self.commit()
+        clock.advance(end_ms - clock.monotonic_ms())
+        self.turn()
+        while self.pipeline.dirty:
+            self.commit()
+            self.slices.finish()
+
+    def close(self) -> None:
+        """Commits what is there and closes the log. Parked requests stay unanswered: their callers are gone too."""
+        self.commit()
+        self.log.close()

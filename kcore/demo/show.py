@@ -1,0 +1,93 @@
+"""How the demonstration looks at a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from kcore.demo.watch import Owners
+from kcore.inspect import Event
+
+COLOURS = {"confluent-kafka": "cyan", "kafka-python": "yellow", "aiokafka": "magenta", "server": "green"}
+
+
+class Show:
+    """Prints what happens, with the time since the start in front."""
+
+    def __init__(self) -> None:
+        self.console = Console(highlight=False)
+        self._started_s = time.monotonic()
+        self._rebalances = 0
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._started_s
+
+    def say(self, who: str, what: str, style: str = "") -> None:
+        """One line: the time, who, what."""
+        line = Text(f"{self.elapsed_s:6.1f} s  ", style="dim")
+        line.append(f"{who:<16}", style=COLOURS.get(who, "bold"))
+        line.append(what, style=style)
+        self.console.print(line)
+
+    def rebalance(self, cause: str, owners: Owners) -> None:
+        """A rebalance came to its end: why, and who owns what now."""
+        self._rebalances += 1
+        self.console.print(Rule(f"rebalance {self._rebalances}: {cause}", style="blue", align="left"))
+        for member, partitions in sorted(owners.partitions.items()):
+            self.say(member, "owns " + (", ".join(map(str, partitions)) or "nothing"))
+
+    def progress(self, counted: int, total: int) -> None:
+        """How far the counting is."""
+        filled = 40 * counted // max(total, 1)
+        self.say("counted", f"{'█' * filled}{'░' * (40 - filled)} {counted} of {total} lines")
+
+    def offsets(self, title: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Committed offsets and lag, a line a partition."""
+        table = Table(title=title, title_justify="left", pad_edge=False)
+        for name in ("partition", "committed", "log end", "lag"):
+            table.add_column(name, justify="right")
+        for _, _, partition, committed, end, lag, _ in rows:
+            style = "" if lag == 0 else "yellow"
+            table.add_row(str(partition), str(committed), str(end), str(lag), style=style)
+        self.console.print(table)
+
+    def panel(self, title: str, text: str, style: str = "green") -> None:
+        """Something that matters."""
+        self.console.print(Panel(text, title=title, border_style=style, title_align="left", expand=False))
+
+    def events(self, events: Iterable[Event]) -> None:
+        """The tail of the event log."""
+        table = Table(title="tail of the event log (kcore log dump)", title_justify="left", pad_edge=False)
+        for name in ("partition@offset", "record", "key", "value"):
+            table.add_column(name, overflow="ellipsis", no_wrap=True)
+        for event in events:
+            place = f"{event.topic}-{event.partition}@{event.offset}"
+            table.add_row(place, event.type, _brief(event.key), _brief(event.value))
+        self.console.print(table)
+
+    def counts(self, counts: Counter[str]) -> None:
+        """The most frequent words."""
+        words = "  ".join(f"{word} {count}" for word, count in counts.most_common(8))
+        self.say("words", f"{len(counts)} different, {sum(counts.values())} in all; most often: {words}")
+
+
+def _brief(value: Any) -> str:
+    if value is None:
+        return "<deleted>"
+    if not isinstance(value, dict):
+        return str(value)
+    shown = {name: item for name, item in value.items() if item not in (None, "", [], -1) and name != "topic_id"}
+    return " ".join(
+        f"{name}={len(item) if isinstance(item, list) else item}{' entries' if isinstance(item, list) else ''}"
+        for name, item in shown.items()
+    )

@@ -1,0 +1,191 @@
+"""A consumer of the demonstration, in a process of its own: counts words, says what it does as JSON lines.
+
+    python -m kcore.demo.worker LIBRARY BOOTSTRAP GROUP TOPIC PAUSE_S
+
+A record is said before its offset is committed, so that whoever reads the lines has each record at least once, and,
+keyed by partition and offset, exactly once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import re
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+SESSION_TIMEOUT_MS = 3_000
+HEARTBEAT_INTERVAL_MS = 500
+BATCH_RECORDS = 8
+WORD = re.compile(r"\w+")
+
+
+def words_of(line: str) -> Counter[str]:
+    """The words of a line, in lower case, with how often each stands in it."""
+    return Counter(WORD.findall(line.lower()))
+
+
+def say(event: str, **fields: Any) -> None:
+    """One line for the demonstration."""
+    print(json.dumps({"event": event, **fields}), flush=True)
+
+
+def say_counted(partition: int, records: Iterable[tuple[int, bytes | None]]) -> None:
+    """Says which records were counted, and what was in them."""
+    counted = [[offset, words_of((value or b"").decode("utf-8", "replace"))] for offset, value in records]
+    say("counted", partition=partition, records=counted)
+
+
+def consume_confluent(bootstrap: str, group: str, topic: str, pause_s: float, stop: threading.Event) -> None:
+    """librdkafka, by confluent-kafka."""
+    from confluent_kafka import Consumer, KafkaException  # noqa: PLC0415
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "client.id": "confluent-kafka",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": SESSION_TIMEOUT_MS,
+            "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
+            "partition.assignment.strategy": "range",
+            "reconnect.backoff.max.ms": 500,
+            "log_level": 0,
+        }
+    )
+
+    consumer.subscribe(
+        [topic],
+        on_assign=lambda _, parts: say("assigned", partitions=sorted(part.partition for part in parts)),
+        on_revoke=lambda _, parts: say("revoked", partitions=sorted(part.partition for part in parts)),
+    )
+    while not stop.is_set():
+        batch: dict[int, list[tuple[int, bytes | None]]] = {}
+        for message in consumer.consume(BATCH_RECORDS, timeout=0.2):
+            if message.error() is None:
+                batch.setdefault(message.partition(), []).append((message.offset(), message.value()))
+        for partition, records in batch.items():
+            say_counted(partition, records)
+        if batch:
+            try:
+                consumer.commit(asynchronous=False)
+            except KafkaException as error:
+                say("commit failed", reason=error.args[0].name())
+            time.sleep(pause_s * sum(map(len, batch.values())))
+    consumer.close()
+
+
+def consume_kafka_python(bootstrap: str, group: str, topic: str, pause_s: float, stop: threading.Event) -> None:
+    """The pure Python client, kafka-python."""
+    from kafka import ConsumerRebalanceListener, KafkaConsumer  # noqa: PLC0415
+    from kafka.coordinator.assignors.range import RangePartitionAssignor  # noqa: PLC0415
+    from kafka.errors import KafkaError  # noqa: PLC0415
+
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+        def on_partitions_assigned(self, assigned: Any) -> None:
+            say("assigned", partitions=sorted(part.partition for part in assigned))
+
+        def on_partitions_revoked(self, revoked: Any) -> None:
+            if revoked:
+                say("revoked", partitions=sorted(part.partition for part in revoked))
+
+    consumer = KafkaConsumer(
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        client_id="kafka-python",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
+        partition_assignment_strategy=[RangePartitionAssignor],
+        reconnect_backoff_max_ms=500,
+    )
+    consumer.subscribe([topic], listener=Listener())
+    while not stop.is_set():
+        polled = consumer.poll(timeout_ms=200, max_records=BATCH_RECORDS)
+        for part, records in polled.items():
+            say_counted(part.partition, [(record.offset, record.value) for record in records])
+        if polled:
+            try:
+                consumer.commit()
+            except KafkaError as error:
+                say("commit failed", reason=type(error).__name__)
+            time.sleep(pause_s * sum(map(len, polled.values())))
+    consumer.close()
+
+
+async def _consume_aiokafka(bootstrap: str, group: str, topic: str, pause_s: float, stop: threading.Event) -> None:
+    from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener  # noqa: PLC0415
+    from aiokafka.coordinator.assignors.range import RangePartitionAssignor  # noqa: PLC0415
+    from aiokafka.errors import KafkaError  # noqa: PLC0415
+
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+        async def on_partitions_assigned(self, assigned: Any) -> None:
+            say("assigned", partitions=sorted(part.partition for part in assigned))
+
+        async def on_partitions_revoked(self, revoked: Any) -> None:
+            if revoked:
+                say("revoked", partitions=sorted(part.partition for part in revoked))
+
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        client_id="aiokafka",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
+        partition_assignment_strategy=(RangePartitionAssignor,),
+        metadata_max_age_ms=1_000,
+    )
+    consumer.subscribe([topic], listener=Listener())
+    await consumer.start()
+    try:
+        while not stop.is_set():
+            polled = await consumer.getmany(timeout_ms=200, max_records=BATCH_RECORDS)
+            for part, records in polled.items():
+                say_counted(part.partition, [(record.offset, record.value) for record in records])
+            if polled:
+                try:
+                    await consumer.commit()
+                except KafkaError as error:
+                    say("commit failed", reason=type(error).__name__)
+                await asyncio.sleep(pause_s * sum(map(len, polled.values())))
+    finally:
+        with contextlib.suppress(KafkaError):
+            await consumer.stop()
+
+
+def consume_aiokafka(bootstrap: str, group: str, topic: str, pause_s: float, stop: threading.Event) -> None:
+    """The asyncio client, aiokafka."""
+    asyncio.run(_consume_aiokafka(bootstrap, group, topic, pause_s, stop))
+
+
+LIBRARIES = {
+    "confluent-kafka": consume_confluent,
+    "kafka-python": consume_kafka_python,
+    "aiokafka": consume_aiokafka,
+}
+
+
+def main() -> None:
+    """Consumes until SIGTERM."""
+    library, bootstrap, group, topic, pause_s = sys.argv[1:]
+    logging.disable(logging.CRITICAL)  # connections that break are part of the show, and shown by it
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    say("started")
+    LIBRARIES[library](bootstrap, group, topic, float(pause_s), stop)
+    say("stopped")
+
+
+if __name__ == "__main__":
+    main()

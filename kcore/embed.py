@@ -1,0 +1,199 @@
+"""The embedding API: an engine in your own process, synchronous or on an event loop.
+
+Requests and responses are the protocol's own messages, typed; no socket is involved. Several engines may live in one
+process, each with its own folder (or none), settings and clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from kcore.clock import Clock, ManualClock
+from kcore.config import Config
+from kcore.coordinator import Engine
+from kcore.drivers import AsyncDriver, ThreadDriver
+from kcore.protocol.schema import Request
+from kcore.runtime import Pending, RequestContext, TopicImage
+
+R = TypeVar("R")
+
+EMBEDDED = "EMBEDDED"  # the listener of callers in the same process
+
+
+def open(  # noqa: A001  # `kcore.open(...)` is how it reads
+    path: str | Path | None = None,
+    *,
+    config: Config | Mapping[str, Any] | None = None,
+    clock: Clock | None = None,
+    create: bool = True,
+) -> Opening:
+    """Opens an engine, to be entered with `with` (threads) or `async with` (an event loop).
+
+    Args:
+        path: the data folder, made if it is not there; None keeps everything in memory.
+        config: a `Config`, or settings by Kafka's names.
+        clock: where time comes from; a `ManualClock` stands still until you move it.
+        create: whether a folder that is not there may be made.
+
+    Returns:
+        What to enter: `with kcore.open(...) as engine` gives a `SyncEngine`, `async with` an `AsyncEngine`.
+
+    Raises:
+        ConfigError: a setting is unknown or not valid.
+        DataFolderError: on entering, if the folder cannot be opened.
+    """
+    if not isinstance(config, Config):
+        config = Config.of(config)
+    if path is not None:
+        config.set("kcore.data.dir", str(path), "path")
+    return Opening(config, clock, create)
+
+
+class Opening:
+    """An engine that is about to be opened; see `open`."""
+
+    def __init__(self, config: Config, clock: Clock | None, create: bool) -> None:
+        self._config = config
+        self._clock = clock
+        self._create = create
+        self._opened: SyncEngine | AsyncEngine | None = None
+
+    def __enter__(self) -> SyncEngine:
+        engine = SyncEngine(Engine.open(self._config, clock=self._clock, create=self._create))
+        self._opened = engine
+        return engine
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert isinstance(self._opened, SyncEngine)
+        self._opened.close()
+
+    async def __aenter__(self) -> AsyncEngine:
+        engine = Engine.open(self._config, clock=self._clock, create=self._create)
+        self._opened = AsyncEngine(engine, asyncio.get_running_loop())
+        return self._opened
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert isinstance(self._opened, AsyncEngine)
+        self._opened.close()
+
+
+class _Caller:
+    """What both forms share: the engine, and who is asking."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._contexts: dict[tuple[int, str], RequestContext] = {}
+        engine.cluster.advertise(EMBEDDED, "localhost", 0)
+
+    @property
+    def config(self) -> Config:
+        """The settings in force."""
+        return self.engine.config
+
+    @property
+    def topics(self) -> TopicImage:
+        """The topics, by name and by id."""
+        return self.engine.topics
+
+    def _context(self, request: Any, version: int | None, client_id: str) -> RequestContext:
+        if version is None:
+            version = self.engine.newest_version(request)
+        context = self._contexts.get((version, client_id))
+        if context is None:
+            if len(self._contexts) > 1024:
+                self._contexts.clear()
+            context = RequestContext(version, client_id, listener=EMBEDDED)
+            self._contexts[version, client_id] = context
+        return context
+
+    def _manual(self, ms: int) -> None:
+        if not isinstance(self.engine.clock, ManualClock):
+            raise TypeError("only an engine opened with a ManualClock can be moved in time")
+        self.engine.pass_ms(ms)
+
+
+class SyncEngine(_Caller):
+    """An engine for plain threads. Any thread may call it; calls that have to wait, wait."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._driver = ThreadDriver(engine)
+        self._driver.run()
+
+    def send(
+        self,
+        request: Request[R],
+        version: int | None = None,
+        *,
+        client_id: str = "kcore",
+        timeout_s: float | None = None,
+    ) -> R:
+        """Decides a request and returns its response once it is as durable as the settings promise.
+
+        Args:
+            request: a request message.
+            version: the version it is meant in; None: the newest.
+            client_id: who asks (member ids begin with it).
+            timeout_s: how long a join, sync or long poll may be parked; None: as long as it takes.
+
+        Raises:
+            TimeoutError: still parked after `timeout_s`. The operation goes on.
+        """
+        response: R = self._driver.submit(self._context(request, version, client_id), request, timeout_s)
+        return response
+
+    def start(self, request: Request[R], version: int | None = None, *, client_id: str = "kcore") -> Pending | R:
+        """The same without waiting: the response, or a `Pending` if it is parked; see `Pending.on_complete`.
+
+        With a `ManualClock` and one thread, this is how several members take part: start the joins, then `advance`.
+        """
+        return self._driver.start(self._context(request, version, client_id), request)
+
+    def advance(self, ms: int) -> None:
+        """Moves a `ManualClock` by `ms`; timers fire, each at its own time, and what they decide is committed."""
+        with self._driver.inside:
+            self._manual(ms)
+
+    def close(self) -> None:
+        """Commits what is there and closes the log."""
+        self._driver.close()
+        self.engine.close()
+
+
+class AsyncEngine(_Caller):
+    """An engine on an asyncio event loop."""
+
+    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(engine)
+        self._driver = AsyncDriver(engine, loop)
+        self._driver.start()
+
+    async def send(self, request: Request[R], version: int | None = None, *, client_id: str = "kcore") -> R:
+        """Decides a request; awaits its response, which comes once it is as durable as the settings promise.
+
+        Cancelling the await does not take the request back: what was decided stays decided.
+
+        Args:
+            request: a request message.
+            version: the version it is meant in; None: the newest.
+            client_id: who asks (member ids begin with it).
+        """
+        response: R = await self._driver.submit(self._context(request, version, client_id), request)
+        return response
+
+    def advance(self, ms: int) -> None:
+        """Moves a `ManualClock` by `ms`; timers fire, each at its own time, and what they decide is committed."""
+        self._manual(ms)
+
+    def close(self) -> None:
+        """Commits what is there and closes the log."""
+        self._driver.close()
+        self.engine.close()

@@ -1,0 +1,120 @@
+"""Where events come from: the log of a folder that nobody has open, or the topics of a running server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kcore.broker.names import CLUSTER_METADATA, METADATA_TOPIC_ID
+from kcore.errors import KcoreError
+from kcore.inspect.events import Event, decode_batch
+from kcore.inspect.groups import EARLIEST, LATEST, Target, list_offset
+from kcore.log import LmdbLogEngine, PartitionKey
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kcore.protocol.messages.metadata import MetadataRequest
+from kcore.protocol.records.metadata import RemoveTopicRecord, TopicRecord, decode_metadata_record
+from kcore_ext.batch import iter_records, parse_header, split_batches
+
+FETCH_BYTES = 4 << 20
+NAMES_VERSION = 12  # Fetch 13 asks by topic id (KIP-516)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which events are wanted.
+
+    Attributes:
+        topics: their topics; none: all.
+        partitions: their partitions; none: all.
+        from_offset: the first offset.
+        to_offset: the offset before which to stop; None: the end.
+    """
+
+    topics: tuple[str, ...] = ()
+    partitions: tuple[int, ...] = ()
+    from_offset: int = 0
+    to_offset: int | None = None
+
+    def wants(self, topic: str, partition: int) -> bool:
+        """Whether anything of a partition is wanted."""
+        return (not self.topics or topic in self.topics) and (not self.partitions or partition in self.partitions)
+
+    def within(self, events: Iterable[Event]) -> Iterator[Event]:
+        """Those of a partition's events whose offsets are wanted."""
+        for event in events:
+            if event.offset >= self.from_offset and (self.to_offset is None or event.offset < self.to_offset):
+                yield event
+
+
+def folder_events(path: str | Path, selection: Selection) -> Iterator[Event]:
+    """The events of a data folder that no server has open, by topic, partition and offset.
+
+    Raises:
+        DataFolderError: it cannot be opened.
+        CorruptLogError: a batch is damaged; what stands before it was given.
+    """
+    engine = LmdbLogEngine(path, create=False)
+    try:
+        names = _topic_names(engine)
+        for key in sorted(engine.partitions(), key=lambda key: (names.get(key.topic_id, ""), key.partition)):
+            topic = names.get(key.topic_id)
+            if topic is None or not selection.wants(topic, key.partition):
+                continue
+            log = engine.open(key)
+            start = max(selection.from_offset, log.log_start_offset)
+            if start < log.high_watermark:
+                for _, batch in log.batches(start, selection.to_offset):
+                    yield from selection.within(decode_batch(topic, key.partition, batch))
+    finally:
+        engine.close()
+
+
+def _topic_names(engine: LmdbLogEngine) -> dict[bytes, str]:
+    """The names of the topics that there are, read from the metadata's own log."""
+    names = {METADATA_TOPIC_ID: CLUSTER_METADATA}
+    log = engine.get(PartitionKey(METADATA_TOPIC_ID, 0))
+    for _, batch in log.batches() if log is not None else ():
+        for record in iter_records(batch):
+            fact = None if record.value is None else decode_metadata_record(record.value)
+            if isinstance(fact, TopicRecord):
+                names[fact.topic_id] = fact.name
+            elif isinstance(fact, RemoveTopicRecord):
+                names.pop(fact.topic_id, None)
+    return names
+
+
+def server_events(server: Target, selection: Selection) -> Iterator[Event]:
+    """The events of a running server's topics, through Fetch, by topic, partition and offset.
+
+    Raises:
+        KcoreError: the server cannot be reached or refuses.
+    """
+    for topic in sorted(server.send(MetadataRequest(topics=None)).topics, key=lambda topic: topic.name):
+        for part in sorted(topic.partitions, key=lambda part: part.partition_index):
+            if selection.wants(topic.name, part.partition_index):
+                yield from _fetched(server, topic.name, part.partition_index, selection)
+
+
+def _fetched(server: Target, topic: str, partition: int, selection: Selection) -> Iterator[Event]:
+    position = max(selection.from_offset, list_offset(server, topic, partition, EARLIEST))
+    end = list_offset(server, topic, partition, LATEST)
+    if selection.to_offset is not None:
+        end = min(end, selection.to_offset)
+    while position < end:
+        asked = FetchTopic(
+            topic=topic,
+            partitions=[FetchPartition(partition=partition, fetch_offset=position, partition_max_bytes=FETCH_BYTES)],
+        )
+        request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=FETCH_BYTES, session_epoch=-1, topics=[asked])
+        answer = server.send(request, NAMES_VERSION).responses[0].partitions[0]
+        if answer.error_code:
+            raise KcoreError(f"{topic}-{partition}@{position}: {ErrorCode(answer.error_code).name}")
+        batches = list(split_batches(answer.records or b""))
+        if not batches:
+            return
+        for batch in batches:
+            yield from selection.within(decode_batch(topic, partition, batch))
+            header = parse_header(batch)
+            position = header.base_offset + header.last_offset_delta + 1

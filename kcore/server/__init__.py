@@ -1,0 +1,1 @@
+"""The TCP side: listeners, connections, frames. What a request means is the engine's business."""

@@ -1,0 +1,75 @@
+"""From a header to an API: which are served in which versions, and what is answered to the rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kcore.errors import KcoreError
+from kcore.protocol.api_keys import ApiKey, response_header_version
+
+if TYPE_CHECKING:
+    from kcore.coordinator import Engine
+    from kcore.runtime import Api, RequestContext
+
+
+class Refused(KcoreError):
+    """A request that the protocol has no answer for: an unknown key, a version that is not served."""
+
+
+class Served:
+    """An API as the server serves it."""
+
+    __slots__ = ("api", "decode", "key", "max_version", "min_version")
+
+    def __init__(self, api: Api[Any, Any]) -> None:
+        self.api = api
+        self.key = int(api.key)
+        self.min_version, self.max_version = api.versions
+        self.decode = api.request_type.decode
+
+    def header_version(self, version: int) -> int:
+        """The version of the header that goes before a response."""
+        return response_header_version(self.key, version)
+
+
+class Dispatch:
+    """Looks requests up and hands them to the engine.
+
+    Args:
+        engine: decides them.
+    """
+
+    __slots__ = ("_served", "engine", "submit")
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.submit = engine.submit
+        self._served = {served.key: served for served in map(Served, engine.apis.values())}
+
+    def find(self, api_key: int, version: int) -> Served | None:
+        """The API of a request, or None if it is not served in that version."""
+        served = self._served.get(api_key)
+        if served is None or not served.min_version <= version <= served.max_version:
+            return None
+        return served
+
+    def unsupported(self, api_key: int, version: int) -> tuple[Any, Served, int]:
+        """What a request gets that `find` does not know: only ApiVersions has an answer, in version 0 (KIP-511).
+
+        Returns:
+            The response, its API, and the version to write it in.
+
+        Raises:
+            Refused: for every other API; the connection closes.
+        """
+        if api_key == ApiKey.API_VERSIONS and api_key in self._served:
+            served = self._served[api_key]
+            return served.api.unsupported_version(), served, 0  # type: ignore[attr-defined]
+        raise Refused(f"API key {api_key}, version {version}, is not served")
+
+    def connection_closed(self, connection_id: int) -> None:
+        """Lets the engine forget what belongs to a connection."""
+        self.engine.connection_closed(connection_id)
+
+
+__all__ = ["Dispatch", "Refused", "RequestContext", "Served"]

@@ -1,0 +1,69 @@
+"""Frames: a four-byte length, then that many bytes."""
+
+from __future__ import annotations
+
+from kcore.errors import KcoreError
+
+
+class FrameError(KcoreError):
+    """A peer sent a length that no frame can have; the connection closes."""
+
+
+class FrameCutter:
+    """Cuts a stream into frames, without looking further than the one that is asked for.
+
+    Holds what has arrived and was not taken: at most one frame in the making, and the whole ones behind a request
+    that is still being served.
+
+    Args:
+        max_frame_bytes: the largest length that is accepted (`socket.request.max.bytes`).
+    """
+
+    __slots__ = ("_buffer", "_max_frame_bytes", "_position")
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._buffer: bytes | bytearray = b""
+        self._position = 0
+
+    def __len__(self) -> int:
+        """Bytes that arrived and were not taken yet."""
+        return len(self._buffer) - self._position
+
+    def feed(self, data: bytes) -> None:
+        """Takes what arrived."""
+        left = len(self._buffer) - self._position
+        if not left:
+            self._buffer = data
+        elif isinstance(self._buffer, bytearray):
+            # A large frame arrives in many pieces: keep one growing buffer, drop what was taken.
+            if self._position:
+                del self._buffer[: self._position]
+            self._buffer += data
+        else:
+            self._buffer = bytearray(memoryview(self._buffer)[self._position :])
+            self._buffer += data
+        self._position = 0
+
+    def next_frame(self) -> memoryview | bytes | None:
+        """The next whole frame without its length, or None if it has not arrived.
+
+        Raises:
+            FrameError: its length is negative or over the limit.
+        """
+        buffer, position = self._buffer, self._position
+        if len(buffer) - position < 4:
+            return None
+        size = int.from_bytes(buffer[position : position + 4], "big", signed=True)
+        if size < 0 or size > self._max_frame_bytes:
+            raise FrameError(f"a frame of {size} bytes; 0 to {self._max_frame_bytes} are accepted")
+        end = position + 4 + size
+        if len(buffer) < end:
+            return None
+        frame = buffer[position + 4 : end]
+        if end == len(buffer):
+            self._buffer = b""
+            self._position = 0
+        else:
+            self._position = end
+        return bytes(frame) if isinstance(frame, bytearray) else frame

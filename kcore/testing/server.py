@@ -1,0 +1,119 @@
+"""A kcore server in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kcore.errors import KcoreError
+
+
+class ServerProcess:
+    """`kcore serve` on one folder and one port, started, killed and started again.
+
+    Args:
+        data: the data folder; None: nothing is kept on disk.
+        settings: settings by Kafka's names.
+        config_file: a properties file, read before `settings`.
+        arguments: further arguments of `kcore serve`.
+        stderr: where its log goes; None: nowhere.
+
+    Attributes:
+        port: the port; a free one is found at the first start and kept.
+        recovered: what the last start said of what it found in the folder.
+    """
+
+    def __init__(
+        self,
+        data: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        *,
+        config_file: Path | None = None,
+        arguments: Sequence[str] = (),
+        stderr: Path | None = None,
+    ) -> None:
+        self.data = data
+        self.port = 0
+        self.recovered = ""
+        self._settings = dict(settings or {})
+        if data is None:
+            self._settings.setdefault("kcore.durability", "memory")
+        self._config_file = config_file
+        self._arguments = list(arguments)
+        self._stderr = stderr
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> ServerProcess:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients connect."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        assert self._process is not None, "the server was never started"
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Starts it and waits until it listens.
+
+        Raises:
+            KcoreError: it ended instead.
+        """
+        command = [sys.executable, "-m", "kcore", "serve", "--listen", f"127.0.0.1:{self.port}", *self._arguments]
+        if self.data is not None:
+            command += ["--data", str(self.data)]
+        if self._config_file is not None:
+            command += ["--config", str(self._config_file)]
+        for name, value in self._settings.items():
+            command += ["-c", f"{name}={value}"]
+        log = os.open(self._stderr or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        finally:
+            os.close(log)
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if "recovered" in line:
+                self.recovered = line.partition("recovered ")[2].strip()
+            if "listening on" in line:
+                self.port = int(line.rsplit(":", 1)[1])
+                return
+        raise KcoreError(f"kcore serve ended with status {self._process.wait()}")
+
+    def kill(self) -> int:
+        """SIGKILL; returns the process id it had."""
+        return self._end(signal.SIGKILL)[0]
+
+    def stop(self) -> int | None:
+        """SIGTERM, a clean end; returns its exit status, None if it did not run."""
+        return self._end(signal.SIGTERM)[1] if self.alive else None
+
+    def _end(self, number: signal.Signals) -> tuple[int, int]:
+        process = self._process
+        assert process is not None, "the server was never started"
+        process.send_signal(number)
+        try:
+            status = process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            status = process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+        return process.pid, status

@@ -1,0 +1,133 @@
+"""Writes the documents that follow from the code, or checks that they are up to date.
+
+    python tools/generate_docs.py            writes docs/apis.md, docs/settings.md, docs/states.md, docs/cli.md
+    python tools/generate_docs.py --check    says which are stale, and fails if any is
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from kcore.cli import VERBS, parser_for
+from kcore.config import Config
+from kcore.coordinator import Engine
+from kcore.group.classic.states import STATES
+from kcore.protocol.api_keys import ApiKey, response_class
+from kcore.runtime.shard import TRANSITIONS
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+NOTE = "<!-- Made by tools/generate_docs.py: change the code, then run `make docs`. -->\n"
+
+
+def apis() -> str:
+    """Every API key with the versions that are served, and in what it differs from Kafka."""
+    engine = Engine.open(Config.of({"offsets.topic.num.partitions": "1"}))
+    lines = [
+        "# APIs",
+        NOTE,
+        "Versions are those of Apache Kafka 4.3. What is not listed closes the connection, as in Kafka.",
+        "",
+        "| key | API | served | Kafka 4.3 | differs |",
+        "|---|---|---|---|---|",
+    ]
+    for key in ApiKey:
+        api = engine.apis.get(key)
+        name = "".join(word.capitalize() for word in key.name.split("_"))
+        try:
+            known = response_class(key)
+        except KeyError:
+            continue  # for brokers and controllers among themselves
+        kafka = f"{known.MIN_VERSION}–{known.MAX_VERSION}"
+        if api is None:
+            lines.append(f"| {int(key)} | {name} | – | {kafka} | not served yet |")
+        else:
+            lines.append(f"| {int(key)} | {name} | {api.versions[0]}–{api.versions[1]} | {kafka} | {api.differs} |")
+    engine.close()
+    return "\n".join(lines) + "\n"
+
+
+def settings() -> str:
+    """Every setting with its default and its valid values."""
+    lines = [
+        "# Settings",
+        NOTE,
+        "For `kcore serve --config FILE` and `-c name=value`, and as attributes of `kcore.Config` with underscores.",
+        "",
+        "| setting | default | valid | what it does |",
+        "|---|---|---|---|",
+    ]
+    for setting in Config.SETTINGS.values():
+        default = setting.format(setting.default)
+        lines.append(f"| `{setting.name}` | {default or '–'} | {setting.valid} | {setting.doc} |")
+    return "\n".join(lines) + "\n"
+
+
+def states() -> str:
+    """The state machines, drawn from their tables."""
+    lines = ["# States", NOTE, "## Classic groups", "", "```mermaid", "stateDiagram-v2", "    [*] --> Empty"]
+    for state, rules in STATES.items():
+        lines += [f"    {source.value} --> {state.value}" for source in sorted(rules.previous, key=lambda s: s.value)]
+    lines += ["```", "", "## Shards", "", "```mermaid", "stateDiagram-v2", "    [*] --> initial"]
+    for shard_state, targets in TRANSITIONS.items():
+        lines += [
+            f"    {shard_state.value} --> {target.value}" for target in sorted(targets, key=lambda s: s.value)
+        ]
+    return "\n".join([*lines, "```"]) + "\n"
+
+
+def cli() -> str:
+    """What `kcore --help` and the verbs' own help say."""
+    lines = ["# Command line", NOTE, "```", parser_for(None).format_help().rstrip(), "```"]
+    for verb in VERBS:
+        lines += ["", f"## kcore {verb}", ""]
+        for title, text in _helps(verb):
+            lines += [f"`{title}`", "", "```", text.rstrip(), "```", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _helps(verb: str) -> list[tuple[str, str]]:
+    """(command, help) of a verb and of its actions."""
+    parser = _choices(parser_for(verb))[verb]
+    return [(f"kcore {verb}", parser.format_help())] + [
+        (f"kcore {verb} {action}", sub.format_help()) for action, sub in _choices(parser).items()
+    ]
+
+
+def _choices(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
+
+
+DOCUMENTS: dict[str, Callable[[], str]] = {"apis.md": apis, "settings.md": settings, "states.md": states, "cli.md": cli}
+
+
+def main() -> int:
+    """Writes or checks."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a document is stale")
+    check = parser.parse_args().check
+    stale = []
+    for name, make in DOCUMENTS.items():
+        path, text = DOCS / name, make()
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale.append(name)
+        if not check:
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote docs/{name}")
+    if check and stale:
+        print(f"stale: {', '.join(f'docs/{name}' for name in stale)}; run `make docs`", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    import os
+
+    os.environ.setdefault("COLUMNS", "100")  # argparse folds help at the terminal's width
+    sys.exit(main())
