@@ -6,39 +6,27 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any
 
-from kcore.broker.apis.delete_records import DeleteRecordsApi
-from kcore.broker.apis.describe_producers import DescribeProducersApi
 from kcore.broker.apis.fetch import FetchApi
-from kcore.broker.apis.list_offsets import ListOffsetsApi
-from kcore.broker.apis.offset_for_leader_epoch import OffsetForLeaderEpochApi
 from kcore.broker.apis.produce import ProduceApi
-from kcore.broker.fetch_session import FetchSessions
+from kcore.broker.data_plane import data_apis
+from kcore.broker.housekeeping import Housekeeping
 from kcore.broker.partition import Partition
 from kcore.broker.partitions import Partitions
-from kcore.broker.transaction_verifier import TransactionVerifier, VerificationDesk
+from kcore.broker.transaction_verifier import TransactionVerifier
 from kcore.clock import ManualClock, Now
+from kcore.config import Config
 from kcore.log import MemoryLogEngine
 from kcore.log.faults import FaultInjectingEngine
 from kcore.log.memory_engine import MemoryStorage
-from kcore.runtime import Api, CommitPipeline, Pending, RequestContext, Slices, TopicInfo
-from kcore.runtime.cluster import Broker, Leader
+from kcore.protocol.messages.fetch import FetchRequest
+from kcore.protocol.messages.produce import ProduceRequest
+from kcore.runtime import CommitPipeline, Pending, RequestContext, Slices, TopicInfo
+from kcore.runtime.cluster import SingleNodeCluster
 from kcore_ext.batch import BatchBuilder, iter_records, parse_header, split_batches
 from kcore_ext.purgatory import Purgatory
 from kcore_ext.timer_wheel import TimerWheel
 
 NODE_ID = 1
-
-
-class OneNode:
-    """A cluster of one node that leads everything."""
-
-    node_id = NODE_ID
-
-    def leader(self, topic: str, partition: int) -> Leader:
-        return Leader(NODE_ID, 0)
-
-    def broker(self, node_id: int, listener: str) -> Broker:
-        return Broker(node_id, "localhost", 9092)
 
 
 class DataPlane:
@@ -49,14 +37,14 @@ class DataPlane:
         *,
         wall_ms: int = 1_700_000_000_000,
         verifier: TransactionVerifier | None = None,
-        session_slots: int = 1000,
         authorizer: Any = None,
+        config: Mapping[str, str] | None = None,
     ) -> None:
         self.clock = ManualClock(wall_ms=wall_ms)
         self.now = Now(self.clock)
         self.storage = MemoryStorage()
         self.verifier = verifier
-        self.session_slots = session_slots
+        self.config = Config.of(dict(config or {}))
         self.authorizer = authorizer
         self.settings: dict[str, dict[str, Any]] = {}
         self.topics: dict[str, TopicInfo] = {}
@@ -73,21 +61,24 @@ class DataPlane:
         for topic in self.topics.values():
             self.partitions.on_topic_created(topic)
         session_ids = count(1001)
-        self.sessions = FetchSessions(self.session_slots, lambda: next(session_ids))
-        self.desk = VerificationDesk(self.verifier, self.wheel, self.now)
-        cluster: Any = OneNode()
-        more = {"authorizer": self.authorizer}
-        self.produce_api = ProduceApi(self.partitions, self.pipeline, self.now, self.desk, cluster=cluster, **more)
-        self.fetch_api = FetchApi(self.partitions, self.purgatory, self.sessions, self.now, cluster=cluster, **more)
-        apis: list[Api[Any, Any]] = [
-            self.produce_api,
-            self.fetch_api,
-            ListOffsetsApi(self.partitions, self.pipeline, **more),
-            OffsetForLeaderEpochApi(self.partitions, self.pipeline, **more),
-            DeleteRecordsApi(self.partitions, self.pipeline, **more),
-            DescribeProducersApi(self.partitions, **more),
-        ]
+        self.cluster = SingleNodeCluster(NODE_ID, "A" * 22, self.log.node_epoch)
+        self.cluster.advertise("PLAINTEXT", "localhost", 9092)
+        apis = data_apis(
+            self.partitions,
+            self.pipeline,
+            self.purgatory,
+            self.now,
+            self.config,
+            random_id=lambda: next(session_ids),
+            cluster=self.cluster,
+            authorizer=self.authorizer,
+            verifier=self.verifier,
+        )
         self.apis = {api.request_type: api for api in apis}  # type: ignore[attr-defined]
+        self.produce_api: ProduceApi = self.apis[ProduceRequest]
+        self.fetch_api: FetchApi = self.apis[FetchRequest]
+        self.sessions = self.fetch_api.sessions
+        self.housekeeping = Housekeeping(self.partitions, self.wheel, self.slices, self.now, self.config)
 
     def restart(self) -> None:
         """The process ends (what is not committed is gone) and begins again on the same storage."""
