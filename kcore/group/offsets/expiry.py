@@ -29,30 +29,33 @@ MINUTE_MS = 60_000
 
 
 class ExpirationTimer(ShardTimer):
-    """`expire-group-metadata`: looks for expired offsets every `offsets.retention.check.interval.ms`."""
+    """`expire-group-metadata`: looks for expired offsets every `offsets.retention.check.interval.ms`.
 
-    __slots__ = ("_machine",)
+    It knows its shard, not the state in it: one that outlives a load must not keep the old state alive.
+    """
 
-    def __init__(self, machine: GroupShard) -> None:
-        self._machine = machine
+    __slots__ = ()
 
     def fire(self) -> None:
         """Starts a run. The timer is armed again when it ends, so that runs never pile up."""
-        self._machine.context.in_slices(self._run())
+        machine: GroupShard = self.shard.machine
+        machine.context.in_slices(run(machine))
 
-    def _run(self) -> Iterator[Outcome | None]:
-        # Not `finally`: a run that is cut off because its shard was loaded again must not arm anything any more.
-        try:
-            yield from expire(self._machine)
-        except Exception:
-            logger.exception("the look for expired offsets failed; it is repeated after the usual interval")
-        schedule_expiration(self._machine)
+
+def run(shard: GroupShard) -> Iterator[Outcome | None]:
+    """One look at all groups, as work in slices, and the appointment for the next; `expire` says what it yields."""
+    # Not `finally`: a run that is cut off because its shard was loaded again must not arm anything any more.
+    try:
+        yield from expire(shard)
+    except Exception:
+        logger.exception("the look for expired offsets failed; it is repeated after the usual interval")
+    schedule_expiration(shard)
 
 
 def schedule_expiration(shard: GroupShard) -> None:
     """Arms the timer of the next run: one interval from now, also right after a load."""
     deadline_ms = shard.now.now_ms + shard.config.offsets_retention_check_interval_ms
-    shard.context.schedule(deadline_ms, ExpirationTimer(shard))
+    shard.context.schedule(deadline_ms, ExpirationTimer())
 
 
 def is_expired(offset: OffsetAndMetadata, base_ms: int | None, now_ms: int, retention_ms: int) -> bool:

@@ -275,7 +275,7 @@ def test_a_fetch_that_saw_what_is_not_durable_yet_waits_for_it(context, stable):
     )
     fetch = context.send(context.api(OffsetFetchApi), request, version=9)
     old = context.send(context.api(OffsetFetchApi), OffsetFetchRequest(group_id="g", topics=None), version=2)
-    assert not (commit.done or fetch.done or old.done)
+    assert [call.done for call in (commit, fetch, old)] == [False] * 3
     context.commit()
     assert commit.done
     assert fetch.response.groups[0].topics[0].partitions[0].committed_offset == 100

@@ -1,0 +1,98 @@
+"""When a topic is deleted every group loses its offsets of it; those of a later topic of the same name stay."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcore.group.offsets import work
+from kcore.group.offsets.deletion import delete_topic
+from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from kcore.runtime import TopicInfo
+from tests.group.offsets.test_expiry import apply
+from tests.group.offsets.test_groups import Members
+from tests.group.offsets.test_offset_commit import key
+from tests.group.offsets.world import OffsetsContext
+
+OLD = b"-" * 11 + b"topic"
+
+
+@pytest.fixture
+def context() -> OffsetsContext:
+    return OffsetsContext({"group.initial.rebalance.delay.ms": 0}, {"topic": 3, "other": 1})
+
+
+def test_materialised_and_pending_offsets_go_in_groups_of_every_kind(context):
+    members = Members(context)
+    members.bring("Stable")
+    who = {"generation": members.generation, "member": members.ids[0]}
+    context.commit_offsets("g", {"topic": {0: 1}, "other": {0: 2}}, **who)
+    context.commit_offsets("simple", {"topic": {0: 3, 1: 4}})
+    context.commit_in_transaction("pending", {"topic": {0: 5}})
+    context.commit_in_transaction("simple", {"topic": {1: 6, 2: 7}}, producer_id=8)
+    context.records()
+    context.delete_topic("topic")
+    assert context.records() == [
+        (key(0), None),
+        (key(0, group="simple"), None),
+        (key(1, group="simple"), None),
+        (key(2, group="simple"), None),
+        (key(0, group="pending"), None),
+    ]
+    assert context.fetch("g", None) == {"other": {0: (2, -1, "", 0)}}
+    for producer_id in (7, 8):
+        context.end_transaction(producer_id, True)
+    assert context.state()["offsets"].keys() == {"g"}
+    assert set(context.machine.groups) == {"g", "simple", "pending"}
+    context.assert_restart_changes_nothing()
+
+
+def test_offsets_of_the_topics_successor_stay(context):
+    context.commit_offsets("old", {"topic": {0: 1}})
+    context.commit_in_transaction("legacy", {"topic": {0: 2}})  # without an id: of any topic of that name
+    context.end_transaction(7, True)
+    context.topics._topics["topic"] = TopicInfo("topic", b"2" * 16, 3)
+    context.commit_offsets("new", {"topic": {0: 3}})
+    context.records()
+    outcomes = list(delete_topic(context.machine, "topic", OLD))
+    assert [r.key.group for outcome in outcomes for r in outcome.records] == ["old", "legacy"]
+
+
+def test_nothing_to_delete_writes_nothing(context):
+    context.commit_offsets("g", {"other": {0: 1}})
+    context.records()
+    context.delete_topic("topic")
+    assert context.records() == []
+
+
+def test_a_large_shard_is_worked_through_in_bounded_slices(context):
+    value = OffsetCommitValue(offset=1)
+    for i in range(2_500):
+        context.machine.replay(i, -1, OffsetCommitKey(group="large", topic="topic", partition=i), value)
+        context.machine.replay(i, -1, OffsetCommitKey(group=f"g{i}", topic="topic", partition=0), value)
+        context.machine.replay(i, -1, OffsetCommitKey(group=f"other{i}", topic="other", partition=0), value)
+    run = delete_topic(context.machine, "topic", OLD)
+    sizes = [apply(context, outcome) for outcome in run]
+    assert max(sizes) <= work.SLICE_STEPS
+    assert sum(sizes) == 5_000
+    assert context.machine.offsets.offset_count == 2_500
+
+
+def test_a_pause_lets_the_successor_in(context):
+    value = OffsetCommitValue(offset=1, topic_id=OLD)
+    for i in range(1_500):
+        context.machine.replay(i, -1, OffsetCommitKey(group="g", topic="topic", partition=i), value)
+    run = delete_topic(context.machine, "topic", OLD)
+    assert apply(context, next(run)) == 999  # the group itself is a step too
+    for partition, topic_id in ((0, bytes(16)), (1_200, b"2" * 16)):
+        fresh = OffsetCommitValue(offset=2, topic_id=topic_id)
+        context.machine.replay(9_000, -1, OffsetCommitKey(group="g", topic="topic", partition=partition), fresh)
+    assert sum(apply(context, outcome) for outcome in run) == 500
+    assert set(context.machine.offsets.topics("g")["topic"]) == {0, 1_200}
+
+
+def test_a_decision_that_is_refused_is_not_repeated_for_ever(context):
+    for i in range(1_500):
+        value = OffsetCommitValue(offset=1, topic_id=OLD)
+        context.machine.replay(i, -1, OffsetCommitKey(group="g", topic="topic", partition=i), value)
+    slices = list(delete_topic(context.machine, "topic", OLD))  # nothing of it is replayed
+    assert sum(len(outcome.records) for outcome in slices) == 1_500
