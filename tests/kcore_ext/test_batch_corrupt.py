@@ -1,5 +1,7 @@
 """Bytes that are no batch: always CorruptBatchError, never a crash, a hang, a foreign byte or a large allocation."""
 
+import ctypes
+import mmap
 import tracemalloc
 from collections.abc import Callable
 
@@ -197,7 +199,7 @@ def test_a_small_batch_cannot_claim_large_memory() -> None:
         tracemalloc.stop()
 
 
-def everything(data: bytes | bytearray) -> None:
+def everything(data: bytes | bytearray | memoryview) -> None:
     """Every reader over the same bytes; each may refuse them in its one way."""
     readers: list[Callable[[], object]] = [
         lambda: parse_header(data),
@@ -235,3 +237,42 @@ def test_any_damage_is_survived(data: st.DataObject, codec: int, seal: bool) -> 
     if data.draw(st.booleans()):
         del batch[data.draw(st.integers(0, len(batch))) :]
     everything(sealed(batch) if seal and len(batch) > 21 else batch)
+
+
+PAGE = mmap.PAGESIZE
+PROT_NONE = 0
+
+
+@pytest.fixture(scope="module")
+def page_before_the_abyss() -> memoryview:
+    """A page of memory with a page behind it that kills the process if it is read."""
+    pages = mmap.mmap(-1, 2 * PAGE)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(ctypes.c_void_p(address + PAGE), PAGE, PROT_NONE) == 0
+    return memoryview(pages)[:PAGE]
+
+
+@given(data=st.data(), codec=st.integers(0, 4))
+@settings(max_examples=300)
+def test_nothing_behind_the_buffer_is_read(data: st.DataObject, codec: int, page_before_the_abyss: memoryview) -> None:
+    batch = bytearray(make(codec))
+    for _ in range(data.draw(st.integers(0, 3))):
+        batch[data.draw(st.integers(0, len(batch) - 1))] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFE, 0xFF]))
+    if data.draw(st.booleans()):
+        del batch[data.draw(st.integers(0, len(batch))) :]
+    elif data.draw(st.booleans()):
+        batch[:] = sealed(batch)
+    at_the_edge = page_before_the_abyss[PAGE - len(batch) :]
+    at_the_edge[:] = batch
+    everything(at_the_edge)
+
+
+def test_cut_records_at_the_end_of_memory_are_refused(page_before_the_abyss: memoryview) -> None:
+    """Every length of a batch whose header always claims just the bytes that are there."""
+    whole = make()
+    for size in range(61, len(whole)):
+        at_the_edge = page_before_the_abyss[PAGE - size :]
+        at_the_edge[:] = with_records(whole[61:size], count=5)
+        everything(at_the_edge)
+        assert fault_of(lambda batch=at_the_edge: list(iter_records(batch)))[1] in ("record", "count")  # type: ignore[misc]
