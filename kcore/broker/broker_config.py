@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcore.broker.image import ConfigType
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
     from kcore.broker.topics import Topics
     from kcore.config import Config
+
+logger = logging.getLogger(__name__)
 
 SOURCE_TOPIC = 1
 SOURCE_DYNAMIC_BROKER = 2
@@ -135,6 +138,12 @@ class BrokerConfig(MetadataListener):
             self._changed.discard(setting_name)
         for setting_name, text in wanted.items():
             setting = self.config.SETTINGS.get(setting_name)
-            if setting is not None:
-                self.config.set(setting_name, read_value(setting, text), "dynamic")
-                self._changed.add(setting_name)
+            if setting is None:
+                continue
+            try:
+                value = read_value(setting, text)
+            except InvalidValueError as error:
+                logger.warning("a setting from an earlier version is not in force: %s", error)
+                continue
+            self.config.set(setting_name, value, "dynamic")
+            self._changed.add(setting_name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,6 +15,9 @@ from kcore.settings import Setting, SettingType
 if TYPE_CHECKING:
     from kcore.broker.topics import Topics
     from kcore.config import Config
+
+
+logger = logging.getLogger(__name__)
 
 
 class GroupSetting(NamedTuple):
@@ -225,9 +229,13 @@ class GroupConfigs(MetadataListener):
         own: dict[str, Any] = {}
         for name, text in self.own(group_id).items():
             row = GROUP_SETTINGS.get(name)
+            try:
+                value = None if row is None else read_value(row.setting, text)
+            except InvalidValueError as error:
+                logger.warning("a setting of group %s from an earlier version is not in force: %s", group_id, error)
+                continue
             if row is None:
                 continue  # set by a version that knew more
-            value = read_value(row.setting, text)
             low, high = _bounds(row, self._config)
             if low is not None and value < low:
                 value = low

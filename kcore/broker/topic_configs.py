@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from kcore.broker.topics import Topics
     from kcore.config import Config
     from kcore.runtime.topics import TopicInfo
+
+
+logger = logging.getLogger(__name__)
 
 
 def broker_value(row: TopicSetting, config: Config) -> Any:
@@ -80,8 +84,12 @@ class TopicConfigs(MetadataListener):
         merged = self._cache[topic] = dict(defaults)
         for name, text in own.items():
             row = TOPIC_SETTINGS.get(name)
-            if row is not None:  # else set by a version that knew more
+            if row is None:
+                continue  # set by a version that knew more
+            try:
                 merged[name] = read_value(row.setting, text)
+            except InvalidValueError as error:
+                logger.warning("a setting of topic %s from an earlier version is not in force: %s", topic, error)
         return merged
 
     def defaults(self) -> Mapping[str, Any]:

@@ -73,9 +73,15 @@ class Topics:
         return self.image.features.get(name, 0)
 
     def listen(self, listener: MetadataListener) -> None:
-        """Tells `listener` of every change from now on, after those who came before it, and of all topics at once."""
+        """Tells `listener` of every change from now on, after those who came before it, and of all there is at once."""
         self._listeners.append(listener)
-        for topic in list(self.image.names.values()):
+        image = self.image
+        for key in list(image.settings):
+            if key.type != ConfigType.TOPIC:  # a topic's own come with the topic
+                listener.on_config_changed(key.type, key.name)
+        for name, level in image.features.items():
+            listener.on_feature_changed(name, level)
+        for topic in list(image.names.values()):
             listener.on_topic_created(topic)
 
     # ---- for the machine
@@ -108,25 +114,28 @@ class Topics:
     def replace(self, image: MetadataImage) -> None:
         """The log was read: shows `image` from now on, and tells how it differs from what was shown before."""
         before, self.image = self.image, image
+        for key in {**before.settings, **image.settings}:
+            if key.type != ConfigType.TOPIC and before.settings.get(key) != image.settings.get(key):
+                self.configured(key)
+        self._replace_topics(before, image)
+        for name in {**before.features, **image.features}:
+            if before.features.get(name, 0) != image.features.get(name, 0):
+                self.levelled(name, image.features.get(name, 0))
+
+    def _replace_topics(self, before: MetadataImage, image: MetadataImage) -> None:
         for topic in list(before.names.values()):
             if topic.topic_id not in image.ids:
                 self.deleted(topic)
-        fresh = set()
         for topic in list(image.names.values()):
             old = before.ids.get(topic.topic_id)
             if old is None:
-                fresh.add(topic.name)
                 self.created(topic)
-            elif topic.partitions > old.partitions:
+                continue
+            if topic.partitions > old.partitions:
                 self.grown(topic, old.partitions)
             elif topic.partitions < old.partitions:
                 for listener in self._listeners:
                     listener.on_partitions_removed(topic, topic.partitions)
-        for key in {**before.settings, **image.settings}:
-            if key.type == ConfigType.TOPIC and (key.name in fresh or key.name not in image.names):
-                continue
+            key = ConfigKey(ConfigType.TOPIC, topic.name)
             if before.settings.get(key) != image.settings.get(key):
                 self.configured(key)
-        for name in {**before.features, **image.features}:
-            if before.features.get(name, 0) != image.features.get(name, 0):
-                self.levelled(name, image.features.get(name, 0))

@@ -1,1 +1,4 @@
-"""The broker's APIs, one a file, named after the API."""
+"""The broker's APIs, one a file, named after the API.
+
+`kcore.broker.control.ControlPlane.apis` and `kcore.broker.data_plane.data_apis` build them.
+"""

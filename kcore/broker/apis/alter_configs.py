@@ -1,4 +1,4 @@
-"""AlterConfigs (key 33, versions 0-2): gives a resource the settings it names and takes all others from it (KIP-133)."""
+"""AlterConfigs (key 33, versions 0-2): gives a resource the settings it names and no others (KIP-133)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from kcore.broker.alter_config import Alteration, ConfigOperation
 from kcore.broker.apis.alteration import AlterationApi
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
-    AlterConfigsRequest,
     AlterConfigsResponse,
 )
 
