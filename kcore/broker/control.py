@@ -38,44 +38,35 @@ from kcore.broker.internal_topics import InternalTopics
 from kcore.broker.producer_ids import ProducerIds
 from kcore.broker.topic_configs import TopicConfigs
 from kcore.broker.topic_creation import TopicCreation
-from kcore.broker.topic_machine import metadata_shard
-from kcore.broker.topics import Topics
 
 if TYPE_CHECKING:
     from kcore.broker.apis.describe_user_scram_credentials import Credentials
     from kcore.broker.apis.init_producer_id import TransactionalProducers
     from kcore.broker.log_dirs import LogDirs
     from kcore.broker.topic_machine import MetadataMachine
-    from kcore.clock import Now
+    from kcore.broker.topics import Topics
     from kcore.config import Config
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import Api
     from kcore.runtime.cluster import ClusterView
-    from kcore.runtime.commit import CommitPipeline
-    from kcore.runtime.loader import ShardLog
     from kcore.runtime.shard import Shard
-    from kcore.runtime.slices import Slices
-    from kcore_ext.timer_wheel import TimerWheel
 
 
 class ControlPlane:
     """Topics, settings, features and producer ids of a node, as one object for the engine.
 
-    Listeners that follow the metadata (`topics.listen`) must come after this object is made and should come before
-    `shard.load()`: settings are then in force when they are told of a change.
+    Whoever follows the metadata (`topics.listen`) must begin after this object is made: settings are then in force
+    when a change is told.
 
     Args:
-        log: the log at `METADATA_PARTITION`.
+        shard: the metadata, loaded or not.
+        topics: what the rest of the node sees of it.
         config: the node's settings.
         cluster: nodes, addresses and leaders.
         new_id: makes sixteen random bytes.
-        pipeline: commits what is decided.
-        wheel: the node's timers.
-        slices: where long work runs.
-        now: the time of the round.
 
     Attributes:
-        shard: the metadata; the engine loads it before anything else.
+        shard: the metadata.
         topics: the topics, for everybody.
         broker_config: the broker's settings and where they come from.
         topic_configs: each topic's settings in force.
@@ -99,27 +90,21 @@ class ControlPlane:
 
     def __init__(
         self,
-        log: ShardLog,
+        shard: Shard[MetadataMachine],
+        topics: Topics,
         config: Config,
         cluster: ClusterView,
         new_id: Callable[[], bytes],
-        *,
-        pipeline: CommitPipeline,
-        wheel: TimerWheel,
-        slices: Slices,
-        now: Now,
     ) -> None:
         self._config = config
         self._cluster = cluster
         self._creation = TopicCreation(config, cluster, new_id)
-        self.topics = Topics()
+        self.shard = shard
+        self.topics = topics
         # The broker's settings first: those of topics and groups fall back to them.
         self.broker_config = BrokerConfig(self.topics, config, cluster.node_id)
         self.topic_configs = TopicConfigs(self.topics, config)
         self.group_configs = GroupConfigs(self.topics, config)
-        self.shard: Shard[MetadataMachine] = metadata_shard(
-            log, self.topics, pipeline=pipeline, wheel=wheel, slices=slices, now=now
-        )
         self.internal_topics = InternalTopics(self.shard, self._creation)
         self.producer_ids = ProducerIds(self.shard, cluster.node_id)
 
