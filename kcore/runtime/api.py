@@ -82,4 +82,4 @@ class Api(ABC, Generic[Request, Response]):
 
     @abstractmethod
     def error(self, context: RequestContext, request: Request, code: ErrorCode, message: str | None = None) -> Response:
-        """The response that says `code` in the way of this API (at the top, or for each group or partition asked for)."""
+        """The response that says `code` in the way of this API (at the top, or for each thing asked for)."""

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kcore.log.errors import LogError
-from kcore.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from kcore.log.interface import LogEngine
@@ -101,9 +100,7 @@ class CommitPipeline:
             pending.complete(response)
         return True
 
-    def _fail(
-        self, participants: dict[Participant, None], answers: list[tuple[Pending, Any]], error: LogError
-    ) -> None:
+    def _fail(self, participants: dict[Participant, None], answers: list[tuple[Pending, Any]], error: LogError) -> None:
         """Nothing of the round exists: every memory goes back to the log, every reply says so."""
         self.failures += 1
         for participant in participants:

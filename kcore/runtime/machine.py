@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from kcore.clock import Now
-    from kcore_ext.timer_wheel import Timer
-
     from kcore.runtime.pending import Pending
     from kcore.runtime.shard import Shard, ShardTimer
+    from kcore_ext.timer_wheel import Timer
 
 
 class EncodableKey(Protocol):
@@ -86,7 +85,7 @@ class StateMachine(Protocol):
         ...
 
     def on_unloaded(self) -> None:
-        """The shard goes: nothing may fire or answer from here on. Timers are cancelled and replies failed by the runtime."""
+        """The shard goes: nothing may fire or answer from here on. The runtime fails who is parked."""
         ...
 
 

@@ -19,6 +19,6 @@ def java_hash(text: str) -> int:
 
 
 def partition_for(key: str, partitions: int) -> int:
-    """The partition of `key` among `partitions`: |hash| modulo, where |-2147483648| counts as 0 as in Kafka's `Utils.abs`."""
+    """The partition of `key` among `partitions`: |hash| modulo; |-2147483648| counts as 0, as in Kafka's `Utils.abs`."""
     value = java_hash(key)
     return 0 if value == -(1 << 31) else abs(value) % partitions

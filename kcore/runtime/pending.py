@@ -36,7 +36,7 @@ class Pending:
         self._callback: Callable[[Any], None] | None = None
 
     def complete(self, response: Any) -> None:
-        """Gives the response to whoever waits. Only the runtime calls it: a state machine says `ShardContext.answer`."""
+        """Gives the response to whoever waits. The runtime calls it; a state machine says `ShardContext.answer`."""
         assert not self.done, "a pending answer is completed exactly once"
         self.done = True
         self.response = response

@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from kcore_ext.batch import BatchBuilder
-
 from kcore.errors import KafkaError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.loader import LoadReport, ShardLog, replay_log
-from kcore.runtime.machine import Outcome, Record, ShardContext
+from kcore.runtime.machine import Outcome, ShardContext
 from kcore.runtime.pending import Pending
+from kcore_ext.batch import BatchBuilder
 
 if TYPE_CHECKING:
     from kcore.clock import Now
@@ -218,9 +217,7 @@ class Shard(Generic[M]):
             for pending, response in outbox:
                 pending.complete(response)
 
-    def _refuse(
-        self, api: Api[Any, Any], context: RequestContext, request: Any, reply: Any, code: ErrorCode
-    ) -> Any:
+    def _refuse(self, api: Api[Any, Any], context: RequestContext, request: Any, reply: Any, code: ErrorCode) -> Any:
         response = api.error(context, request, code)
         if isinstance(reply, Pending) and not reply.done:
             reply.abandon()

@@ -31,9 +31,7 @@ class Shards(Generic[M]):
 
     __slots__ = ("_make", "_pipeline", "_shards", "partitions", "topic")
 
-    def __init__(
-        self, topic: str, partitions: int, make: Callable[[int], Shard[M]], pipeline: CommitPipeline
-    ) -> None:
+    def __init__(self, topic: str, partitions: int, make: Callable[[int], Shard[M]], pipeline: CommitPipeline) -> None:
         self.topic = topic
         self.partitions = partitions
         self._make = make
