@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from enum import Enum
 
-from kcore.errors import KcoreError
+from pathlib import Path
+
+from kcore import errors
 
 
 class FailureReason(Enum):
@@ -26,7 +28,7 @@ class FailureReason(Enum):
     """A test asked for this failure (`kcore.log.faults`)."""
 
 
-class LogError(KcoreError):
+class LogError(errors.LogError):
     """A log operation failed; nothing of it took effect.
 
     `reason` says what kind of failure, so that callers choose between retrying, alarming and giving up.
@@ -89,14 +91,15 @@ class LogClosedError(LogError):
         super().__init__(what, FailureReason.MISUSE)
 
 
-class DataFolderError(KcoreError):
+class DataFolderError(errors.DataFolderError):
     """A data folder is refused: damaged, locked, not kcore's, of an unknown format version, or not writable.
 
     `path` is the folder, `what` the finding, `where` the file or place within it (empty: the folder as a whole).
     """
 
-    def __init__(self, path: str, what: str, where: str = "") -> None:
-        super().__init__(f"{path}: {where + ': ' if where else ''}{what}")
-        self.path = path
-        self.what = what
+    def __init__(self, path: str | Path, what: str, where: str = "") -> None:
+        super().__init__(path, what)
         self.where = where
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.where + ': ' if self.where else ''}{self.what}"

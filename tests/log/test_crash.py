@@ -107,7 +107,7 @@ def test_a_lock_left_by_a_killed_process_holds_nobody_up_and_a_live_one_is_named
         assert holder.stdout.readline() == b"open\n"
         with pytest.raises(DataFolderError, match=f"in use by process {holder.pid}$") as refused:
             LmdbLogEngine(folder)
-        assert (refused.value.path, refused.value.where) == (str(folder), "kcore.lock")
+        assert (refused.value.path, refused.value.where) == (folder, "kcore.lock")
     finally:
         holder.kill()
         holder.wait()

@@ -13,6 +13,7 @@ from typing import Any
 import lmdb
 import pytest
 
+from kcore import errors
 from kcore.log import FailureReason, LmdbLogEngine, LogError, MemoryLogEngine
 from kcore.log.faults import FaultInjectingEngine
 from tests.log.batches import batch, contents, fill, key
@@ -121,6 +122,7 @@ def test_a_full_disk_fails_commits_until_there_is_room_again(small_disk: Path, d
 
 LIMITED = """
 import resource, sys
+from kcore import errors
 from kcore.log import FailureReason, LmdbLogEngine, LogError
 from tests.log.batches import batch, contents, fill, key
 engine = LmdbLogEngine(sys.argv[1])
@@ -153,6 +155,7 @@ def test_a_file_size_limit_is_a_full_disk(folder: Path) -> None:
 
 NARROW = """
 import resource, sys
+from kcore import errors
 from kcore.log import FailureReason, LmdbLogEngine, LogError
 from tests.log.batches import batch, contents, fill, key
 MIB = 1 << 20
@@ -390,3 +393,13 @@ def test_injected_failures_hit_the_commits_they_were_meant_for() -> None:
     with pytest.raises(LogError):
         engine.reclaim(1)
     assert engine.reclaim(1) is False
+
+
+def test_a_callers_handler_for_the_packages_errors_catches_those_of_the_log(tmp_path: Path) -> None:
+    engine = MemoryLogEngine()
+    engine.close()
+    with pytest.raises(errors.LogError):
+        engine.commit()
+    with pytest.raises(errors.DataFolderError) as refused:
+        LmdbLogEngine(tmp_path / "absent", create=False)
+    assert str(refused.value) == f"{tmp_path / 'absent'}: data.mdb: no kcore data folder"

@@ -31,7 +31,7 @@ def refusal(folder: Path, **kwargs: Any) -> tuple[str, str]:
     """(what, where) of the refusal; the folder must be as free afterwards as before."""
     with pytest.raises(DataFolderError) as refused:
         LmdbLogEngine(folder, **kwargs).close()
-    assert refused.value.path == str(folder)
+    assert refused.value.path == folder
     return refused.value.what, refused.value.where
 
 
