@@ -86,6 +86,7 @@ class GroupContext:
         partitions: how many partitions `__consumer_offsets` has.
 
     Attributes:
+        last_id: what `new_id` said last.
         auto_commit: whether every request and every timer is committed at once (True) or when `commit()` says so.
     """
 
@@ -102,6 +103,7 @@ class GroupContext:
         self.engine = FailingLog()
         self.auto_commit = True
         self._ids = count(1)
+        self.last_id = ""
         self._seen = [0] * partitions
         self._boot()
 
@@ -135,7 +137,8 @@ class GroupContext:
 
     def new_id(self) -> str:
         """What stands where a random UUID would: numbers, from 1."""
-        return f"00000000-0000-4000-8000-{next(self._ids):012d}"
+        self.last_id = f"00000000-0000-4000-8000-{next(self._ids):012d}"
+        return self.last_id
 
     def finish(self) -> None:
         """Runs long work to its end and, with `auto_commit`, commits."""

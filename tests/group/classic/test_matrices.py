@@ -1,0 +1,638 @@
+"""Truth tables of the classic protocol: who asks in which state, and what is answered. One line is one rule of Kafka's.
+
+A number is the error code of the answer, compared as a whole response; `PARK` is a request that waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kcore.group.classic.states import STATES, GroupState, may_follow
+from kcore.group.group import COMMIT_TIMESTAMP, ExpirationBase
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.describe_groups import DescribedGroup
+from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kcore.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from kcore.protocol.messages.leave_group import LeaveGroupResponse, MemberResponse
+from tests.group.classic.world import (
+    CHANGED,
+    COMPLETING,
+    DEAD,
+    EMPTY,
+    META,
+    NOBODY,
+    PREPARING,
+    STABLE,
+    World,
+    group_record,
+    join_refused,
+    member_record,
+    sync_refused,
+    synced,
+)
+from tests.group.context import WALL_MS, Call
+
+PARK = "park"
+ABSENT = None
+COLUMNS = (ABSENT, EMPTY, PREPARING, COMPLETING, STABLE, DEAD)
+
+Ask = Callable[[World], Call]
+
+
+def cells(table: dict[str, tuple[Any, ...]]) -> list[Any]:
+    """Every cell of a table as a test of its own: (row, state, expected)."""
+    return [
+        pytest.param(row, state, value, id=f"{row}-{state.value if state else 'absent'}")
+        for row, expected in table.items()
+        for state, value in zip(COLUMNS, expected, strict=True)
+        if value != "-"
+    ]
+
+
+# ---------------------------------------------------------------- JoinGroup
+
+FOREIGN = [("other", META)]
+
+JOIN_ASKS: dict[str, tuple[Callable[[World], str], dict[str, Any]]] = {
+    "no id, v4 and later": (lambda w: "", {"version": 4}),
+    "no id, v3": (lambda w: "", {"version": 3}),
+    "no id, new instance": (lambda w: "", {"instance": "two"}),
+    "no id, known instance": (lambda w: "", {"instance": "one", "offer": [("range", CHANGED)]}),
+    "pending id": (lambda w: w.pending or NOBODY, {}),
+    "member": (lambda w: w.follower, {"offer": [("range", CHANGED), ("added", b"")]}),
+    "unknown id": (lambda w: NOBODY, {}),
+    "member, instance of another": (lambda w: w.follower, {"instance": "one"}),
+    "member, unknown instance": (lambda w: w.follower, {"instance": "nine"}),
+    "unknown id, instance of another": (lambda w: NOBODY, {"instance": "one"}),
+    "pending id with an instance": (lambda w: w.pending or NOBODY, {"instance": "one"}),
+    "no common protocol": (lambda w: w.follower, {"offer": FOREIGN}),
+    "no common protocol, no id": (lambda w: "", {"offer": FOREIGN}),
+    "another protocol type": (lambda w: w.follower, {"protocol_type": "connect"}),
+    "no protocols": (lambda w: "", {"offer": []}),
+    "no protocol type": (lambda w: "", {"protocol_type": ""}),
+    "unknown id, no common protocol": (lambda w: NOBODY, {"offer": FOREIGN}),
+}
+
+JOIN = {
+    #                                   absent Empty  Preparing Completing Stable Dead
+    "no id, v4 and later":              (79,   79,    79,       79,        79,    15),
+    "no id, v3":                        (PARK, PARK,  PARK,     PARK,      PARK,  15),
+    "no id, new instance":              (PARK, PARK,  PARK,     PARK,      PARK,  15),
+    "no id, known instance":            (PARK, PARK,  PARK,     PARK,      0,     15),
+    "pending id":                       (25,   PARK,  PARK,     PARK,      PARK,  15),
+    "member":                           (25,   25,    PARK,     PARK,      PARK,  15),
+    "unknown id":                       (25,   25,    25,       25,        25,    15),
+    "member, instance of another":      (25,   25,    82,       82,        82,    15),
+    "member, unknown instance":         (25,   25,    25,       25,        25,    15),
+    "unknown id, instance of another":  (25,   25,    82,       82,        82,    15),
+    "pending id with an instance":      (25,   -1,    -1,       -1,        -1,    15),
+    "no common protocol":               (25,   25,    23,       23,        23,    15),
+    "no common protocol, no id":        (79,   79,    23,       23,        23,    15),
+    "another protocol type":            (25,   25,    23,       23,        23,    15),
+    "no protocols":                     (23,   23,    23,       23,        23,    15),
+    "no protocol type":                 (23,   23,    23,       23,        23,    15),
+    "unknown id, no common protocol":   (25,   25,    23,       23,        23,    15),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("row", "state", "expected"), cells(JOIN))
+def test_join(row: str, state: GroupState | None, expected: Any) -> None:
+    """JoinGroup by caller and state."""
+    world = World().build(state)
+    who, options = JOIN_ASKS[row]
+    member_id = who(world)
+    version = options.get("version", 9)
+    call = world.join(member_id, **options)
+    if expected == PARK:
+        assert not call.done
+        assert world.state is PREPARING
+        return
+    assert call.done
+    if expected == 79:
+        member_id = f"client-{world.context.last_id}"
+    if expected == -1:
+        member_id = ""
+    if expected == 0:  # the static follower came back: KIP-814
+        assert call.response.error_code == 0
+        assert world.state is STABLE
+        return
+    assert call.response == join_refused(ErrorCode(expected), member_id, version)
+    creates = state is ABSENT and not who(world)
+    assert ("g" in world.context.machine.groups) is (creates or state is not ABSENT)
+    created = [group_record(0, at=WALL_MS, protocol_type="")] if creates else []
+    assert world.context.records() == created
+
+
+OVER_SIZE = {
+    #                                   absent Empty  Preparing Completing Stable Dead
+    "no id, v4 and later":              (79,   79,    81,       81,        81,    15),
+    "no id, v3":                        (PARK, PARK,  81,       81,        81,    15),
+    "no id, new instance":              (PARK, PARK,  81,       81,        81,    15),
+    "no id, known instance":            ("-",  PARK,  81,       81,        81,    15),
+    "pending id":                       (25,   PARK,  81,       81,        81,    15),
+    "unknown id":                       (25,   25,    81,       81,        81,    15),
+    "unknown id, no common protocol":   (25,   25,    81,       81,        81,    15),
+    "no common protocol, no id":        (79,   79,    81,       81,        81,    15),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("row", "state", "expected"), cells(OVER_SIZE))
+def test_join_a_full_group(row: str, state: GroupState | None, expected: Any) -> None:
+    """`group.max.size` outranks every other refusal but Dead, and takes ids back that were given out."""
+    world = World().build(state)
+    if state in (PREPARING, COMPLETING, STABLE):
+        # As if the limit had been lowered: three members, one of whom waits in PreparingRebalance.
+        world.context.config.group_max_size = 1
+    who, options = JOIN_ASKS[row]
+    call = world.join(who(world), **options)
+    if expected == PARK:
+        assert not call.done
+        return
+    if expected != 81:
+        assert call.response.error_code == expected
+        return
+    assert call.response == join_refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "", options.get("version", 9))
+    assert (world.pending in world.group().pending_joins) is (row != "pending id")
+
+
+@pytest.mark.parametrize(("who", "code"), [("leader", 81), ("follower", None), ("static", 81)])
+def test_places_of_a_rebalance_go_to_those_who_come_first(who: str, code: int | None) -> None:
+    """In PreparingRebalance a member that comes late is evicted when enough others wait already."""
+    world = World().build(PREPARING)
+    world.context.config.group_max_size = 1
+    call = world.join(getattr(world, who))
+    assert (call.response.error_code if call.done else None) == code
+    assert (getattr(world, who) in world.group().members) is (code is None)
+
+
+@pytest.mark.parametrize("state", [COMPLETING, STABLE])
+@pytest.mark.parametrize("who", ["leader", "follower"])
+def test_members_rejoin_a_full_group(state: GroupState, who: str) -> None:
+    """A member of a group that is too large may rejoin."""
+    world = World().build(state)
+    world.context.config.group_max_size = 1
+    call = world.join(getattr(world, who), offer=[("range", CHANGED), ("added", b"")])
+    assert not call.done
+    assert world.state is PREPARING
+
+
+AT_ONCE, REBALANCE = "at once", "rebalance"
+
+
+@pytest.mark.parametrize(
+    ("state", "who", "same", "expected"),
+    [
+        (PREPARING, "leader", True, REBALANCE),
+        (PREPARING, "leader", False, REBALANCE),
+        (PREPARING, "follower", True, REBALANCE),
+        (COMPLETING, "leader", True, AT_ONCE),
+        (COMPLETING, "leader", False, REBALANCE),
+        (COMPLETING, "follower", True, AT_ONCE),
+        (COMPLETING, "follower", False, REBALANCE),
+        (COMPLETING, "static", True, AT_ONCE),
+        (COMPLETING, "static", False, REBALANCE),
+        (STABLE, "leader", True, REBALANCE),
+        (STABLE, "leader", False, REBALANCE),
+        (STABLE, "follower", True, AT_ONCE),
+        (STABLE, "follower", False, REBALANCE),
+        (STABLE, "static", True, AT_ONCE),
+        (STABLE, "static", False, REBALANCE),
+    ],
+)
+def test_members_rejoin(state: GroupState, who: str, same: bool, expected: str) -> None:
+    """A rejoin is answered at once where nothing changes, else it waits for the next generation."""
+    world = World().build(state)
+    member_id = getattr(world, who)
+    present = world.group().members[member_id].protocols
+    offer = present if same else [*present, ("added", b"")]
+    call = world.join(member_id, offer=offer, session_ms=77, rebalance_ms=88)
+    assert call.done is (expected is AT_ONCE)
+    member = world.group().members[member_id]
+    if not call.done:
+        assert world.state is PREPARING
+        assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (77, 88)
+        return
+    assert world.state is state
+    assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (10_000, 60_000)  # taken over by rebalances only
+    everybody = [
+        JoinGroupResponseMember(member_id=world.leader, metadata=META),
+        JoinGroupResponseMember(member_id=world.follower, metadata=CHANGED if state is COMPLETING else META),
+        JoinGroupResponseMember(member_id=world.static, group_instance_id="one", metadata=META),
+    ]
+    assert call.response == JoinGroupResponse(
+        generation_id=world.generation,
+        protocol_type="consumer",
+        protocol_name="range",
+        leader=world.leader,
+        member_id=member_id,
+        members=everybody if who == "leader" else [],
+    )
+
+
+# ---------------------------------------------------------------- SyncGroup
+
+SYNC_ASKS: dict[str, tuple[Callable[[World], str], dict[str, Any]]] = {
+    "follower": (lambda w: w.follower, {}),
+    "static": (lambda w: w.static, {"instance": "one"}),
+    "static, no instance": (lambda w: w.static, {}),
+    "leader": (lambda w: w.leader, {}),
+    "other generation": (lambda w: w.follower, {"generation": 99}),
+    "other generation and protocol": (lambda w: w.follower, {"generation": 99, "protocol_name": "other"}),
+    "unknown id": (lambda w: NOBODY, {"generation": 99}),
+    "pending id": (lambda w: w.pending or NOBODY, {}),
+    "instance of another": (lambda w: w.follower, {"instance": "one", "generation": 99}),
+    "unknown instance": (lambda w: w.follower, {"instance": "nine"}),
+    "other protocol type": (lambda w: w.follower, {"protocol_type": "connect"}),
+    "other protocol": (lambda w: w.follower, {"protocol_name": "other"}),
+    "v4 says no protocol": (lambda w: w.follower, {"version": 4}),
+    "no protocol type": (lambda w: NOBODY, {"protocol_type": None}),
+    "no protocol name": (lambda w: NOBODY, {"protocol_name": None}),
+}
+
+SYNC = {
+    #                                   absent Empty  Preparing Completing Stable Dead
+    "follower":                         (25,   25,    27,       PARK,      b"f",  15),
+    "static":                           (25,   25,    27,       PARK,      b"s",  15),
+    "static, no instance":              (25,   25,    27,       PARK,      b"s",  15),
+    "leader":                           (25,   25,    27,       b"",       b"l",  15),
+    "other generation":                 (25,   25,    22,       22,        22,    15),
+    "other generation and protocol":    (25,   25,    22,       22,        22,    15),
+    "unknown id":                       (25,   25,    25,       25,        25,    15),
+    "pending id":                       (25,   25,    25,       25,        25,    15),
+    "instance of another":              (25,   25,    82,       82,        82,    15),
+    "unknown instance":                 (25,   25,    25,       25,        25,    15),
+    "other protocol type":              (25,   25,    23,       23,        23,    15),
+    "other protocol":                   (25,   25,    23,       23,        23,    15),
+    "v4 says no protocol":              (25,   25,    27,       PARK,      b"f",  15),
+    "no protocol type":                 (23,   23,    23,       23,        23,    23),
+    "no protocol name":                 (23,   23,    23,       23,        23,    23),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("row", "state", "expected"), cells(SYNC))
+def test_sync(row: str, state: GroupState | None, expected: Any) -> None:
+    """SyncGroup by caller and state."""
+    world = World().build(state)
+    who, options = SYNC_ASKS[row]
+    if state is ABSENT:
+        options = {"generation": 1, **options}
+    version = options.get("version", 5)
+    call = world.sync(who(world), **options)
+    if expected == PARK:
+        assert not call.done
+        assert world.state is COMPLETING
+    elif isinstance(expected, bytes):
+        answer = synced(expected)
+        if version < 5:
+            answer.protocol_type = answer.protocol_name = None
+        assert call.response == answer
+        assert world.state is STABLE
+    else:
+        assert call.response == sync_refused(ErrorCode(expected))
+        assert state is ABSENT or world.state is state
+
+
+# ---------------------------------------------------------------- Heartbeat
+
+HEARTBEAT_ASKS: dict[str, tuple[Callable[[World], str], dict[str, Any]]] = {
+    "member": (lambda w: w.follower, {}),
+    "static": (lambda w: w.static, {"instance": "one"}),
+    "static, no instance": (lambda w: w.static, {}),
+    "other generation": (lambda w: w.follower, {"generation": 99}),
+    "no generation": (lambda w: w.follower, {"generation": -1}),
+    "unknown id": (lambda w: NOBODY, {"generation": 99}),
+    "no id": (lambda w: "", {}),
+    "no id, known instance": (lambda w: "", {"instance": "one"}),
+    "pending id": (lambda w: w.pending or NOBODY, {}),
+    "instance of another": (lambda w: w.follower, {"instance": "one", "generation": 99}),
+    "unknown instance": (lambda w: w.follower, {"instance": ""}),
+}
+
+HEARTBEAT = {
+    #                                   absent Empty  Preparing Completing Stable Dead
+    "member":                           (25,   25,    27,       0,         0,     15),
+    "static":                           (25,   25,    27,       0,         0,     15),
+    "static, no instance":              (25,   25,    27,       0,         0,     15),
+    "other generation":                 (25,   25,    22,       22,        22,    15),
+    "no generation":                    (25,   25,    22,       22,        22,    15),
+    "unknown id":                       (25,   25,    25,       25,        25,    15),
+    "no id":                            (25,   25,    25,       25,        25,    15),
+    "no id, known instance":            (25,   25,    82,       82,        82,    15),
+    "pending id":                       (25,   25,    25,       25,        25,    15),
+    "instance of another":              (25,   25,    82,       82,        82,    15),
+    "unknown instance":                 (25,   25,    25,       25,        25,    15),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("row", "state", "expected"), cells(HEARTBEAT))
+def test_heartbeat(row: str, state: GroupState | None, expected: int) -> None:
+    """Heartbeat by caller and state; what is answered 0 or 27 re-arms the session, nothing else does."""
+    world = World().build(state)
+    who, options = HEARTBEAT_ASKS[row]
+    member = world.group().members.get(who(world)) if state is not ABSENT else None
+    deadline_ms = member.timer.deadline_ms if member is not None else 0
+    world.context.clock.advance(5)
+    request = HeartbeatRequest(
+        group_id="g",
+        generation_id=options.get("generation", world.generation if state is not ABSENT else 1),
+        member_id=who(world),
+        group_instance_id=options.get("instance"),
+    )
+    assert world.context.call(world.heartbeat_api, request) == HeartbeatResponse(error_code=expected)
+    if member is not None:
+        kept = member.timer.deadline_ms == world.context.now.now_ms + member.session_timeout_ms
+        assert kept is (expected in (0, 27))
+        assert kept or member.timer.deadline_ms == deadline_ms
+
+
+# ---------------------------------------------------------------- LeaveGroup
+
+LEAVE_ASKS: dict[str, Callable[[World], tuple[str, str | None]]] = {
+    "member": lambda w: (w.follower, None),
+    "static": lambda w: (w.static, "one"),
+    "static, no instance": lambda w: (w.static, None),
+    "no id, known instance": lambda w: ("", "one"),
+    "no id, unknown instance": lambda w: ("", "nine"),
+    "no id": lambda w: ("", None),
+    "pending id": lambda w: (w.pending or NOBODY, None),
+    "unknown id": lambda w: (NOBODY, None),
+    "instance of another": lambda w: (w.follower, "one"),
+    "unknown instance": lambda w: (w.follower, "nine"),
+}
+
+TOP = "top-level 15"
+
+LEAVE = {
+    #                                   absent Empty  Preparing Completing Stable Dead
+    "member":                           (25,   25,    0,        0,         0,     TOP),
+    "static":                           (25,   25,    0,        0,         0,     TOP),
+    "static, no instance":              (25,   25,    0,        0,         0,     TOP),
+    "no id, known instance":            (25,   25,    0,        0,         0,     TOP),
+    "no id, unknown instance":          (25,   25,    25,       25,        25,    TOP),
+    "no id":                            (25,   25,    25,       25,        25,    TOP),
+    "pending id":                       (25,   0,     0,        0,         0,     TOP),
+    "unknown id":                       (25,   25,    25,       25,        25,    TOP),
+    "instance of another":              (25,   25,    82,       82,        82,    TOP),
+    "unknown instance":                 (25,   25,    25,       25,        25,    TOP),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("row", "state", "expected"), cells(LEAVE))
+def test_leave(row: str, state: GroupState | None, expected: Any) -> None:
+    """LeaveGroup by who leaves and state; one that succeeds starts a rebalance where there can be one."""
+    world = World().build(state)
+    member_id, instance_id = LEAVE_ASKS[row](world)
+    response = world.leave((member_id, instance_id))
+    if expected == TOP:
+        assert response == LeaveGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return
+    entry = MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=expected)
+    assert response == LeaveGroupResponse(members=[entry])
+    if expected == 0:
+        removed = world.static if row == "no id, known instance" else member_id
+        assert removed not in world.group().members
+        assert removed not in world.group().pending_joins
+        assert world.state is (EMPTY if state is EMPTY else PREPARING)
+    elif state is not ABSENT:
+        assert world.state is state
+
+
+@pytest.mark.parametrize(("row", "state", "expected"), cells({"member": (25, 25, 0, 0, 0, 15)}))
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_leave_up_to_v2(version: int, row: str, state: GroupState | None, expected: int) -> None:
+    """Up to v2 one member leaves, and its error is the response's."""
+    world = World().build(state)
+    assert world.leave(world.follower, version=version) == LeaveGroupResponse(error_code=expected)
+
+
+# ---------------------------------------------------------------- administration
+
+
+@pytest.mark.parametrize(("row", "state", "expected"), cells({"g": (69, 0, 68, 68, 68, 69)}))
+def test_delete(row: str, state: GroupState | None, expected: int) -> None:
+    """DeleteGroups by state; ids that were given out do not keep a group."""
+    world = World().build(state)
+    world.context.records()
+    assert world.delete("g", "g") == {"g": expected}
+    key = group_record(0, at=0)[0]
+    assert world.context.records() == ([(key, None)] if expected == 0 else [])
+    assert ("g" in world.context.machine.groups) is (state not in (ABSENT, EMPTY))
+
+
+@pytest.mark.parametrize("version", [5, 6])
+@pytest.mark.parametrize("state", COLUMNS)
+def test_describe(state: GroupState | None, version: int) -> None:
+    """DescribeGroups by state: protocol and metadata while Stable, the last assignments during a rebalance."""
+    world = World().build(state)
+    described = world.describe(version=version)
+    if state is ABSENT:
+        code = ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else ErrorCode.NONE
+        message = "Group g not found." if version >= 6 else None
+        assert described == DescribedGroup(group_id="g", error_code=code, error_message=message, group_state=DEAD.value)
+        return
+    members = {member.member_id: member for member in described.members}
+    shown = (described.error_code, described.group_state, described.protocol_type, described.protocol_data)
+    assert shown == (0, state.value, "consumer", "range" if state is STABLE else "")
+    there = {world.leader: b"l", world.follower: b"f", world.static: b"s"}
+    if state is EMPTY:
+        there = {}
+    assert {name: member.member_assignment for name, member in members.items()} == there
+    assert {member.member_metadata for member in members.values()} <= {META if state is STABLE else b""}
+
+
+def test_authorized_operations_are_told_when_asked_for() -> None:
+    """Without an authorizer all five operations of groups: 3400; for absent groups only where they are no error."""
+    world = World().build(STABLE)
+    from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
+
+    for version, group, expected in ((3, "g", 3400), (5, "absent", 3400), (6, "absent", -(1 << 31)), (6, "g", 3400)):
+        request = DescribeGroupsRequest(groups=[group], include_authorized_operations=True)
+        (described,) = world.context.call(world.describe_api, request, version=version).groups
+        assert described.authorized_operations == expected
+
+
+# ---------------------------------------------------------------- what offsets ask of a group
+
+COMMIT_ASKS: dict[str, Callable[[World], tuple[str, str | None, int]]] = {
+    "anonymous": lambda w: ("", None, -1),
+    "member": lambda w: (w.follower, None, w.generation),
+    "member, other generation": lambda w: (w.follower, None, 99),
+    "member, no generation": lambda w: (w.follower, None, -1),
+    "unknown id": lambda w: (NOBODY, None, w.generation),
+    "pending id": lambda w: (w.pending, None, w.generation),
+    "instance of another": lambda w: (w.follower, "one", w.generation),
+    "unknown instance": lambda w: (w.follower, "nine", w.generation),
+    "only an instance": lambda w: ("", "one", -1),
+}
+
+COMMIT = {
+    #                                   absent Empty  Preparing Completing Stable Dead
+    "anonymous":                        ("-",  0,     25,       25,        25,    15),
+    "member":                           ("-",  25,    0,        27,        0,     15),
+    "member, other generation":         ("-",  25,    22,       22,        22,    15),
+    "member, no generation":            ("-",  0,     22,       22,        22,    15),
+    "unknown id":                       ("-",  25,    25,       25,        25,    15),
+    "pending id":                       ("-",  25,    25,       25,        25,    15),
+    "instance of another":              ("-",  25,    82,       82,        82,    15),
+    "unknown instance":                 ("-",  25,    25,       25,        25,    15),
+    "only an instance":                 ("-",  0,     82,       82,        82,    15),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("row", "state", "expected"), cells(COMMIT))
+def test_validate_offset_commit(row: str, state: GroupState, expected: int) -> None:
+    """OffsetCommit by who commits and state."""
+    world = World().build(state)
+    member_id, instance_id, generation_id = COMMIT_ASKS[row](world)
+    assert world.group().validate_offset_commit(member_id, instance_id, generation_id, 9, False) == expected
+
+
+TXN_COMMIT = {
+    #                                   absent Empty  Preparing Completing Stable Dead
+    "anonymous":                        ("-",  0,     0,        0,         0,     15),
+    "member":                           ("-",  25,    0,        0,         0,     15),
+    "member, other generation":         ("-",  25,    22,       22,        22,    15),
+    "unknown id":                       ("-",  25,    25,       25,        25,    15),
+    "instance of another":              ("-",  25,    82,       82,        82,    15),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("row", "state", "expected"), cells(TXN_COMMIT))
+def test_validate_transactional_offset_commit(row: str, state: GroupState, expected: int) -> None:
+    """TxnOffsetCommit by who commits and state: anonymous ones pass, and so does CompletingRebalance."""
+    world = World().build(state)
+    member_id, instance_id, generation_id = COMMIT_ASKS[row](world)
+    assert world.group().validate_offset_commit(member_id, instance_id, generation_id, 5, True) == expected
+
+
+@pytest.mark.parametrize("state", [PREPARING, STABLE])
+def test_an_accepted_commit_is_a_sign_of_life(state: GroupState) -> None:
+    """A commit of a member re-arms its session; one of nobody changes nothing."""
+    world = World().build(state)
+    member = world.group().members[world.leader]
+    world.context.advance(3000)
+    world.group().offset_commit_accepted(NOBODY)
+    assert member.timer.deadline_ms < world.context.now.now_ms + member.session_timeout_ms
+    world.group().offset_commit_accepted(world.leader)
+    assert member.timer.deadline_ms == world.context.now.now_ms + member.session_timeout_ms
+
+
+@pytest.mark.parametrize(
+    ("state", "protocol_type", "metadata", "code", "subscribed", "other"),
+    [
+        (EMPTY, "consumer", META, 0, False, False),
+        (STABLE, "consumer", META, 0, True, False),
+        (PREPARING, "consumer", META, 0, True, False),
+        (STABLE, "consumer", b"\x00", 0, True, True),  # unknown subscriptions count as all topics
+        (STABLE, "consumer", b"\xff\xff" + META[2:], 0, True, True),  # a negative version
+        (STABLE, "consumer", b"\x00\x00abcd", 0, True, True),  # four letters read as a count of topics
+        (STABLE, "connect", META, 68, False, False),
+        (EMPTY, "connect", META, 0, False, False),
+        (DEAD, "consumer", META, 69, True, False),
+    ],
+)
+def test_offset_delete(
+    state: GroupState, protocol_type: str, metadata: bytes, code: int, subscribed: bool, other: bool
+) -> None:
+    """OffsetDelete by state and kind: topics that members read are kept (KIP-496)."""
+    world = _one_member(protocol_type, metadata)
+    group = world.group()
+    if state is EMPTY:
+        world.leave(world.leader)
+    elif state is PREPARING:
+        world.join(world.leader, protocol_type=protocol_type, offer=[("range", metadata)])
+        world.context.advance(0)
+        world.ask_id(protocol_type=protocol_type)
+        world.join(world.leader, protocol_type=protocol_type, offer=[("range", metadata), ("more", b"")])
+    elif state is DEAD:
+        group.transition(DEAD, "the test wants it")
+    assert group.state is state
+    assert group.validate_offset_delete() == code
+    assert (group.is_subscribed_to("topic"), group.is_subscribed_to("other")) == (subscribed, other)
+
+
+def _one_member(protocol_type: str, metadata: bytes) -> World:
+    world = World()
+    world.leader = world.ask_id(protocol_type=protocol_type, offer=[("range", metadata)])
+    world.join(world.leader, protocol_type=protocol_type, offer=[("range", metadata)])
+    world.context.advance(1)
+    world.sync(world.leader, {world.leader: b"x"}, protocol_type=protocol_type)
+    assert world.state is STABLE
+    return world
+
+
+def test_expiration_base() -> None:
+    """From when offsets age: emptiness for groups that had members, the commit otherwise, never in a rebalance."""
+    simple = World()
+    group = simple.context.machine.get_or_create_group("g")
+    assert group.offset_expiration_base() == COMMIT_TIMESTAMP
+    emptied = World().build(EMPTY)
+    emptied.context.advance(50)
+    assert emptied.group().offset_expiration_base() == ExpirationBase(emptied.group().state_timestamp_ms)
+    emptied.group().state_timestamp_ms = -1  # records before version 2 do not say
+    assert emptied.group().offset_expiration_base() == COMMIT_TIMESTAMP
+    stable = World().build(STABLE)
+    assert stable.group().offset_expiration_base() == ExpirationBase(None, frozenset({"topic"}))
+    for state in (PREPARING, COMPLETING):
+        assert World().build(state).group().offset_expiration_base() is None
+    assert _one_member("connect", META).group().offset_expiration_base() is None
+    assert _one_member("consumer", b"?").group().offset_expiration_base() is None
+
+
+# ---------------------------------------------------------------- the state machine itself
+
+
+@pytest.mark.parametrize(
+    ("state", "following"),
+    [
+        (EMPTY, {PREPARING, DEAD}),
+        (PREPARING, {EMPTY, COMPLETING, DEAD}),
+        (COMPLETING, {PREPARING, STABLE, DEAD}),
+        (STABLE, {PREPARING, DEAD}),
+        (DEAD, {DEAD}),
+    ],
+)
+def test_transitions(state: GroupState, following: set[GroupState]) -> None:
+    """What may follow what; anything else is a bug and asserts. Records lead from Empty and Stable to either."""
+    assert {other for other in GroupState if may_follow(state, other, recorded=False)} == following
+    recorded = following | ({EMPTY, STABLE} if state in (EMPTY, STABLE) else set())
+    assert {other for other in GroupState if may_follow(state, other, recorded=True)} == recorded
+    assert set(STATES) == set(GroupState)
+    group = World().build(STABLE).group()
+    group.state = state
+    for other in GroupState:
+        if other not in following:
+            with pytest.raises(AssertionError, match="cannot become"):
+                group.transition(other, "the test wants it")
+
+
+def test_transition_stamps_the_time_and_keeps_where_it_came_from() -> None:
+    """`previous_state` and the timestamp of the state are set by the gate."""
+    world = World().build(STABLE)
+    world.context.advance(500)
+    world.join(world.leader)
+    group = world.group()
+    assert (group.state, group.previous_state, group.state_timestamp_ms) == (PREPARING, STABLE, WALL_MS + 501)
+
+
+def test_record_of_a_leaders_sync() -> None:
+    """The leader's sync writes everybody, once, with the time at which the join phase ended."""
+    world = World().build(COMPLETING, pending=False)
+    at = world.group().state_timestamp_ms
+    world.context.advance(250)
+    world.sync(world.leader, {world.static: b"S", world.leader: b"L", NOBODY: b"-"})
+    assert world.context.records() == [
+        group_record(
+            world.generation,
+            world.leader,
+            [
+                member_record(world.leader, b"L"),
+                member_record(world.follower, b"", subscription=CHANGED),
+                member_record(world.static, b"S", instance="one"),
+            ],
+            at=at,
+        )
+    ]
