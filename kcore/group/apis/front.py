@@ -11,14 +11,17 @@ if TYPE_CHECKING:
     from kcore.runtime.api import RequestContext
 
 MAX_TEXT_BYTES: Final = 32_767
-"""The longest text that a record can hold: its length is an int16. Compact strings in requests may be longer."""
+"""The longest text that requests, responses and records can hold: lengths are an int16."""
 
-_SURELY_FITS = MAX_TEXT_BYTES // 4  # characters: UTF-8 takes four bytes for one at most
+UUID_BYTES: Final = 37
+"""What a member id has behind the name that it begins with: a dash and a uuid."""
+
+_SURELY_FITS = (MAX_TEXT_BYTES - UUID_BYTES) // 4  # characters: UTF-8 takes four bytes for one at most
 
 
-def fits_in_record(text: str | None) -> bool:
-    """Whether a text of a request can be written into a record."""
-    return text is None or len(text) <= _SURELY_FITS or len(text.encode("utf-8", "replace")) <= MAX_TEXT_BYTES
+def can_name_a_member(text: str | None) -> bool:
+    """Whether a member id can be made of a client id or an instance id, and still be written."""
+    return text is None or len(text) <= _SURELY_FITS or len(text.encode("utf-8")) <= MAX_TEXT_BYTES - UUID_BYTES
 
 
 def allowed(authorizer: Authorizer | None, context: RequestContext, operation: Operation, group_id: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kcore.group.apis.front import allowed, fits_in_record
+from kcore.group.apis.front import allowed, can_name_a_member
 from kcore.group.classic.join import join_group
 from kcore.group.classic.replies import join_error
 from kcore.protocol.api_keys import ApiKey
@@ -63,12 +63,7 @@ class JoinGroupApi(Api[JoinGroupRequest, JoinGroupResponse]):
         shortest_ms, longest_ms = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
         if not shortest_ms <= request.session_timeout_ms <= longest_ms:
             return ErrorCode.INVALID_SESSION_TIMEOUT
-        if not (
-            fits_in_record(group_id)
-            and fits_in_record(request.protocol_type)
-            and fits_in_record(f"{request.group_instance_id}-{context.client_id}-{request.member_id}")
-            and all(fits_in_record(protocol.name) for protocol in request.protocols)
-        ):
+        if not (can_name_a_member(context.client_id) and can_name_a_member(request.group_instance_id)):
             return ErrorCode.INVALID_REQUEST
         return ErrorCode.NONE
 

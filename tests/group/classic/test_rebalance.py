@@ -1,0 +1,572 @@
+"""Rebalances in time: what waits for whom, for how long, and who is out afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcore.group.classic.group import NEW_MEMBER_TIMEOUT_MS
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from kcore.protocol.messages.leave_group import LeaveGroupResponse, MemberResponse
+from tests.group.classic.world import (
+    CHANGED,
+    COMPLETING,
+    EMPTY,
+    META,
+    NOBODY,
+    PREPARING,
+    RANGE,
+    REBALANCE_MS,
+    SESSION_MS,
+    STABLE,
+    World,
+    group_record,
+    join_refused,
+    member_record,
+    sync_refused,
+    synced,
+)
+from tests.group.context import WALL_MS
+
+DELAY_MS = 3000
+
+
+def crowd(**settings: int) -> World:
+    """A world whose first rebalances wait for company."""
+    return World({"group.initial.rebalance.delay.ms": DELAY_MS, **settings})
+
+
+# ---------------------------------------------------------------- the initial delay (KIP-134)
+
+
+def test_initial_delay_is_taken_once_when_nobody_else_comes() -> None:
+    """The first member of an empty group is answered after the delay, not before."""
+    world = crowd()
+    call = world.join(version=3)
+    world.context.advance(DELAY_MS - 1)
+    assert not call.done
+    world.context.advance(1)
+    assert call.response == JoinGroupResponse(
+        generation_id=1,
+        protocol_name="range",
+        leader=call.response.member_id,
+        member_id=call.response.member_id,
+        members=[JoinGroupResponseMember(member_id=call.response.member_id, metadata=META)],
+    )
+
+
+def test_initial_delay_goes_on_while_members_come() -> None:
+    """Each turn in which somebody came is followed by another, up to the first member's rebalance timeout."""
+    world = crowd()
+    first = world.join(version=3, rebalance_ms=10_000)
+    others = []
+    for at_ms in (1000, 4000, 7000, 9500):  # a newcomer in each turn, the last one of which is 1 s long
+        world.context.advance(at_ms - world.context.clock.monotonic_ms())
+        assert not first.done
+        others.append(world.join(version=3))
+    world.context.advance(499)
+    assert not first.done
+    world.context.advance(1)
+    assert first.done
+    assert all(call.done for call in others)
+    assert len(world.group().members) == 5
+    assert world.context.clock.monotonic_ms() == 10_000
+
+
+def test_initial_delay_is_not_cut_short_by_all_being_there() -> None:
+    """All members have joined from the start: that ends a join phase, but not the initial one."""
+    world = crowd()
+    call = world.join(version=3)
+    assert world.group().has_all_members_joined()
+    world.join(version=3)
+    assert world.state is PREPARING
+    assert not call.done
+
+
+def test_initial_delay_longer_than_the_rebalance_timeout_is_taken_once() -> None:
+    """With nothing left of the first member's rebalance timeout newcomers do not prolong it."""
+    world = crowd()
+    call = world.join(version=3, rebalance_ms=1000)
+    world.context.advance(2000)
+    world.join(version=3)
+    world.context.advance(999)
+    assert not call.done
+    world.context.advance(1)
+    assert call.done
+
+
+def test_initial_delay_comes_again_when_the_group_was_empty() -> None:
+    """Not only new groups wait: any that leaves Empty does."""
+    world = crowd()
+    member = world.join(version=3)
+    world.context.advance(DELAY_MS)
+    world.sync(member.response.member_id)
+    world.leave(member.response.member_id)
+    assert world.state is EMPTY
+    again = world.join(version=3)
+    world.context.advance(DELAY_MS - 1)
+    assert not again.done
+    world.context.advance(1)
+    assert again.response.generation_id == 3
+
+
+def test_ids_given_out_neither_prolong_nor_hold_up_the_initial_phase() -> None:
+    """Pending members do not count in the initial phase, and stay good for afterwards."""
+    world = crowd()
+    call = world.join(version=3)
+    world.context.advance(1000)
+    pending = world.ask_id()
+    world.context.advance(DELAY_MS - 1000)
+    assert call.done
+    assert pending in world.group().pending_joins
+
+
+def test_initial_phase_ends_early_when_an_expiry_leaves_nobody_missing() -> None:
+    """As in Kafka 4, an id that expires while all members wait ends even the initial phase."""
+    world = crowd()
+    world.ask_id(session_ms=500)
+    call = world.join(version=3)
+    world.context.advance(499)
+    assert not call.done
+    world.context.advance(1)
+    assert call.done
+
+
+def test_everybody_leaves_during_the_initial_phase() -> None:
+    """The phase goes on by its timer, and ends with an empty generation."""
+    world = crowd()
+    call = world.join(version=3, client="a")
+    member_id = next(iter(world.group().members))
+    world.context.records()
+    world.leave(member_id)
+    assert call.response == join_refused(ErrorCode.UNKNOWN_MEMBER_ID, "", 3)
+    assert world.state is PREPARING
+    world.context.advance(DELAY_MS)
+    assert world.state is EMPTY
+    assert world.context.records() == [group_record(1, at=WALL_MS + DELAY_MS)]
+
+
+# ---------------------------------------------------------------- join phases
+
+
+def test_first_join_of_a_group_is_recorded_and_goes_on() -> None:
+    """A v3 join creates the group and starts its rebalance in one decision: the creation's record undoes nothing."""
+    world = World()
+    call = world.join(version=3)
+    assert world.context.records() == [group_record(0, at=WALL_MS, protocol_type="")]
+    assert (world.state, world.generation, len(world.group().members)) == (PREPARING, 0, 1)
+    world.context.advance(0)
+    assert call.response.generation_id == 1
+
+
+def test_rebalance_timeout_drops_dynamic_members_and_keeps_static_ones() -> None:
+    """When time is up those who are here go on; an absent static member stays, with its metadata."""
+    world = World().build(PREPARING, pending=False)
+    for _ in range(6):
+        world.context.advance(9_990)
+        assert not world.waiting.done
+        assert world.beat(world.leader) == ErrorCode.REBALANCE_IN_PROGRESS
+        world.beat(world.static)
+    world.context.advance(60)
+    assert world.waiting.response == JoinGroupResponse(
+        generation_id=3,
+        protocol_type="consumer",
+        protocol_name="range",
+        leader=world.follower,
+        member_id=world.follower,
+        members=[
+            JoinGroupResponseMember(member_id=world.follower, metadata=CHANGED),
+            JoinGroupResponseMember(member_id=world.static, group_instance_id="one", metadata=META),
+        ],
+    )
+    assert world.beat(world.leader) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.beat(world.static) == ErrorCode.NONE
+
+
+def test_absent_static_members_alone_wait_for_their_sessions() -> None:
+    """Nobody came but static members are left: the phase is prolonged until their sessions end, then Empty."""
+    world = World()
+    one = world.join(instance="one", rebalance_ms=1000)
+    world.context.advance(0)
+    static = one.response.member_id
+    world.sync(static, {static: b"s"})
+    dynamic = world.ask_id(rebalance_ms=1000)
+    world.join(dynamic, rebalance_ms=1000)
+    assert world.state is PREPARING
+    world.leave(dynamic)
+    assert world.state is PREPARING
+    world.context.records()
+    world.context.advance(SESSION_MS - 1)
+    assert world.state is PREPARING
+    world.context.advance(1)
+    assert world.state is EMPTY
+    assert world.context.records() == [group_record(2, at=world.context.now.wall_ms)]
+
+
+def test_later_joiners_do_not_prolong_a_rebalance() -> None:
+    """The time of a rebalance is what the members of its beginning asked for."""
+    world = World()
+    first = world.join(version=3, rebalance_ms=2000)
+    world.context.advance(0)
+    world.sync(first.response.member_id)
+    newcomer = world.join(version=3, rebalance_ms=2000)
+    world.join(version=3, rebalance_ms=300_000)
+    world.context.advance(1999)
+    assert not newcomer.done
+    world.context.advance(1)
+    assert newcomer.done
+
+
+def test_first_join_that_is_never_answered_expires_after_five_minutes() -> None:
+    """A new member's session does not run while its first join is parked, but not for ever (KAFKA-7610)."""
+    world = World()
+    member = world.join(version=3, session_ms=100)
+    world.context.advance(0)
+    other = world.ask_id(rebalance_ms=2_000_000)
+    waiting = world.join(other, rebalance_ms=2_000_000, session_ms=100)
+    member_id = member.response.member_id
+    while world.context.clock.monotonic_ms() < NEW_MEMBER_TIMEOUT_MS - 50:
+        world.context.advance(50)
+        assert world.beat(member_id) == ErrorCode.REBALANCE_IN_PROGRESS
+        assert not waiting.done
+    world.context.advance(50)
+    assert waiting.response == join_refused(ErrorCode.UNKNOWN_MEMBER_ID, "")
+
+
+def test_parked_member_is_not_expired_and_its_session_begins_with_the_answer() -> None:
+    """A member that waits for our answer cannot send heartbeats: its session begins anew with the answer."""
+    world = World().build(PREPARING, pending=False)
+    for _ in range(3):
+        world.context.advance(SESSION_MS - 1)
+        world.beat(world.leader)
+        world.beat(world.static)
+    assert world.follower in world.group().members
+    world.join(world.static)
+    world.join(world.leader)
+    assert world.waiting.done
+    member = world.group().members[world.follower]
+    assert member.timer.deadline_ms == world.context.now.now_ms + SESSION_MS
+
+
+def test_leader_that_left_is_replaced() -> None:
+    """A leader that leaves hands over to the member that came first."""
+    world = World().build(STABLE, pending=False)
+    world.leave(world.leader)
+    assert world.group().leader_id == world.follower
+
+
+def test_protocol_is_chosen_by_vote_and_ties_by_the_leader() -> None:
+    """Everybody votes for its first protocol that all share; equal votes go to the leader's preference."""
+    world = World()
+    leader = world.join(version=3, offer=[("a", b"a1"), ("b", b"b1"), ("c", b"c1")])
+    world.context.advance(0)
+    leader_id = leader.response.member_id
+    second = world.join(version=3, offer=[("x", b""), ("b", b"b2"), ("a", b"a2")])
+    world.join(leader_id, offer=[("a", b"a1"), ("b", b"b1"), ("c", b"c1")])
+    assert second.response.protocol_name == "a"  # one vote each
+    third = world.join(version=3, offer=[("b", b"b3"), ("a", b"a3")])
+    world.join(second.response.member_id, offer=[("x", b""), ("b", b"b2"), ("a", b"a2")])
+    last = world.join(leader_id, offer=[("a", b"a1"), ("b", b"b1"), ("c", b"c1")])
+    assert third.response.protocol_name == "b"  # two votes to one
+    assert [member.metadata for member in last.response.members] == [b"b1", b"b2", b"b3"]
+
+
+def test_protocol_named_twice_counts_once() -> None:
+    """A member that names a protocol twice is one member that supports it, with what it said first."""
+    world = World()
+    call = world.join(version=3, offer=[("range", b"first"), ("range", b"second")])
+    world.context.advance(0)
+    assert [member.metadata for member in call.response.members] == [b"first"]
+    other = world.join(version=3)
+    world.join(call.response.member_id, offer=[("range", b"first"), ("range", b"second")])
+    assert other.response.error_code == 0
+
+
+def test_emptied_group_takes_another_protocol_type() -> None:
+    """The protocol type survives in Empty, and the next first member says another one."""
+    world = World().build(EMPTY, pending=False)
+    assert world.describe().protocol_type == "consumer"
+    call = world.join(version=3, protocol_type="connect", offer=[("sessioned", b"\x00")])
+    world.context.advance(0)
+    assert call.response.generation_id == 4
+    assert world.describe().protocol_type == "connect"
+
+
+def test_unreadable_metadata_completes_like_any_other() -> None:
+    """Metadata that announces more topics than there are bytes is only unreadable: joins are answered all the same."""
+    world = World()
+    call = world.join(version=3, offer=[("range", b"text, no subscription")])
+    world.context.advance(0)
+    assert call.response.error_code == 0
+    assert world.group().subscribed_topics is None
+
+
+# ---------------------------------------------------------------- the sync phase
+
+
+def test_members_that_do_not_sync_are_out() -> None:
+    """Whoever has not synced within the rebalance timeout is removed, and the others rebalance (KAFKA-12890)."""
+    world = World().build(COMPLETING, pending=False)
+    sync = world.sync(world.follower)
+    for _ in range(REBALANCE_MS // 5000 - 1):
+        world.context.advance(5000)
+        assert world.beat(world.leader) == world.beat(world.static) == 0
+    assert not sync.done
+    world.context.advance(5000)
+    assert sync.response == sync_refused(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert set(world.group().members) == {world.follower}
+    assert world.state is PREPARING
+
+
+def test_follower_that_does_not_sync_is_out_of_a_stable_group() -> None:
+    """The sync phase goes on in Stable until everybody has asked for its assignment."""
+    world = World().build(COMPLETING, pending=False)
+    world.sync(world.leader, {})
+    world.sync(world.static)
+    assert world.state is STABLE
+    for _ in range(REBALANCE_MS // 5000):
+        for member_id in (world.leader, world.follower, world.static):
+            assert world.beat(member_id) == 0
+        world.context.advance(5000)
+    assert set(world.group().members) == {world.leader, world.static}
+    assert world.state is PREPARING
+
+
+def test_sync_phase_ends_with_the_last_sync() -> None:
+    """Once all have synced nobody is removed any more."""
+    world = World().build(COMPLETING, pending=False)
+    world.sync(world.leader, {})
+    world.sync(world.static)
+    assert world.group().sync_phase is not None
+    world.sync(world.follower)
+    assert world.group().sync_phase is None
+
+
+def test_sync_in_stable_is_no_sign_of_life() -> None:
+    """Since Kafka 4 a SyncGroup in Stable does not re-arm the session; a rejoin that is answered at once neither."""
+    world = World().build(STABLE, pending=False)
+    world.context.advance(SESSION_MS - 1)
+    assert world.sync(world.follower).response == synced(b"f")
+    assert world.join(world.follower).done
+    world.beat(world.leader)
+    world.beat(world.static)
+    world.context.advance(1)
+    assert world.follower not in world.group().members
+
+
+def test_answered_syncs_begin_sessions() -> None:
+    """The leader's assignment answers parked syncs, and their members' sessions begin anew with it."""
+    world = World().build(COMPLETING, pending=False)
+    world.sync(world.follower)
+    world.context.advance(SESSION_MS - 1)
+    world.sync(world.leader, {})
+    for member_id in (world.leader, world.follower):
+        assert world.group().members[member_id].timer.deadline_ms == world.context.now.now_ms + SESSION_MS
+    world.context.advance(1)
+    assert world.static not in world.group().members  # its session went on
+
+
+def test_assignment_that_is_too_large_fails_the_sync_phase() -> None:
+    """A record that cannot be written is refused before anybody is told of it: -1 to all, and a rebalance."""
+    world = World().build(COMPLETING, pending=False)
+    sync = world.sync(world.follower)
+    call = world.sync(world.leader, {world.follower: bytes(1_100_000)})
+    assert call.response == sync.response == sync_refused(ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert world.state is PREPARING
+    assert world.context.records() == []
+    assert {member.assignment for member in world.group().members.values()} == {b""}
+
+
+def test_largest_assignment_that_fits_is_written() -> None:
+    """The bound on a record's size is close: an assignment of a few hundred bytes less than a batch is taken."""
+    world = World().build(COMPLETING, pending=False)
+    call = world.sync(world.leader, {world.leader: bytes(1_048_588 - 1200)})
+    assert call.response.error_code == 0
+    assert len(world.context.records()) == 1
+
+
+# ---------------------------------------------------------------- leaving
+
+
+def test_all_members_leave_at_once() -> None:
+    """The join phase is over at once: Empty in the next generation, with a record."""
+    world = World().build(STABLE, pending=False)
+    generation = world.generation
+    response = world.leave(world.leader, world.follower, ("", "one"))
+    assert response == LeaveGroupResponse(
+        members=[
+            MemberResponse(member_id=world.leader, group_instance_id=None),
+            MemberResponse(member_id=world.follower, group_instance_id=None),
+            MemberResponse(member_id="", group_instance_id="one"),
+        ]
+    )
+    assert world.state is EMPTY
+    assert world.context.records() == [group_record(generation + 1, at=world.context.now.wall_ms)]
+
+
+def test_leave_of_a_pending_member_ends_a_join_phase_that_waited_for_it() -> None:
+    """A rebalance waits for ids that were given out, until they join, leave or expire."""
+    world = World().build(PREPARING)
+    world.join(world.static)
+    world.join(world.leader)
+    assert not world.waiting.done
+    world.leave(world.pending)
+    assert world.waiting.done
+
+
+def test_leave_answers_a_parked_sync() -> None:
+    """A member that leaves while its sync is parked is answered UNKNOWN_MEMBER_ID, the others rebalance."""
+    world = World().build(COMPLETING, pending=False)
+    gone, stays = world.sync(world.follower), world.sync(world.static)
+    world.leave(world.follower)
+    assert gone.response == sync_refused(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert stays.response == sync_refused(ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+def test_leave_of_nobody_changes_nothing() -> None:
+    """An empty list of members is fine, with or without a group."""
+    world = World().build(STABLE)
+    assert world.leave() == world.leave(group="absent") == LeaveGroupResponse()
+    assert world.state is STABLE
+
+
+# ---------------------------------------------------------------- static members (KIP-345)
+
+
+@pytest.mark.parametrize("version", [5, 7, 8, 9])
+def test_static_leader_comes_back(version: int) -> None:
+    """Same generation, same assignments, a new id in the record; v9 skips the assignment, before the old id leads."""
+    world = World()
+    old = world.join(instance="one", client="old", version=version)
+    world.context.advance(0)
+    old_id = old.response.member_id
+    world.sync(old_id, {old_id: b"A"})
+    stamp = world.group().state_timestamp_ms
+    world.context.records()
+    world.context.advance(3000)
+    call = world.join(instance="one", client="new", version=version, session_ms=20_000)
+    new_id = call.response.member_id
+    everybody = [JoinGroupResponseMember(member_id=new_id, group_instance_id="one", metadata=META)]
+    assert call.response == JoinGroupResponse(
+        generation_id=1,
+        protocol_type="consumer" if version >= 7 else None,
+        protocol_name="range",
+        leader=new_id if version >= 9 else old_id,
+        skip_assignment=version >= 9,
+        member_id=new_id,
+        members=everybody if version >= 9 else [],
+    )
+    member = member_record(new_id, b"A", instance="one", client_id="old", session_timeout=20_000)
+    assert world.context.records() == [group_record(1, new_id, [member], at=stamp)]
+    assert world.group().members[new_id].timer.deadline_ms == world.context.now.now_ms + SESSION_MS  # the old session
+    assert world.sync(new_id).response == synced(b"A")
+    assert world.beat(old_id, instance="one") == ErrorCode.FENCED_INSTANCE_ID
+    assert world.beat(old_id) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_static_member_comes_back_while_others_sync() -> None:
+    """In CompletingRebalance its return rebalances; its own parked sync is fenced, others get 27."""
+    world = World().build(COMPLETING, pending=False)
+    mine, other = world.sync(world.static), world.sync(world.follower)
+    call = world.join(instance="one")
+    assert mine.response == sync_refused(ErrorCode.FENCED_INSTANCE_ID)
+    assert other.response == sync_refused(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert not call.done
+    assert world.state is PREPARING
+
+
+def test_static_member_that_has_not_synced_leaves_its_place_on_the_list() -> None:
+    """As in Kafka: the new id syncs and beats, yet the old one's missing sync makes the group rebalance."""
+    world = World().build(COMPLETING, pending=False)
+    world.sync(world.leader, {})
+    world.sync(world.follower)
+    new_id = world.join(instance="one").response.member_id
+    assert world.sync(new_id).response == synced(b"")
+    for _ in range(REBALANCE_MS // 5000):
+        assert world.state is STABLE
+        for member_id in (world.leader, world.follower, new_id):
+            assert world.beat(member_id) == 0
+        world.context.advance(5000)
+    assert world.state is PREPARING
+    assert set(world.group().members) == {world.leader, world.follower, new_id}
+
+
+# ---------------------------------------------------------------- requests sent twice
+
+
+def test_join_sent_twice_is_answered_twice() -> None:
+    """A newer join of a member takes the older one's place; both get the answer, and a third is refused at once."""
+    world = World().build(PREPARING, pending=False)
+    second = world.join(world.follower, offer=[("range", CHANGED)])
+    third = world.join(world.follower, offer=[("range", CHANGED)])
+    assert world.waiting.response == join_refused(ErrorCode.REBALANCE_IN_PROGRESS, world.follower)
+    assert not second.done
+    world.join(world.static)
+    world.join(world.leader)
+    assert second.response == third.response
+    assert third.response.generation_id == 3
+    assert world.group().superseded == {}
+
+
+def test_sync_sent_twice_is_answered_twice() -> None:
+    """A newer sync of a member takes the older one's place; both get the assignment, and a third is refused at once."""
+    world = World().build(COMPLETING, pending=False)
+    first, second, third = (world.sync(world.follower) for _ in range(3))
+    assert first.response == sync_refused(ErrorCode.REBALANCE_IN_PROGRESS)
+    world.sync(world.leader, {world.follower: b"F"})
+    assert second.response == third.response == synced(b"F")
+    assert world.group().superseded == {}
+
+
+# ---------------------------------------------------------------- what is refused in front of the group
+
+
+@pytest.mark.parametrize(
+    ("session_ms", "code"),
+    [(5999, 26), (6000, 79), (1_800_000, 79), (1_800_001, 26), (0, 26), (-1, 26)],
+)
+def test_session_timeouts_are_bounded(session_ms: int, code: int) -> None:
+    """Both bounds belong to what is allowed; the refusal comes before the group and echoes the id."""
+    world = World({"group.min.session.timeout.ms": 6000})
+    assert world.join(session_ms=session_ms).response.error_code == code
+    refused = world.join(NOBODY, session_ms=0).response
+    assert refused == join_refused(ErrorCode.INVALID_SESSION_TIMEOUT, NOBODY)
+
+
+def test_empty_group_ids() -> None:
+    """The empty id is refused by members' requests and is a name like any other for administration."""
+    world = World()
+    assert world.join(group="").response == join_refused(ErrorCode.INVALID_GROUP_ID, "")
+    assert world.sync("m", group="", generation=1).response == sync_refused(ErrorCode.INVALID_GROUP_ID)
+    assert world.beat("m", group="", generation=1) == ErrorCode.INVALID_GROUP_ID
+    assert world.leave("m", group="") == LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    assert world.describe("").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert world.delete("") == {"": ErrorCode.GROUP_ID_NOT_FOUND}
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"instance": "i" * 32_730}, None),
+        ({"instance": "i" * 32_731}, 42),
+        ({"instance": "\U0001f600" * 8_183}, 42),
+        ({"client": "c" * 32_730}, 79),
+        ({"client": "c" * 32_731}, 42),
+    ],
+)
+def test_names_that_no_member_id_can_begin_with_are_refused(options: dict[str, str], code: int | None) -> None:
+    """A member id is a name and a uuid, and must fit in requests and records."""
+    world = World()
+    call = world.join(**options)  # type: ignore[arg-type]
+    world.context.advance(0)
+    assert call.response.error_code == (code or 0)
+    assert ("g" in world.context.machine.groups) is (code != 42)
+
+
+def test_v0_has_no_rebalance_timeout() -> None:
+    """A v0 member's session timeout is its rebalance timeout too."""
+    world = World()
+    world.join(version=0, session_ms=1234)
+    (member,) = world.group().members.values()
+    assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (1234, 1234)
+    assert world.group().members[member.member_id].protocols == tuple(RANGE)

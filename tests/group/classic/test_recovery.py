@@ -1,0 +1,322 @@
+"""What a classic group is after a restart, a failed commit, an unload: exactly what was acknowledged."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcore.group.classic.group import ClassicGroup
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.list_groups import ListGroupsResponse
+from kcore.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
+from tests.group.classic.world import (
+    CHANGED,
+    COMPLETING,
+    EMPTY,
+    META,
+    PREPARING,
+    SESSION_MS,
+    STABLE,
+    World,
+    group_record,
+    join_refused,
+    member_record,
+    sync_refused,
+    synced,
+)
+
+
+def replayed(*values: GroupMetadataValue | None) -> ClassicGroup | None:
+    """A group as a log of these records makes it."""
+    machine = World().context.machine
+    for offset, value in enumerate(values):
+        machine.replay(offset, -1, GroupMetadataKey(group="g"), value)
+    group = machine.groups.get("g")
+    assert group is None or isinstance(group, ClassicGroup)
+    return group
+
+
+def stable_value(generation: int, leader: str, *members: object, **changes: object) -> GroupMetadataValue:
+    """A generation with members."""
+    _, value = group_record(generation, leader, members, at=7)  # type: ignore[arg-type]
+    for name, change in changes.items():
+        setattr(value, name, change)
+    return value
+
+
+# ---------------------------------------------------------------- restart
+
+
+def test_stable_group_goes_on_after_a_restart() -> None:
+    """Members that beat within a full session timeout go on in the recorded generation, without a rebalance."""
+    world = World().build(STABLE)
+    before = world.describe()
+    generation = world.generation
+    world.restart()
+    assert world.describe() == before
+    world.context.advance(SESSION_MS - 1)
+    assert world.state is STABLE
+    assert world.beat(world.leader) == world.beat(world.follower) == world.beat(world.static) == 0
+    assert world.sync(world.follower).response == synced(b"f")
+    assert world.generation == generation
+    assert world.beat(world.pending) == ErrorCode.UNKNOWN_MEMBER_ID  # ids that were given out are forgotten
+    assert world.context.records() == []
+
+
+def test_silent_members_expire_one_session_after_a_restart() -> None:
+    """Sessions run in full from the load on, whatever was left of them before."""
+    world = World().build(STABLE)
+    world.context.advance(SESSION_MS - 1)
+    world.restart()
+    world.context.advance(SESSION_MS - 1)
+    assert len(world.group().members) == 3
+    world.context.advance(1)
+    assert world.group().members == {}
+    assert world.state is EMPTY
+
+
+@pytest.mark.parametrize("state", [PREPARING, COMPLETING])
+def test_rebalance_is_forgotten_by_a_restart(state: object) -> None:
+    """A generation without a record never was: its members find ILLEGAL_GENERATION and join again."""
+    world = World().build(state)  # type: ignore[arg-type]
+    generation = world.generation
+    world.restart()
+    assert (world.state, world.generation) == (STABLE, 2)
+    expected = ErrorCode.ILLEGAL_GENERATION if state is COMPLETING else ErrorCode.NONE
+    assert world.beat(world.follower, generation=generation) == expected
+    assert {member.member_assignment for member in world.describe().members} == {b"l", b"f", b"s"}
+    assert world.group().members[world.follower].protocols == (("range", META),)
+
+
+def test_empty_group_keeps_its_generation_over_a_restart() -> None:
+    """Generations go on counting, and the protocol type is still shown."""
+    world = World().build(EMPTY)
+    before = (world.describe(), world.generation, world.group().state_timestamp_ms)
+    world.restart()
+    assert (world.describe(), world.generation, world.group().state_timestamp_ms) == before
+
+
+def test_deleted_group_stays_deleted() -> None:
+    """A tombstone is the end; the next group of that name begins with generation 0."""
+    world = World().build(EMPTY, pending=False)
+    assert world.delete("g") == {"g": 0}
+    world.restart()
+    assert "g" not in world.context.machine.groups
+    world.ask_id()
+    assert world.generation == 0
+
+
+def test_group_that_is_too_large_rebalances_after_a_restart() -> None:
+    """`group.max.size` was lowered: the group rebalances, and who comes late finds no place."""
+    world = World().build(STABLE)
+    world.context.config.group_max_size = 2
+    world.restart()
+    assert world.state is PREPARING
+    first, second = world.join(world.follower), world.join(world.static, instance="one")
+    late = world.join(world.leader)
+    assert late.response == join_refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+    assert not first.done  # the removal does not look whether all are here now: the rebalance timeout does
+    world.context.advance(60_000)
+    assert first.response.generation_id == second.response.generation_id == 3
+
+
+def test_restart_in_the_middle_of_everything_shows_what_was_acknowledged() -> None:
+    """Uncommitted decisions are gone: a sync that nobody was told of did not happen."""
+    world = World().build(COMPLETING, pending=False)
+    world.context.auto_commit = False
+    call = world.sync(world.leader, {world.leader: b"new"})
+    assert not call.done
+    assert world.state is STABLE
+    world.restart()
+    world.context.finish()
+    assert not call.done
+    assert (world.state, world.generation) == (STABLE, 2)
+    assert world.sync(world.leader, generation=2).response == synced(b"l")
+
+
+# ---------------------------------------------------------------- failed commits
+
+
+def test_failed_commit_of_an_assignment() -> None:
+    """Nobody gets the assignment: all syncs say NOT_COORDINATOR, and the last recorded generation is back."""
+    world = World().build(COMPLETING, pending=False)
+    follower, static = world.sync(world.follower), world.sync(world.static)
+    world.context.fail_next_commit()
+    leader = world.sync(world.leader, {world.leader: b"new"})
+    refused = sync_refused(ErrorCode.NOT_COORDINATOR)
+    assert leader.response == follower.response == static.response == refused
+    assert (world.state, world.generation) == (STABLE, 2)
+    assert world.sync(world.leader, generation=2).response == synced(b"l")
+    assert world.context.records() == []
+
+
+def test_failed_commit_answers_everybody_who_is_parked() -> None:
+    """The shard's memory goes with a failed commit: parked joins of other groups are told to look again."""
+    world = World().build(PREPARING, pending=False)
+    world.context.fail_next_commit()
+    created = world.join(group="other")
+    assert created.response == join_refused(ErrorCode.NOT_COORDINATOR, "")
+    assert world.waiting.response == join_refused(ErrorCode.NOT_COORDINATOR, world.follower)
+    assert list(world.context.machine.groups) == ["g"]
+    assert world.state is STABLE
+
+
+def test_failed_commit_of_a_group_that_emptied() -> None:
+    """The last leave was refused, so its member is still there, and times out if it does not come back."""
+    world = World()
+    member_id = world.join(version=3).response
+    world.context.advance(0)
+    (member_id,) = world.group().members
+    world.sync(member_id, {member_id: b"x"})
+    world.context.records()
+    world.context.fail_next_commit()
+    assert world.leave(member_id).error_code == ErrorCode.NOT_COORDINATOR
+    assert list(world.group().members) == [member_id]
+    world.context.advance(SESSION_MS)
+    assert world.state is EMPTY
+    assert world.context.records() == [group_record(2, at=world.context.now.wall_ms)]
+
+
+def test_failed_commit_of_a_static_replacement() -> None:
+    """The old id is a member as before, the new one is nobody."""
+    world = World().build(STABLE, pending=False)
+    world.context.fail_next_commit()
+    refused = world.join(instance="one")
+    assert refused.response == join_refused(ErrorCode.NOT_COORDINATOR, "")
+    assert world.beat(world.static, instance="one") == 0
+
+
+def test_timer_whose_record_cannot_be_committed() -> None:
+    """An expiry that empties the group is decided again after the reload, one session later."""
+    world = World().build(STABLE, pending=False)
+    world.leave(world.follower, world.static)
+    world.join(world.leader)
+    world.sync(world.leader, {})
+    world.context.fail_next_commit()
+    world.context.advance(SESSION_MS)
+    assert list(world.group().members) == [world.leader]
+    assert world.state is STABLE
+    world.context.advance(SESSION_MS)
+    assert world.state is EMPTY
+
+
+# ---------------------------------------------------------------- unload and load
+
+
+def test_unload_answers_parked_joins() -> None:
+    """Whoever waits is told to look for the coordinator, in the response of its own request; the group is Dead."""
+    world = World().build(PREPARING)
+    group = world.group()
+    world.context.unload()
+    assert world.waiting.response == join_refused(ErrorCode.NOT_COORDINATOR, world.follower)
+    assert group.state.value == "Dead"
+    assert len(world.context.wheel) - 1 == 0, (
+        "only the shard's own timer of expired offsets is left, which does nothing"
+    )
+
+
+def test_unload_answers_parked_syncs() -> None:
+    """The same for syncs; requests that come later find no coordinator here."""
+    world = World().build(COMPLETING)
+    sync = world.sync(world.follower)
+    world.context.unload()
+    assert sync.response == sync_refused(ErrorCode.NOT_COORDINATOR)
+    assert world.join("m").response == join_refused(ErrorCode.NOT_COORDINATOR, "m")
+    assert world.beat("m", generation=1) == ErrorCode.NOT_COORDINATOR
+    assert world.leave("m").error_code == ErrorCode.NOT_COORDINATOR
+    assert world.describe().error_code == ErrorCode.NOT_COORDINATOR
+    assert world.delete("g") == {"g": ErrorCode.NOT_COORDINATOR}
+    assert world.list() == ListGroupsResponse()  # what is another node's is not listed, and no error
+
+
+def test_answers_while_the_group_is_being_loaded() -> None:
+    """COORDINATOR_LOAD_IN_PROGRESS, except that heartbeats are fine: their members need not rejoin."""
+    world = World().build(STABLE)
+    shard = world.context.shard
+    shard.unload()
+    world.context.shards._shards.clear()
+    world.context.shards.load(0, 99)  # its first slice has not run yet
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    context = world.context
+    context.finish = lambda: None  # type: ignore[method-assign]
+    assert world.beat(world.leader, generation=2) == ErrorCode.NONE
+    assert world.join("m").response == join_refused(loading, "m")
+    assert world.sync("m", generation=1).response == sync_refused(loading)
+    assert world.leave("m").error_code == loading
+    assert world.describe().error_code == loading
+    assert world.delete("g") == {"g": loading}
+    assert world.list() == ListGroupsResponse(error_code=loading)
+    del context.finish  # type: ignore[method-assign]
+    context.finish()
+    assert world.beat(world.leader, generation=2) == ErrorCode.NONE
+    assert world.state is STABLE
+
+
+# ---------------------------------------------------------------- what a log may say
+
+
+def test_later_record_replaces_the_group() -> None:
+    """Members, protocol and timeouts are the last record's."""
+    group = replayed(
+        stable_value(1, "a", member_record("a", b"1"), member_record("b", b"2", instance="one")),
+        stable_value(2, "c", member_record("c", b"3", instance="one"), member_record("a", b"4", subscription=CHANGED)),
+    )
+    assert group is not None
+    assert (group.generation_id, group.leader_id, group.state) == (2, "c", STABLE)
+    assert group.static_members == {"one": "c"}
+    assert {name: (m.assignment, m.protocols) for name, m in group.members.items()} == {
+        "a": (b"4", (("range", CHANGED),)),
+        "c": (b"3", (("range", META),)),
+    }
+    assert group.supported_protocols == {"range": 2}
+    assert group.subscribed_topics == {"topic", "other"}
+
+
+def test_records_lead_to_empty_and_back_and_away() -> None:
+    """Stable, Empty and gone follow each other in a log in any order."""
+    one = stable_value(1, "a", member_record("a"))
+    emptied = group_record(2, at=9)[1]
+    group = replayed(one, emptied)
+    assert group is not None
+    assert (group.state, group.generation_id, group.state_timestamp_ms, group.members) == (EMPTY, 2, 9, {})
+    assert (group.leader_id, group.protocol_name, group.supported_protocols) == (None, None, {})
+    group = replayed(one, emptied, stable_value(3, "a", member_record("a")))
+    assert group is not None
+    assert (group.state, group.generation_id) == (STABLE, 3)
+    assert replayed(one, None) is None
+    group = replayed(one, None, group_record(0, at=1, protocol_type="")[1])
+    assert group is not None
+    assert (group.state, group.protocol_type) == (EMPTY, "")
+    assert replayed(None) is None
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
+def test_every_version_of_the_record_is_read(version: int) -> None:
+    """Version 0 has no rebalance timeout: the session's counts; before 2 the time is unknown, before 3 nobody static."""
+    value = stable_value(5, "a", member_record("a", b"1", instance="one", rebalance_timeout=70))
+    if version < 3:
+        value = stable_value(5, "a", member_record("a", b"1", rebalance_timeout=70))
+    machine = World().context.machine
+    key, decoded = machine.decode(GroupMetadataKey(group="g").encode_key(), value.encode_value(version)) or (None, None)
+    machine.replay(0, -1, key, decoded)
+    group = machine.groups["g"]
+    assert isinstance(group, ClassicGroup)
+    member = group.members["a"]
+    assert member.rebalance_timeout_ms == (SESSION_MS if version == 0 else 70)
+    assert group.state_timestamp_ms == (7 if version >= 2 else -1)
+    assert group.static_members == ({"one": "a"} if version >= 3 else {})
+
+
+def test_leader_that_is_no_member_is_replaced_at_load() -> None:
+    """A record that names a leader who is not in it would leave the group without one."""
+    group = replayed(stable_value(1, "gone", member_record("a"), member_record("b")))
+    assert group is not None
+    assert group.leader_id == "a"
+
+
+def test_group_without_a_protocol_type_ages_by_commits() -> None:
+    """A log's empty group of an unknown time: offsets age from their own commits."""
+    group = replayed(group_record(4, at=-1)[1])
+    assert group is not None
+    base = group.offset_expiration_base()
+    assert base is not None
+    assert base.timestamp_ms is None
