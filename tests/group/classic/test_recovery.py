@@ -291,7 +291,7 @@ def test_records_lead_to_empty_and_back_and_away() -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
 def test_every_version_of_the_record_is_read(version: int) -> None:
-    """Version 0 has no rebalance timeout: the session's counts; before 2 the time is unknown, before 3 nobody static."""
+    """Version 0 has no rebalance timeout: the session's counts; 2 brings the time, 3 static members."""
     value = stable_value(5, "a", member_record("a", b"1", instance="one", rebalance_timeout=70))
     if version < 3:
         value = stable_value(5, "a", member_record("a", b"1", rebalance_timeout=70))

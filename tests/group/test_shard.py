@@ -1,0 +1,405 @@
+"""The group shard: a place for groups, and what its administration says of all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kcore.group.apis import group_apis
+from kcore.group.apis.describe_groups import DescribeGroupsApi
+from kcore.group.apis.find_coordinator import FindCoordinatorApi, share_key
+from kcore.group.apis.heartbeat import HeartbeatApi
+from kcore.group.apis.join_group import JoinGroupApi
+from kcore.group.apis.list_groups import ListGroupsApi
+from kcore.group.group import GroupType
+from kcore.group.shard import REPLAY, TOPIC_NAME
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from kcore.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kcore.protocol.messages.join_group import JoinGroupRequest
+from kcore.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from kcore.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
+from kcore.runtime import partition_for
+from kcore.runtime.cluster import SingleNodeCluster
+from tests.group.classic.world import COMPLETING, EMPTY, NOBODY, PREPARING, STABLE, World, join_refused
+from tests.group.context import GroupContext, Topics
+
+TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+
+
+class Denying:
+    """Nobody may do what is named."""
+
+    def __init__(self, *denied: tuple[Operation, ResourceType, str]) -> None:
+        self.denied = denied
+
+    def allowed(self, context: Any, operation: Operation, resource_type: ResourceType, resource_name: str) -> bool:
+        return (operation, resource_type, resource_name) not in self.denied
+
+
+# ---------------------------------------------------------------- the machine
+
+
+def test_group_that_only_has_offsets_is_simple() -> None:
+    """It is made in memory, without a record, once."""
+    context = GroupContext()
+    group = context.machine.get_or_create_group("g")
+    assert context.machine.get_or_create_group("g") is group
+    assert (group.group_type, group.protocol_type, group.state_name()) == (GroupType.CLASSIC, "", "Empty")
+    assert group.is_empty()
+    assert context.records() == []
+
+
+def test_records_of_unknown_types_are_skipped() -> None:
+    """Records that a later Kafka writes, or without a key, are left out at a load; a tombstone has no value."""
+    machine = GroupContext().machine
+    assert machine.decode(None, b"x") is None
+    assert machine.decode(b"\x7f\x00rest", b"x") is None
+    key = GroupMetadataKey(group="g")
+    assert machine.decode(key.encode_key(), None) == (key, None)
+    value = GroupMetadataValue(protocol_type="consumer", generation=3, protocol=None, leader=None)
+    assert machine.decode(key.encode_key(), value.encode_value(3)) == (key, value)
+    assert GroupMetadataKey in REPLAY
+
+
+def test_join_that_is_answered_while_another_group_commits_is_answered_once() -> None:
+    """The last join of a phase is parked and answered in one decision; the shard has uncommitted records of others."""
+    world = World().build(PREPARING, pending=False)
+    world.context.auto_commit = False
+    other = world.join(group="other")
+    calls = [world.join(world.static, instance="one"), world.join(world.leader)]
+    assert world.state is COMPLETING
+    assert not any(call.done for call in (other, *calls))
+    world.context.commit()
+    assert [call.response.error_code for call in (other, *calls, world.waiting)] == [79, 0, 0, 0]
+    world.context.unload()  # answers whoever is still parked: nobody is
+
+
+def test_reads_wait_for_what_they_saw() -> None:
+    """An answer that stands on uncommitted facts is given with them, or not at all."""
+    world = World().build(COMPLETING, pending=False)
+    world.context.auto_commit = False
+    world.sync(world.leader, {world.follower: b"F"})
+    sync = world.sync(world.follower)
+    describe = world.context.send(world.describe_api, DescribeGroupsRequest(groups=["g"]))
+    listed = world.context.send(world.list_api, ListGroupsRequest())
+    assert not any(call.done for call in (sync, describe, listed))
+    world.context.commit()
+    assert sync.response.assignment == b"F"
+    assert describe.response.groups[0].group_state == "Stable"
+    assert listed.response.groups == (_listed("g", "consumer", "Stable"),)
+
+
+# ---------------------------------------------------------------- ListGroups
+
+
+def _listed(group_id: str, protocol_type: str, state: str) -> ListedGroup:
+    return ListedGroup(group_id=group_id, protocol_type=protocol_type, group_state=state, group_type="classic")
+
+
+@pytest.mark.parametrize(
+    ("version", "filters", "expected"),
+    [
+        (0, {}, "full emptied simple"),
+        (3, {}, "full emptied simple"),
+        (4, {"states_filter": ["stable"]}, "full"),
+        (4, {"states_filter": [" EMPTY ", "Stable"]}, "full emptied simple"),
+        (4, {"states_filter": ["nonsense"]}, ""),
+        (4, {"states_filter": ["Dead"]}, ""),
+        (5, {"types_filter": ["CLASSIC"]}, "full emptied simple"),
+        (5, {"types_filter": ["consumer"]}, ""),
+        (5, {"types_filter": ["nonsense"]}, ""),
+        (5, {"types_filter": ["share", "classic"], "states_filter": ["empty"]}, "emptied simple"),
+    ],
+)
+def test_list_groups(version: int, filters: dict[str, list[str]], expected: str) -> None:
+    """Both filters must match, in any case; older versions do not show state and type."""
+    world = World()
+    world.context.machine.get_or_create_group("simple")
+    for group in ("emptied", "full"):
+        world.join(version=3, group=group)
+        world.context.advance(0)
+        (member_id,) = world.group(group).members
+        world.sync(member_id, group=group)
+        if group == "emptied":
+            world.leave(member_id, group=group)
+    rows = [
+        _listed("simple", "", "Empty"),
+        _listed("emptied", "consumer", "Empty"),
+        _listed("full", "consumer", "Stable"),
+    ]
+    for row in rows:
+        if version < 5:
+            row.group_type = ""
+        if version < 4:
+            row.group_state = ""
+    wanted = expected.split()
+    assert world.list(version, **filters) == ListGroupsResponse(groups=[r for r in rows if r.group_id in wanted])
+
+
+def test_list_groups_of_several_shards() -> None:
+    """Every shard's groups, in one answer; a group that may not be described is not listed."""
+    context = GroupContext(partitions=3)
+    names = [f"group-{i}" for i in range(9)]
+    for name in names:
+        context.shards.of(name).machine.get_or_create_group(name)
+    listed = context.call(ListGroupsApi(context.shards), ListGroupsRequest())
+    assert {group.group_id for group in listed.groups} == set(names)
+    assert {partition_for(name, 3) for name in names} == {0, 1, 2}
+    cluster = (Operation.DESCRIBE, ResourceType.CLUSTER, "kafka-cluster")
+    hidden = Denying(cluster, (Operation.DESCRIBE, ResourceType.GROUP, "group-4"))
+    listed = context.call(ListGroupsApi(context.shards, hidden), ListGroupsRequest())
+    assert {group.group_id for group in listed.groups} == set(names) - {"group-4"}
+    seen = Denying((Operation.DESCRIBE, ResourceType.GROUP, "group-4"))  # who may see the cluster sees every group
+    listed = context.call(ListGroupsApi(context.shards, seen), ListGroupsRequest())
+    assert {group.group_id for group in listed.groups} == set(names)
+
+
+def test_describe_groups_of_several_shards_keeps_the_order() -> None:
+    """Each group by itself, in the order of the request, a group named twice twice, one's refusal no other's."""
+    context = GroupContext(partitions=3)
+    for name in ("a", "b", "c"):
+        context.shards.of(name).machine.get_or_create_group(name)
+    denied = Denying((Operation.DESCRIBE, ResourceType.GROUP, "b"))
+    request = DescribeGroupsRequest(groups=["c", "b", "a", "absent", "c"])
+    empty = {"group_state": "Empty", "error_code": 0}
+    assert context.call(DescribeGroupsApi(context.shards, denied), request, version=5) == DescribeGroupsResponse(
+        groups=[
+            DescribedGroup(group_id="c", **empty),  # type: ignore[arg-type]
+            DescribedGroup(group_id="b", error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED),
+            DescribedGroup(group_id="a", **empty),  # type: ignore[arg-type]
+            DescribedGroup(group_id="absent", group_state="Dead"),
+            DescribedGroup(group_id="c", **empty),  # type: ignore[arg-type]
+        ]
+    )
+
+
+def test_delete_groups_one_by_one() -> None:
+    """A batch succeeds and fails group by group, each named twice is answered once."""
+    world = World().build(STABLE)
+    world.context.machine.get_or_create_group("simple")
+    world.context.records()
+    assert world.delete("g", "simple", "absent", "simple") == {"g": 68, "simple": 0, "absent": 69}
+    assert world.context.records() == [(GroupMetadataKey(group="simple"), None)]
+
+
+# ---------------------------------------------------------------- access
+
+
+def test_members_need_the_right_to_read_their_group() -> None:
+    """GROUP_AUTHORIZATION_FAILED comes before any other check but SyncGroup's missing protocol."""
+    world = World().build(STABLE)
+    denied = Denying((Operation.READ, ResourceType.GROUP, "g"), (Operation.DELETE, ResourceType.GROUP, "g"))
+    shards = world.context.shards
+    cluster = SingleNodeCluster(1, "cluster")
+    for api in group_apis(
+        shards, config=world.context.config, topics=world.context.topics, cluster=cluster, authorizer=denied
+    ):
+        name = type(api).__name__.removesuffix("Api")
+        attribute = {"JoinGroup": "join", "SyncGroup": "sync", "Heartbeat": "heartbeat", "LeaveGroup": "leave"}.get(
+            name
+        )
+        if attribute is not None:
+            setattr(world, f"{attribute}_api", api)
+        if name == "DeleteGroups":
+            world.delete_api = api  # type: ignore[assignment]
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert world.join(NOBODY, session_ms=0).response == join_refused(code, NOBODY)
+    assert world.sync(world.follower).response.error_code == code
+    assert world.sync(world.follower, protocol_name=None).response.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert world.beat(world.follower) == code
+    assert world.leave(world.follower).error_code == code
+    assert world.delete("g") == {"g": code}
+
+
+# ---------------------------------------------------------------- FindCoordinator
+
+
+def _find(api: FindCoordinatorApi, version: int, **fields: Any) -> FindCoordinatorResponse:
+    response = GroupContext().call(api, FindCoordinatorRequest(**fields), version=version)
+    assert isinstance(response, FindCoordinatorResponse)
+    return response
+
+
+def _api(topics: dict[str, int] | None = None, **options: Any) -> FindCoordinatorApi:
+    cluster = SingleNodeCluster(7, "cluster")
+    cluster.advertise("PLAINTEXT", "host", 9092)
+    names = (TOPIC_NAME, "__transaction_state", "__share_group_state")
+    return FindCoordinatorApi(Topics(dict.fromkeys(names, 50) if topics is None else topics), cluster, **options)
+
+
+def _refused(key: str, code: ErrorCode, message: str) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+def test_find_one_coordinator(version: int) -> None:
+    """Up to v3 one key; the message of success is the text NONE, from v1 on."""
+    assert _find(_api(), version, key="g") == FindCoordinatorResponse(
+        node_id=7, host="host", port=9092, error_message="NONE" if version else ""
+    )
+
+
+@pytest.mark.parametrize("version", [4, 5, 6])
+@pytest.mark.parametrize("key_type", [0, 1])
+def test_find_several_coordinators(version: int, key_type: int) -> None:
+    """From v4 on each key is answered under its own name, in order, as often as it is asked for."""
+    found = _find(_api(), version, key_type=key_type, coordinator_keys=["b", "", "a", "b"])
+    assert found == FindCoordinatorResponse(
+        coordinators=[Coordinator(key=key, node_id=7, host="host", port=9092) for key in ("b", "", "a", "b")]
+    )
+    assert _find(_api(), version, coordinator_keys=[]) == FindCoordinatorResponse()
+
+
+@pytest.mark.parametrize(
+    ("version", "key_type", "text"),
+    [(1, 2, True), (3, 3, True), (3, -1, True), (4, 3, True), (6, -1, True), (4, 2, False), (5, 2, False)],
+)
+def test_find_coordinator_refuses_key_types(version: int, key_type: int, text: bool) -> None:
+    """INVALID_REQUEST for each key by itself; from v4 on a share key is refused without a word."""
+    code = ErrorCode.INVALID_REQUEST
+    key = f"g:{TOPIC_ID}:0"
+    if version < 4:
+        expected = FindCoordinatorResponse(error_code=code, error_message=code.message, node_id=-1, host="", port=-1)
+    else:
+        expected = FindCoordinatorResponse(coordinators=[_refused(key, code, code.message if text else "")])
+    asked = {"key": key} if version < 4 else {"coordinator_keys": [key]}
+    assert _find(_api(), version, key_type=key_type, **asked) == expected
+
+
+def test_find_coordinator_makes_the_internal_topic() -> None:
+    """The topic is not there yet: it is made, and the client asks again; likewise without a leader on the listener."""
+    made: list[str] = []
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    found = _find(_api({}, make_topic=made.append), 4, coordinator_keys=["g"])
+    assert found == FindCoordinatorResponse(coordinators=[_refused("g", code, code.message)])
+    assert made == [TOPIC_NAME]
+    unreachable = FindCoordinatorApi(Topics({TOPIC_NAME: 50}), SingleNodeCluster(7, "cluster"))
+    assert _find(unreachable, 4, coordinator_keys=["g"]) == found
+
+
+def test_find_coordinator_asks_the_authorizer_for_each_key() -> None:
+    """DESCRIBE on the group or transactional id, CLUSTER_ACTION for share partitions."""
+    denied = Denying(
+        (Operation.DESCRIBE, ResourceType.GROUP, "g"),
+        (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "t"),
+        (Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster"),
+    )
+    share = f"g:{TOPIC_ID}:0"
+    for key_type, key, code in ((0, "g", 30), (1, "t", 53), (2, share, 31), (0, "t", 0), (1, "g", 0)):
+        (found,) = _find(_api(authorizer=denied), 6, key_type=key_type, coordinator_keys=[key]).coordinators
+        assert (found.key, found.error_code) == (key, code)
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        (f"g:{TOPIC_ID}:0", f"g:{TOPIC_ID}:0"),
+        (f"g:h:{TOPIC_ID}:0", f"g:h:{TOPIC_ID}:0"),
+        (f"g:{TOPIC_ID}==:+07", f"g:{TOPIC_ID}:7"),
+        (f"g:{TOPIC_ID}:-1", f"g:{TOPIC_ID}:-1"),
+        (f"g:{TOPIC_ID}:2147483647", f"g:{TOPIC_ID}:2147483647"),
+        (f"g:{TOPIC_ID}:2147483648", None),
+        (f"g:{TOPIC_ID}:x", None),
+        (f"g:{TOPIC_ID}: 1", None),
+        (f"g:{TOPIC_ID}:", None),
+        (f"g:{TOPIC_ID}", None),
+        (f":{TOPIC_ID}:0", None),
+        (f" :{TOPIC_ID}:0", None),
+        ("g:no-uuid:0", None),
+        ("", None),
+    ],
+)
+def test_share_keys(text: str, canonical: str | None) -> None:
+    """group:topic id:partition; what is hashed is the canonical form."""
+    assert share_key(text) == canonical
+
+
+@pytest.mark.parametrize(
+    ("key", "partition"),
+    [
+        ("", 0),
+        ("a", 47),
+        ("foo", 24),
+        ("group-1", 49),
+        ("my-group", 12),
+        ("组", 2),
+        ("😀", 49),
+        ("polygenelubricants", 0),
+    ],
+)
+def test_coordinators_partition_is_javas(key: str, partition: int) -> None:
+    """Where a key lives: Java's hash of its UTF-16 units, absolute, modulo the partitions."""
+    asked: list[int] = []
+
+    class Cluster(SingleNodeCluster):
+        def leader(self, topic: str, partition: int) -> Any:
+            asked.append(partition)
+            return super().leader(topic, partition)
+
+    api = FindCoordinatorApi(Topics({TOPIC_NAME: 50}), Cluster(1, "cluster"))
+    _find(api, 4, coordinator_keys=[key])
+    assert asked == [partition]
+
+
+# ---------------------------------------------------------------- the heartbeat's way
+
+
+def test_heartbeat_answers_are_shared() -> None:
+    """A heartbeat allocates no response: it is the state's own object."""
+    world = World().build(STABLE)
+    from kcore.runtime import RequestContext
+
+    api = HeartbeatApi(world.context.shards)
+    request = HeartbeatRequest(group_id="g", generation_id=2, member_id=world.leader)
+    first, second = (api.handle(RequestContext(4), request) for _ in range(2))
+    assert first is second
+    assert first == HeartbeatResponse()
+    world.join(world.leader)
+    assert api.handle(RequestContext(4), request) == HeartbeatResponse(error_code=27)
+
+
+def test_other_kinds_of_groups_refuse_classic_requests() -> None:
+    """A group of another type is no classic group: 23 for joins, 25 for members, not found for DescribeGroups."""
+    world = World().build(EMPTY)
+    machine = world.context.machine
+    share: Any = object.__new__(_ShareGroup)
+    share.group_id, share.protocol_type = "g", "share"
+    machine.groups["g"] = share
+    assert world.join().response == join_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
+    assert world.join(NOBODY).response == join_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
+    assert world.sync(NOBODY, generation=1).response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.beat(NOBODY, generation=1) == ErrorCode.UNKNOWN_MEMBER_ID
+    (left,) = world.leave(NOBODY).members
+    assert left.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.describe().error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+class _ShareGroup:
+    group_type = GroupType.SHARE
+
+
+def test_every_api_of_groups_is_built() -> None:
+    """One of each key, with the versions that Kafka 4 serves; without transactions no TxnOffsetCommit."""
+    context = GroupContext()
+    cluster = SingleNodeCluster(1, "cluster")
+    apis: list[Any] = group_apis(context.shards, config=context.config, topics=context.topics, cluster=cluster)
+    assert {int(api.key): api.versions for api in apis} == {
+        8: (2, 10),
+        9: (1, 10),
+        10: (0, 6),
+        11: (0, 9),
+        12: (0, 4),
+        13: (0, 5),
+        14: (0, 5),
+        15: (0, 6),
+        16: (0, 5),
+        42: (0, 2),
+        47: (0, 0),
+    }
+    assert all(api.request_type.API_KEY == api.key == api.response_type.API_KEY for api in apis)
+    join = next(api for api in apis if isinstance(api, JoinGroupApi))
+    assert context.call(join, JoinGroupRequest(group_id="")).error_code == ErrorCode.INVALID_GROUP_ID
