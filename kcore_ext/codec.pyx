@@ -8,6 +8,7 @@ from cpython.object cimport Py_EQ, Py_NE, PyObject, PyTypeObject
 
 from kcore_ext.codec_plan import DecodeError, EncodeError
 
+from kcore_ext.codec_object cimport adopt, new_instance
 from kcore_ext.codec_plan cimport Plan, Schema, register, schema_of
 from kcore_ext.codec_read cimport Reader, raise_failure, read_client_id, read_message, skip_tags
 from kcore_ext.codec_write cimport Writer, begin, finish, put_int16, put_int32, put_raw, reserve, write_struct
@@ -22,7 +23,6 @@ cdef extern from *:
         metaclass->tp_vectorcall_offset = offsetof(PyTypeObject, tp_vectorcall);
         metaclass->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;
     }
-    static inline PyObject *kcore_alloc(PyTypeObject *cls) { return cls->tp_alloc(cls, 0); }
     static inline int kcore_same_constructor(PyTypeObject *cls, PyTypeObject *base) {
         return cls->tp_init == base->tp_init && cls->tp_new == base->tp_new;
     }
@@ -30,7 +30,6 @@ cdef extern from *:
     ctypedef PyObject* (*vectorcallfunc)(PyObject*, PyObject* const*, size_t, PyObject*) except NULL
     void kcore_set_vectorcall(object cls, vectorcallfunc construct)
     void kcore_let_vectorcall(PyTypeObject* metaclass)
-    PyObject* kcore_alloc(PyTypeObject* cls) except NULL
     bint kcore_same_constructor(PyTypeObject* cls, PyTypeObject* base)
 
 cdef extern from "Python.h":
@@ -112,7 +111,9 @@ cdef PyObject* _construct(PyObject* cls, PyObject* const* args, size_t nargsf, P
     """`Class(field=value, ...)` without the argument tuple and dictionary that type.__call__ would make."""
     if PyVectorcall_NARGS(nargsf):
         raise TypeError(f"{(<object>cls).__name__} takes keyword arguments only")
-    cdef PyObject* instance = kcore_alloc(<PyTypeObject*>cls)
+    cdef PyObject* instance = new_instance(<PyTypeObject*>cls)
+    if instance == NULL:
+        raise MemoryError
     try:
         _assign(instance, schema_of(<PyTypeObject*>cls), args, keywords)
     except:
@@ -243,6 +244,7 @@ def bind(cls, schema):
     """
     cdef Schema known = schema
     cdef int i
+    adopt(<PyTypeObject*>cls, <PyTypeObject*>StructBase)
     register(<PyTypeObject*>cls, known)
     kcore_let_vectorcall(Py_TYPE(cls))
     if kcore_same_constructor(<PyTypeObject*>cls, <PyTypeObject*>StructBase):

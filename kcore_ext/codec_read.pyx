@@ -9,8 +9,9 @@ import codecs
 
 from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
+from kcore_ext.codec_object cimport new_instance
 from kcore_ext.codec_plan cimport (
     ARRAY, BOOL, BYTES, FLOAT64, INT8, INT16, INT32, INT64, RECORDS, STRING, STRUCT, UINT16, UINT32, UUID, Op, Plan,
 )
@@ -32,12 +33,10 @@ cdef extern from *:
     #define kcore_swap32 __builtin_bswap32
     #define kcore_swap64 __builtin_bswap64
     #endif
-    static inline PyObject *kcore_new_object(PyTypeObject *cls) { return cls->tp_alloc(cls, 0); }
     """
     uint16_t kcore_swap16(uint16_t) noexcept nogil
     uint32_t kcore_swap32(uint32_t) noexcept nogil
     uint64_t kcore_swap64(uint64_t) noexcept nogil
-    PyObject* kcore_new_object(PyTypeObject*) noexcept
 
 cdef extern from "Python.h":
     PyObject* Py_None
@@ -51,6 +50,9 @@ cdef extern from "Python.h":
     PyObject* PyFloat_FromDouble(double) noexcept
     PyObject* PyBytes_FromStringAndSize(const char*, Py_ssize_t) noexcept
     PyObject* PyUnicode_DecodeUTF8(const char*, Py_ssize_t, const char*) noexcept
+    bint PyUnicode_IS_ASCII(PyObject*) noexcept
+    Py_ssize_t PyUnicode_GET_LENGTH(PyObject*) noexcept
+    const void* PyUnicode_DATA(PyObject*) noexcept
     PyObject* PyTuple_New(Py_ssize_t) noexcept
     void PyTuple_SET_ITEM(PyObject*, Py_ssize_t, PyObject*) noexcept
     PyObject* PyErr_Occurred() noexcept
@@ -74,6 +76,52 @@ def _as_java(error):
 codecs.register_error("kcore.java", _as_java)
 
 cdef bytes _ZERO_UUID = bytes(16)
+
+
+# ---------------------------------------------------------------- names that come again and again
+# Group ids, member ids and topic names stand in every request. The string made of the same bytes before is given again:
+# no memory is taken for it, and its hash is known when a dictionary is asked. One string a slot, the last one wins.
+DEF SHORTEST_KEPT = 2   # Python keeps shorter ones itself
+DEF LONGEST_KEPT = 80
+DEF KEPT = 4096
+
+cdef PyObject* _kept[KEPT]
+
+
+cdef inline uint64_t _eight(const unsigned char* at) noexcept:
+    cdef uint64_t raw
+    memcpy(&raw, at, 8)
+    return raw
+
+
+cdef inline size_t _place(const unsigned char* at, Py_ssize_t length) noexcept:
+    """A slot for some bytes, from their length, both ends and the middle, where names differ."""
+    cdef uint64_t mixed = <uint64_t>length
+    cdef Py_ssize_t i
+    if length >= 8:
+        mixed = (mixed ^ _eight(at)) * 0x9E3779B97F4A7C15ULL
+        mixed = (mixed ^ mixed >> 29 ^ _eight(at + (length - 8) // 2)) * 0xBF58476D1CE4E5B9ULL
+        mixed = (mixed ^ mixed >> 32 ^ _eight(at + length - 8)) * 0x94D049BB133111EBULL
+    else:
+        for i in range(length):
+            mixed = (mixed ^ at[i]) * 0x9E3779B97F4A7C15ULL
+    return mixed >> 52
+
+
+cdef PyObject* _kept_string(const unsigned char* at, Py_ssize_t length) noexcept:
+    """The string of some bytes; only plain ASCII is kept."""
+    cdef PyObject** slot = &_kept[_place(at, length)]
+    cdef PyObject* text = slot[0]
+    if text != NULL and PyUnicode_GET_LENGTH(text) == length and memcmp(PyUnicode_DATA(text), at, length) == 0:
+        Py_INCREF(text)
+        return text
+    text = PyUnicode_DecodeUTF8(<const char*>at, length, b"kcore.java")
+    cdef PyObject* old = slot[0]  # an error handler may have run and read another message
+    if text != NULL and PyUnicode_IS_ASCII(text):
+        Py_INCREF(text)
+        slot[0] = text
+        Py_XDECREF(old)
+    return text
 
 
 # ---------------------------------------------------------------- primitives
@@ -167,13 +215,17 @@ cdef inline PyObject* _none() noexcept:
 
 cdef inline PyObject* _string(Reader* reader, bint compact, bint nullable) noexcept:
     cdef Py_ssize_t length = _length(reader, compact, False, nullable)
+    cdef PyObject* text
     if length < 0:
         return _none() if length == NULL_LENGTH else NULL
     if length > LONGEST_STRING:
         return _fail(reader, b"a string is longer than 32767 bytes:", length)
     if _short(reader, length):
         return NULL
-    cdef PyObject* text = PyUnicode_DecodeUTF8(<const char*>reader.at, length, b"kcore.java")
+    if SHORTEST_KEPT <= length <= LONGEST_KEPT:
+        text = _kept_string(reader.at, length)
+    else:
+        text = PyUnicode_DecodeUTF8(<const char*>reader.at, length, b"kcore.java")
     reader.at += length
     return text
 
@@ -410,14 +462,18 @@ cdef int _tagged(Plan* plan, Reader* reader, PyObject* instance) noexcept:
 
 cdef PyObject* _struct(Plan* plan, Reader* reader) noexcept:
     """A new object with every slot filled, or NULL."""
-    cdef PyObject* instance = kcore_new_object(plan.type)
+    cdef PyObject* instance = new_instance(plan.type)
     cdef PyObject* value
     cdef Op* op = plan.ops
     cdef Op* end = op + plan.n_ops
     if instance == NULL:
         return NULL
     while op < end:
-        value = _value(op, reader)
+        if op.kind == INT32 and reader.end - reader.at >= 4:  # the commonest kind, without the calls
+            value = PyLong_FromLong(_int32(reader.at))
+            reader.at += 4
+        else:
+            value = _value(op, reader)
         if value == NULL:
             Py_DECREF(instance)
             return NULL

@@ -1,0 +1,111 @@
+"""The memory of message objects: slots behind the object's head, and nothing else.
+
+A message's class has no instance dictionary, no weak references and no finalizer, so making, visiting and freeing an
+object is a loop over its slots. Python's general routines do the same several times slower, and they were a third of
+the time of decoding. Small objects that are freed are kept for the next one of their size, a bounded number of them,
+as Python keeps its tuples.
+"""
+
+from cpython.object cimport PyObject, PyTypeObject
+
+cdef extern from *:
+    """
+    #define KCORE_SIZES 24   /* objects with up to 23 slots are kept */
+    #define KCORE_KEPT 256   /* of each size */
+
+    static PyObject *kcore_free[KCORE_SIZES][KCORE_KEPT];
+    static int kcore_free_count[KCORE_SIZES];
+
+    #define KCORE_SLOTS(cls) (((cls)->tp_basicsize - (Py_ssize_t)sizeof(PyObject)) / (Py_ssize_t)sizeof(PyObject *))
+    #define KCORE_SLOT(self) ((PyObject **)((char *)(self) + sizeof(PyObject)))
+
+    static void kcore_dealloc(PyObject *self);
+
+    static inline PyObject *kcore_new(PyTypeObject *cls) {
+        Py_ssize_t slots = KCORE_SLOTS(cls);
+        PyObject *self;
+    #ifndef Py_GIL_DISABLED
+        if (slots < KCORE_SIZES && kcore_free_count[slots] && cls->tp_dealloc == kcore_dealloc) {
+            self = PyObject_Init(kcore_free[slots][--kcore_free_count[slots]], cls);
+            PyObject_GC_Track(self);
+            return self;
+        }
+    #endif
+        if (!PyType_IS_GC(cls)) return cls->tp_alloc(cls, 0);  /* a class without fields */
+        self = (PyObject *)PyObject_GC_New(PyObject, cls);
+        if (self == NULL) return NULL;
+        memset(KCORE_SLOT(self), 0, slots * sizeof(PyObject *));
+        PyObject_GC_Track(self);
+        return self;
+    }
+
+    static int kcore_traverse(PyObject *self, visitproc visit, void *arg) {
+        PyObject **slot = KCORE_SLOT(self);
+        Py_ssize_t slots = KCORE_SLOTS(Py_TYPE(self));
+        for (Py_ssize_t i = 0; i < slots; i++) Py_VISIT(slot[i]);
+        Py_VISIT(Py_TYPE(self));
+        return 0;
+    }
+
+    static int kcore_clear(PyObject *self) {
+        PyObject **slot = KCORE_SLOT(self);
+        Py_ssize_t slots = KCORE_SLOTS(Py_TYPE(self));
+        for (Py_ssize_t i = 0; i < slots; i++) Py_CLEAR(slot[i]);
+        return 0;
+    }
+
+    static void kcore_dealloc(PyObject *self) {
+        PyTypeObject *cls = Py_TYPE(self);
+        Py_ssize_t slots = KCORE_SLOTS(cls);
+        PyObject_GC_UnTrack(self);
+        Py_TRASHCAN_BEGIN(self, kcore_dealloc)
+        kcore_clear(self);
+    #ifndef Py_GIL_DISABLED
+        if (slots < KCORE_SIZES && kcore_free_count[slots] < KCORE_KEPT) {
+            kcore_free[slots][kcore_free_count[slots]++] = self;
+        } else
+    #endif
+        PyObject_GC_Del(self);
+        Py_DECREF(cls);
+        Py_TRASHCAN_END
+    }
+
+    static int kcore_is_plain(PyTypeObject *cls, PyTypeObject *base, Py_ssize_t slots) {
+        return cls->tp_basicsize == base->tp_basicsize + slots * (Py_ssize_t)sizeof(PyObject *)
+            && base->tp_basicsize == (Py_ssize_t)sizeof(PyObject) && cls->tp_itemsize == 0
+            && !cls->tp_dictoffset && !cls->tp_weaklistoffset && !cls->tp_del
+            && (!cls->tp_finalize || cls->tp_finalize == base->tp_finalize) && !base->tp_finalize;
+    }
+
+    static void kcore_adopt(PyTypeObject *cls) {
+        cls->tp_dealloc = kcore_dealloc;
+        cls->tp_traverse = kcore_traverse;
+        cls->tp_clear = kcore_clear;
+    }
+    """
+    PyObject* kcore_new(PyTypeObject* cls) noexcept
+    bint kcore_is_plain(PyTypeObject* cls, PyTypeObject* base, Py_ssize_t slots) noexcept
+    void kcore_adopt(PyTypeObject* cls) noexcept
+
+
+cdef PyObject* new_instance(PyTypeObject* cls) noexcept:
+    """An object with empty slots, known to the garbage collector; NULL when memory is out."""
+    return kcore_new(cls)
+
+
+cdef int adopt(PyTypeObject* cls, PyTypeObject* base) except -1:
+    """Gives a declared class the routines above.
+
+    Args:
+        cls: the class.
+        base: the class without any slots that all declared classes come from.
+
+    Raises:
+        TypeError: the class has an instance dictionary, weak references, a finalizer, or slots beside its fields.
+    """
+    declared = <object>cls
+    if not kcore_is_plain(cls, base, len(declared.FIELDS)):
+        raise TypeError(f"{declared.__name__} may have fields and nothing else: no other slots, dictionary or finalizer")
+    if declared.FIELDS:
+        kcore_adopt(cls)
+    return 0
