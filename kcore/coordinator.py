@@ -8,23 +8,30 @@ from __future__ import annotations
 
 import base64
 import logging
+import os
+import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kcore.broker.apis import BrokerParts, broker_apis
+from kcore.broker.control import ControlPlane
+from kcore.broker.data_plane import data_apis
+from kcore.broker.housekeeping import Housekeeping, Periodic
+from kcore.broker.log_dirs import EngineLogDirs
 from kcore.broker.names import CONSUMER_OFFSETS
+from kcore.broker.partitions import Partitions
 from kcore.broker.topic_machine import METADATA_PARTITION, metadata_shard
 from kcore.broker.topics import MetadataListener, Topics
 from kcore.clock import Clock, ManualClock, Now, SystemClock
 from kcore.config import Config
 from kcore.errors import ConfigError, KafkaError, KcoreError
 from kcore.group.apis import group_apis
+from kcore.group.offsets.deletion import on_topic_deleted
 from kcore.group.shard import GroupShard
 from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine
 from kcore.protocol.error_codes import ErrorCode
-from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, ShardState, Slices, TopicInfo
+from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, Slices, TopicInfo
 from kcore.runtime.cluster import SingleNodeCluster
 from kcore_ext.purgatory import Purgatory
 from kcore_ext.timer_wheel import TimerWheel
@@ -32,6 +39,8 @@ from kcore_ext.timer_wheel import TimerWheel
 logger = logging.getLogger(__name__)
 
 CLUSTER_ID_META = "cluster.id"
+RECLAIM_INTERVAL_MS = 10_000
+RECLAIM_BATCHES = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +73,8 @@ class GroupTopics(MetadataListener):
         self._groups = groups
 
     def on_topic_deleted(self, topic: TopicInfo) -> None:
-        """The offsets of a deleted topic are removed, a slice at a time."""
-        for shard in self._groups:
-            if shard.state is ShardState.ACTIVE:
-                shard.machine.on_topic_deleted(topic)
+        """Its offsets are removed, a slice at a time."""
+        on_topic_deleted(self._groups, topic.name, topic.topic_id)
 
 
 class Engine:
@@ -110,7 +117,7 @@ class Engine:
         self.pipeline = CommitPipeline(log)
         self.cluster = SingleNodeCluster(config.node_id, self._cluster_id(), log.node_epoch)
         self.topics = Topics()
-        self.metadata = metadata_shard(
+        metadata = metadata_shard(
             log.open(METADATA_PARTITION),
             self.topics,
             pipeline=self.pipeline,
@@ -118,23 +125,14 @@ class Engine:
             slices=self.slices,
             now=self.now,
         )
-        self.metadata.load()
-        self._finish("metadata")
-        broker = BrokerParts(
-            log=log,
-            metadata=self.metadata,
-            topics=self.topics,
-            config=config,
-            cluster=self.cluster,
-            pipeline=self.pipeline,
-            purgatory=self.purgatory,
-            slices=self.slices,
-            now=self.now,
-            new_id=lambda: self._new_uuid().bytes,
+        self.control = ControlPlane(metadata, self.topics, config, self.cluster, lambda: self._new_uuid().bytes)
+        self.partitions = Partitions(
+            log, self.pipeline, self.slices, self.control.topic_configs.effective, leader_epoch=log.node_epoch
         )
-        self.broker = broker
-        self.partitions = broker.partitions
-        if not broker.internal_topics.ensure(CONSUMER_OFFSETS):
+        self.topics.listen(self.partitions)
+        self.control.shard.load()
+        self._finish("metadata")
+        if not self.control.internal_topics.ensure(CONSUMER_OFFSETS):
             raise KcoreError(f"{CONSUMER_OFFSETS} cannot be made: see the log")
         self._finish(CONSUMER_OFFSETS)
         self.groups: Shards[GroupShard] = self._group_shards()
@@ -142,8 +140,9 @@ class Engine:
         for index in range(self.groups.partitions):
             self.groups.load(index, log.node_epoch)
         self._finish("groups")
-        self.apis: dict[int, Api[Any, Any]] = {int(api.key): api for api in self._apis()}
-        broker.served(self.apis.values())
+        self.apis: dict[int, Api[Any, Any]] = {int(api.key): api for api in self._make_apis()}
+        Housekeeping(self.partitions, self.wheel, self.slices, self.now, config).start()
+        Periodic(self.wheel, self.slices, self.now, RECLAIM_INTERVAL_MS, self._reclaim).start()
         self.recovery = self._recovery(self.now.update() - started_ms)
 
     @classmethod
@@ -218,9 +217,36 @@ class Engine:
     def _new_member_id(self) -> str:
         return str(self._new_uuid())
 
-    def _apis(self) -> list[Api[Any, Any]]:
-        groups = group_apis(self.groups, config=self.config, topics=self.topics, cluster=self.cluster, verifier=None)
-        return [*broker_apis(self.broker), *groups]
+    def _make_apis(self) -> list[Api[Any, Any]]:
+        config = self.config
+        path = os.path.abspath(config.kcore_data_dir) if isinstance(self.log, LmdbLogEngine) else "memory"
+        apis: list[Api[Any, Any]] = [
+            *self.control.apis(EngineLogDirs(self.log, path, lambda: _volume_bytes(path))),
+            *data_apis(
+                self.partitions,
+                self.pipeline,
+                self.purgatory,
+                self.now,
+                config,
+                random_id=lambda: self._new_uuid().int % (2**31 - 1) + 1,
+                cluster=self.cluster,
+            ),
+            *group_apis(
+                self.groups,
+                config=config,
+                topics=self.topics,
+                cluster=self.cluster,
+                make_topic=self.control.internal_topics.ensure,
+            ),
+        ]
+        versions = self.control.api_versions()
+        versions.serve([*apis, versions])
+        return [*apis, versions]
+
+    def _reclaim(self) -> Iterator[None]:
+        """Gives back the space of what was deleted, a bounded transaction at a time."""
+        while self.log.reclaim(RECLAIM_BATCHES):
+            yield
 
     def _recovery(self, elapsed_ms: int) -> Recovery:
         reports = [shard.report for shard in self.groups]
@@ -264,10 +290,6 @@ class Engine:
         if api is None:
             raise KcoreError(f"{type(request).__name__} is not served by this engine")
         return int(api.versions[1])
-
-    def connection_closed(self, connection_id: int) -> None:
-        """A connection ended: what belongs to it alone goes."""
-        self.broker.connection_closed(connection_id)
 
     # ---- what a driver calls
 
@@ -313,3 +335,12 @@ class Engine:
         """Commits what is there and closes the log. Parked requests stay unanswered: their callers are gone too."""
         self.commit()
         self.log.close()
+
+
+def _volume_bytes(path: str) -> tuple[int, int]:
+    """All bytes of the volume that a folder is on, and those that are free; -1 each for no folder."""
+    try:
+        usage = shutil.disk_usage(path)
+    except OSError:
+        return -1, -1
+    return usage.total, usage.free

@@ -1,8 +1,24 @@
-"""Golden scenarios that wait for a part that kcore does not have yet, with the part they wait for."""
+"""Golden scenarios that wait for a part that kcore does not have yet, by the part they wait for."""
 
-TRANSACTIONS: set[str] = set()
-CONSUMER_GROUPS: set[str] = set()
-SHARE_GROUPS: set[str] = set()
-STREAMS_GROUPS: set[str] = set()
+TRANSACTIONS = {
+    "admin/find_coordinator_in_every_version",
+    "data/committed_fetch_waits_for_the_marker",
+    "data/idempotent_epochs",
+    "data/idempotent_sequences",
+    "data/requests_in_flight_are_served_in_order",
+    "offsets/later_plain_commit_beats_the_transaction",
+    "offsets/offsets_of_an_aborted_transaction",
+    "offsets/offsets_of_an_open_transaction",
+    "offsets/transaction_checks_members",
+    "offsets_expiry/open_transactions_protect_the_group",
+}
+CONSUMER_GROUPS = {
+    "admin/group_settings",
+    "admin/list_groups_of_all_types",
+    "offsets/topic_deletion_in_all_groups",
+    "offsets_expiry/members_of_other_types_keep_everything",
+}
+ALL_PARTS = {"admin/api_versions_list_what_clients_need"}
+SECURITY = {"admin/security_apis_without_security"}
 
-WAITING = TRANSACTIONS | CONSUMER_GROUPS | SHARE_GROUPS | STREAMS_GROUPS
+WAITING = TRANSACTIONS | CONSUMER_GROUPS | ALL_PARTS | SECURITY

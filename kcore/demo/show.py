@@ -68,11 +68,12 @@ class Show:
     def events(self, events: Iterable[Event]) -> None:
         """The tail of the event log."""
         table = Table(title="tail of the event log (kcore log dump)", title_justify="left", pad_edge=False)
-        for name in ("partition@offset", "record", "key", "value"):
-            table.add_column(name, overflow="ellipsis", no_wrap=True)
+        table.add_column("offset", justify="right", no_wrap=True)
+        table.add_column("record", no_wrap=True)
+        table.add_column("about")
+        table.add_column("what")
         for event in events:
-            place = f"{event.topic}-{event.partition}@{event.offset}"
-            table.add_row(place, event.type, _brief(event.key), _brief(event.value))
+            table.add_row(str(event.offset), event.type, _about(event), _brief(event.value))
         self.console.print(table)
 
     def counts(self, counts: Counter[str]) -> None:
@@ -81,13 +82,16 @@ class Show:
         self.say("words", f"{len(counts)} different, {sum(counts.values())} in all; most often: {words}")
 
 
+def _about(event: Event) -> str:
+    key = event.key if isinstance(event.key, dict) else {}
+    return f"{key['topic']}-{key['partition']}" if "topic" in key else str(key.get("group", ""))
+
+
 def _brief(value: Any) -> str:
+    """What a record says, without what the demonstration does not need: ids, timestamps, bytes."""
     if value is None:
         return "<deleted>"
-    if not isinstance(value, dict):
-        return str(value)
-    shown = {name: item for name, item in value.items() if item not in (None, "", [], -1) and name != "topic_id"}
-    return " ".join(
-        f"{name}={len(item) if isinstance(item, list) else item}{' entries' if isinstance(item, list) else ''}"
-        for name, item in shown.items()
-    )
+    if "members" in value:
+        members = ", ".join(sorted(member["client_id"] for member in value["members"])) or "nobody"
+        return f"generation {value['generation']}: {members}"
+    return f"committed offset {value['offset']}" if "offset" in value else str(value)

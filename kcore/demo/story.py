@@ -41,7 +41,8 @@ class Story:
         self.path = path
         self.show = show
         self.folder = Path(tempfile.mkdtemp(prefix="kcore-demo-"))
-        self.server = ServerProcess(self.folder / "data", SETTINGS)
+        self.data = self.folder / "data"
+        self.server = ServerProcess(self.data, SETTINGS)
         self.workers: dict[str, Worker] = {}
         self.counted: dict[tuple[int, int], dict[str, int]] = {}  # (partition, offset) -> words: twice is once
         self.repeated = 0
@@ -75,7 +76,7 @@ class Story:
 
     def _begin(self) -> None:
         self.server.start()
-        self.show.say("server", f"kcore serve listens on {self.server.bootstrap}, data in {self.server.data}")
+        self.show.say("server", f"kcore serve listens on {self.server.bootstrap}, data in {self.data}")
         self._produce()
         self._watch = GroupWatch(self.server.bootstrap, GROUP)
         pause_s = len(LIBRARIES) * WORK_S / max(len(self.lines), 1)
@@ -86,7 +87,8 @@ class Story:
 
     def _produce(self) -> None:
         from confluent_kafka import Producer  # noqa: PLC0415
-        from confluent_kafka.admin import AdminClient, NewTopic  # noqa: PLC0415
+        from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+        from confluent_kafka.cimpl import NewTopic  # noqa: PLC0415
 
         admin = AdminClient({"bootstrap.servers": self.server.bootstrap})
         for created in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
@@ -153,7 +155,7 @@ class Story:
         return right
 
     def _show_log(self) -> None:
-        found = folder_events(self.server.data, Selection(topics=("__consumer_offsets",)))
+        found = folder_events(self.data, Selection(topics=("__consumer_offsets",)))
         events = [event for event in found if event.concerns(GROUP)]
         self.show.events(events[-TAIL_EVENTS:])
 

@@ -70,8 +70,9 @@ def consume_confluent(bootstrap: str, group: str, topic: str, pause_s: float, st
     while not stop.is_set():
         batch: dict[int, list[tuple[int, bytes | None]]] = {}
         for message in consumer.consume(BATCH_RECORDS, timeout=0.2):
-            if message.error() is None:
-                batch.setdefault(message.partition(), []).append((message.offset(), message.value()))
+            partition, offset = message.partition(), message.offset()
+            if message.error() is None and partition is not None and offset is not None:
+                batch.setdefault(partition, []).append((offset, message.value()))
         for partition, records in batch.items():
             say_counted(partition, records)
         if batch:

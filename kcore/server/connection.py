@@ -7,12 +7,11 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from kcore_ext.codec import decode_request_header, encode_response
-
 from kcore.protocol import DecodeError
 from kcore.runtime import Pending, RequestContext
-from kcore.server.dispatch import Refused
+from kcore.server.dispatch import RefusedError
 from kcore.server.frames import FrameCutter, FrameError
+from kcore_ext.codec import decode_request_header, encode_response
 
 if TYPE_CHECKING:
     from kcore.server.dispatch import Dispatch, Served
@@ -139,7 +138,6 @@ class Connection(asyncio.Protocol):
         self._pending.clear()
         self._answers.clear()
         self.server.connections.discard(self)
-        self.server.dispatch.connection_closed(self.connection_id)
 
     def pause_writing(self) -> None:
         """The peer does not read: its requests wait."""
@@ -163,7 +161,7 @@ class Connection(asyncio.Protocol):
                 if frame is None:
                     break
                 self._request(frame)
-        except (FrameError, Refused) as error:
+        except (FrameError, RefusedError) as error:
             self._refuse(str(error))
         except DecodeError as error:
             self._refuse(f"a request that cannot be read: {error}")
@@ -182,7 +180,7 @@ class Connection(asyncio.Protocol):
         if context is None:
             context = self._context(version, client_id)
         request = served.decode(frame, version, position)
-        response = self._dispatch.submit(served.api, context, request)
+        response = self._dispatch.submit(context, request)
         if isinstance(response, Pending):
             if not response.done:
                 self._wait(response, served, version, correlation_id)

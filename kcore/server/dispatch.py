@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kcore.runtime import Api, RequestContext
 
 
-class Refused(KcoreError):
+class RefusedError(KcoreError):
     """A request that the protocol has no answer for: an unknown key, a version that is not served."""
 
 
@@ -60,16 +60,12 @@ class Dispatch:
             The response, its API, and the version to write it in.
 
         Raises:
-            Refused: for every other API; the connection closes.
+            RefusedError: for every other API; the connection closes.
         """
         if api_key == ApiKey.API_VERSIONS and api_key in self._served:
             served = self._served[api_key]
-            return served.api.unsupported_version(), served, 0  # type: ignore[attr-defined]
-        raise Refused(f"API key {api_key}, version {version}, is not served")
-
-    def connection_closed(self, connection_id: int) -> None:
-        """Lets the engine forget what belongs to a connection."""
-        self.engine.connection_closed(connection_id)
+            return served.api.unsupported(), served, 0  # type: ignore[attr-defined]
+        raise RefusedError(f"API key {api_key}, version {version}, is not served")
 
 
-__all__ = ["Dispatch", "Refused", "RequestContext", "Served"]
+__all__ = ["Dispatch", "RefusedError", "RequestContext", "Served"]
