@@ -16,7 +16,6 @@ CONSUMER_GROUPS = {
     "admin/group_settings",
     "admin/list_groups_of_all_types",
     "offsets/topic_deletion_in_all_groups",
-    "offsets_expiry/members_of_other_types_keep_everything",
 }
 ALL_PARTS = {"admin/api_versions_list_what_clients_need"}
 SECURITY = {"admin/security_apis_without_security"}
