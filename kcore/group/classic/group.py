@@ -292,6 +292,9 @@ class ClassicGroup(Group):
         if self.superseded:
             older = self.superseded.pop((member.member_id, True), None)
             if older is not None:
+                if response.error_code:  # refusals differ by version, and the older request may have another one
+                    code = ErrorCode(response.error_code)
+                    response = join_error(older.context.api_version, response.member_id, code)
                 answer(older, response)
 
     def refuse_join(self, member: Member, member_id: str, code: ErrorCode) -> None:

@@ -508,6 +508,17 @@ def test_join_sent_twice_is_answered_twice() -> None:
     assert world.group().superseded == {}
 
 
+def test_join_sent_twice_in_two_versions_is_refused_in_both() -> None:
+    """What a refusal looks like depends on each request's own version: no protocol name is null only since v7."""
+    world = World()
+    old = world.join(version=3)
+    (member_id,) = world.group().members
+    new = world.join(member_id, version=9)
+    world.leave(member_id)
+    assert old.response == join_refused(ErrorCode.UNKNOWN_MEMBER_ID, "", 3)
+    assert new.response == join_refused(ErrorCode.UNKNOWN_MEMBER_ID, "", 9)
+
+
 def test_sync_sent_twice_is_answered_twice() -> None:
     """A newer sync of a member takes the older one's place; both get the assignment, and a third is refused at once."""
     world = World().build(COMPLETING, pending=False)
