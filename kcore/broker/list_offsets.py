@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kcore_ext.batch import iter_records, parse_header
+from kcore.protocol.compression import decompress
+from kcore_ext.batch import iter_entries, parse_header
 
 if TYPE_CHECKING:
     from kcore.broker.partition import Partition
@@ -76,23 +77,30 @@ def _record_of_max_timestamp(partition: Partition) -> FoundOffset:
     # A log without any timestamp has -1 everywhere, and no record that could be called the latest.
     if place is None or place.max_timestamp_ms < 0:
         return NOT_FOUND
-    return _record_in(partition, place, place.max_timestamp_ms)
+    found = _record_in(partition, place, place.max_timestamp_ms)
+    if found.offset < 0:
+        # The record is below the log's start, which cuts this batch; the rest of the batch is taken for it.
+        found = _record_in(partition, place, 0)
+    return found
 
 
 def _first_record_at(partition: Partition, timestamp_ms: int) -> FoundOffset:
     place = partition.log.find_by_timestamp(timestamp_ms)
-    while place is not None:
-        found = _record_in(partition, place, timestamp_ms)
-        if found.offset >= 0:
-            return found
+    if place is None:
+        return NOT_FOUND
+    found = _record_in(partition, place, timestamp_ms)
+    if found.offset < 0:
+        # The log's start cuts the batch, and the record that fits is below it: the next batch that fits is whole.
         place = _next_at(partition, place, timestamp_ms)
-    return NOT_FOUND
+        if place is not None:
+            found = _record_in(partition, place, timestamp_ms)
+    return found
 
 
 def _next_at(partition: Partition, place: TimestampedBatch, timestamp_ms: int) -> TimestampedBatch | None:
-    """The next batch whose largest timestamp fits: the one before lost the fitting record to a newer log start."""
+    """The batch behind `place` whose largest timestamp fits."""
     log = partition.log
-    for base_offset, batch in log.batches(start=place.base_offset, check_crc=False):
+    for base_offset, batch in log.batches(start=log.log_start_offset, check_crc=False):
         header = parse_header(batch)
         if base_offset > place.base_offset and header.max_timestamp_ms >= timestamp_ms:
             return place._replace(base_offset=base_offset, max_timestamp_ms=header.max_timestamp_ms)
@@ -109,7 +117,7 @@ def _record_in(partition: Partition, place: TimestampedBatch, timestamp_ms: int)
     epoch = header.partition_leader_epoch
     if header.is_log_append_time:
         return FoundOffset(max(header.base_offset, start), header.max_timestamp_ms, epoch)
-    for record in iter_records(batches[0]):
-        if record.timestamp_ms >= timestamp_ms and record.offset >= start:
-            return FoundOffset(record.offset, record.timestamp_ms, epoch)
+    for offset, timestamp, _, _ in iter_entries(batches[0], decompress=decompress):
+        if timestamp >= timestamp_ms and offset >= start:
+            return FoundOffset(offset, timestamp, epoch)
     return NOT_FOUND

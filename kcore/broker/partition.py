@@ -68,6 +68,7 @@ class Partition:
         "_on_progress",
         "_pipeline",
         "_recovery",
+        "_staged_start",
         "closed",
         "config",
         "high_watermark",
@@ -110,6 +111,7 @@ class Partition:
         self._on_progress: Callable[[Partition], None] | None = None
         self.high_watermark = log.high_watermark
         self.last_stable_offset = self.high_watermark
+        self._staged_start = log.log_start_offset
         self._recovery: Iterator[None] | None = None
         if log.log_start_offset < log.high_watermark:
             self._recovery = self._recover()
@@ -294,10 +296,19 @@ class Partition:
         self._pipeline.enlist(self)
         return offset
 
-    def delete_before(self, offset: int) -> None:
-        """Stages the move of the log's start up to `offset` (at most the high watermark)."""
+    def delete_before(self, offset: int) -> int:
+        """Stages the move of the log's start up to `offset` (at most the high watermark); never back.
+
+        Returns:
+            Where the log begins with that, and with what was staged before.
+
+        Raises:
+            LogError: nothing was staged.
+        """
         self.log.delete_before(offset)
         self._pipeline.enlist(self)
+        self._staged_start = max(self._staged_start, offset, self.log.log_start_offset)
+        return self._staged_start
 
     # ---- reads
 
@@ -354,6 +365,7 @@ class Partition:
 
     def failed(self, error: LogError) -> None:
         """What was staged is gone, and what producers did in it."""
+        self._staged_start = self.log.log_start_offset
         self.high_watermark = self.log.high_watermark
         self.producers.rollback(self.high_watermark)
         self._update_last_stable_offset()

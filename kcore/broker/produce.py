@@ -6,7 +6,7 @@ Nothing is changed before the last check has passed.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from crc32c import crc32c
 
@@ -14,7 +14,8 @@ from kcore.broker.recompress import rebuild
 from kcore.errors import KafkaError
 from kcore.protocol.compression import decompress
 from kcore.protocol.error_codes import ErrorCode
-from kcore_ext.batch import CorruptBatchError, iter_entries, parse_header, stamp_append_time, validate
+from kcore_ext.batch import CorruptBatchError, iter_entries, parse_header, stamp_append_time
+from kcore_ext.batch.survey import survey
 
 if TYPE_CHECKING:
     from kcore.broker.log_config import LogConfig
@@ -35,6 +36,7 @@ _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
 _CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 17, 21, 35
+_CODEC = 0x07
 _LOG_APPEND_TIME = 0x08
 
 
@@ -78,23 +80,30 @@ def read_header(records: bytes, version: int) -> BatchHeader:
         KafkaError: INVALID_RECORD for no batch, more than one, or one of an older magic; CORRUPT_MESSAGE for bytes that
             are no batch; UNSUPPORTED_COMPRESSION_TYPE for zstd before v7.
     """
+    try:
+        header = parse_header(records)
+    except CorruptBatchError:
+        header = None
+    if header is None or header.batch_length + _LOG_OVERHEAD != len(records):
+        _check_shape(records)
+    if header is None:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE)
+    if header.attributes & _CODEC == ZSTD and version < FIRST_VERSION_WITH_ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+    return header
+
+
+def _check_shape(records: bytes) -> None:
+    """Refuses bytes that are not one batch of magic 2 and at most a piece of another one, as `read_header` says."""
     size = whole_batch_size(records, 0)
     if not size or records[16] != 2:
         raise KafkaError(ErrorCode.INVALID_RECORD)
     try:
-        header = parse_header(records)
-    except CorruptBatchError as error:
+        second = whole_batch_size(records, size)
+    except KafkaError as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE) from error
-    if header.compression == ZSTD and version < FIRST_VERSION_WITH_ZSTD:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-    if size != len(records):
-        try:
-            second = whole_batch_size(records, size)
-        except KafkaError as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE) from error
-        if second:
-            raise KafkaError(ErrorCode.INVALID_RECORD)
-    return header
+    if second:
+        raise KafkaError(ErrorCode.INVALID_RECORD)
 
 
 def append(
@@ -130,22 +139,34 @@ def append(
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
     batch = bytearray(records if size == len(records) else records[:size])
     try:
-        validate(batch, decompress=decompress)
+        earliest_ms, max_timestamp_ms, keyless, consecutive = survey(batch, decompress=decompress)
     except CorruptBatchError as error:
         refused = ErrorCode.CORRUPT_MESSAGE if error.fault in {"crc", "size", "magic"} else ErrorCode.INVALID_RECORD
         raise KafkaError(refused) from error
     producer_id = header.producer_id
     last_delta = header.last_offset_delta
+    codec = header.compression
     if (
         last_delta + 1 != header.record_count
         or last_delta < 0
         or header.is_control
         or (producer_id >= 0 and header.base_sequence < 0)
+        or not (consecutive or codec)
     ):
         raise KafkaError(ErrorCode.INVALID_RECORD)
-    max_timestamp_ms = _check_records(batch, header, config, wall_ms)
-    if config.compression is not None and config.compression != header.compression:
-        batch = rebuild(batch, header, config, wall_ms)
+    if config.log_append_time:
+        suspect = header.is_log_append_time
+    else:
+        suspect = (
+            earliest_ms < wall_ms - config.timestamp_before_max_ms
+            or max_timestamp_ms > wall_ms + config.timestamp_after_max_ms
+        )
+    if suspect or (keyless and config.compact):
+        _refuse_records(batch, header, config, wall_ms)
+    target = codec if config.compression is None else config.compression
+    if target != codec or not consecutive:
+        # Not consecutive: some old clients number the records of compressed batches wrongly.
+        batch = rebuild(batch, header, target, config, wall_ms)
         if len(batch) > config.max_message_bytes:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
     append_time_ms = NO_TIMESTAMP
@@ -181,40 +202,29 @@ def append(
     return base_offset, append_time_ms
 
 
-def _check_records(batch: bytearray, header: BatchHeader, config: LogConfig, wall_ms: int) -> int:
-    """Keys and timestamps of all records; returns the largest timestamp.
+def _refuse_records(batch: bytearray, header: BatchHeader, config: LogConfig, wall_ms: int) -> NoReturn:
+    """Names the records whose keys or timestamps are at fault.
 
     Raises:
         RecordsRefusedError: INVALID_TIMESTAMP if any timestamp is at fault, else INVALID_RECORD.
     """
-    by_append = config.log_append_time
-    sent_append_time = header.is_log_append_time
-    if by_append and not config.compact and not sent_append_time:
-        return wall_ms
-    earliest = wall_ms - config.timestamp_before_max_ms
-    latest = wall_ms + config.timestamp_after_max_ms
-    compact = config.compact
-    largest = NO_TIMESTAMP
-    errors: list[tuple[int, ErrorCode, str]] = []
-    index = 0
-    for _, timestamp_ms, key, _ in iter_entries(batch, decompress=decompress):
-        largest = max(largest, timestamp_ms)
-        if compact and key is None:
-            errors.append((index, ErrorCode.INVALID_RECORD, "a record of a compacted topic needs a key"))
-        elif not by_append and timestamp_ms != NO_TIMESTAMP:
-            if not earliest <= timestamp_ms <= latest:
-                text = f"timestamp {timestamp_ms} is outside of [{earliest}, {latest}]"
-                errors.append((index, ErrorCode.INVALID_TIMESTAMP, text))
-        elif sent_append_time:
-            errors.append((index, ErrorCode.INVALID_TIMESTAMP, "producers do not set the time of the append"))
-        index += 1
-    if errors:
-        code = ErrorCode.INVALID_RECORD
-        if any(error[1] == ErrorCode.INVALID_TIMESTAMP for error in errors):
+    earliest_ms = wall_ms - config.timestamp_before_max_ms
+    latest_ms = wall_ms + config.timestamp_after_max_ms
+    errors: list[tuple[int, str]] = []
+    code = ErrorCode.INVALID_RECORD
+    for index, (_, timestamp_ms, key, _) in enumerate(iter_entries(batch, decompress=decompress)):
+        if config.compact and key is None:
+            errors.append((index, "a record of a compacted topic needs a key"))
+        elif not config.log_append_time and timestamp_ms != NO_TIMESTAMP:
+            if not earliest_ms <= timestamp_ms <= latest_ms:
+                code = ErrorCode.INVALID_TIMESTAMP
+                errors.append((index, f"timestamp {timestamp_ms} is outside of [{earliest_ms}, {latest_ms}]"))
+        elif header.is_log_append_time:
             code = ErrorCode.INVALID_TIMESTAMP
-        message = f"{len(errors)} of {index} records are refused: {errors[0][2]}"
-        raise RecordsRefusedError(code, message, [(place, text) for place, _, text in errors])
-    return largest
+            errors.append((index, "producers do not set the time of the append"))
+    assert errors, "the survey of the batch found a record at fault"
+    message = f"{len(errors)} of {header.record_count} records are refused: {errors[0][1]}"
+    raise RecordsRefusedError(code, message, errors)
 
 
 def _correct_max_timestamp(batch: bytearray, max_timestamp_ms: int) -> None:

@@ -30,19 +30,23 @@ class ProduceItem:
         data: the request's entry.
         partition: where it goes; None if there is no such partition.
         header: the header of its batch; None if there is no batch.
-        error: what speaks against it before its log is asked.
-        message: the text that goes with the error.
+        error: what speaks against it before its log is asked, or None.
         guard: under which its transaction was verified.
     """
 
-    __slots__ = ("data", "error", "guard", "header", "message", "partition")
+    __slots__ = ("data", "error", "guard", "header", "partition")
 
-    def __init__(self, data: PartitionProduceData) -> None:
+    def __init__(
+        self,
+        data: PartitionProduceData,
+        partition: Partition | None,
+        header: BatchHeader | None,
+        error: KafkaError | None,
+    ) -> None:
         self.data = data
-        self.partition: Partition | None = None
-        self.header: BatchHeader | None = None
-        self.error = ErrorCode.NONE
-        self.message: str | None = None
+        self.partition = partition
+        self.header = header
+        self.error = error
         self.guard: Verification | None = None
 
     @property
@@ -81,12 +85,12 @@ class TransactionalProduce:
         Raises:
             CloseConnectionError: see `ProduceApi.handle`.
         """
-        writing = [item for item in self._items if not item.error and item.writes_transactionally]
+        writing = [item for item in self._items if item.error is None and item.writes_transactionally]
         producers = {(item.header.producer_id, item.header.producer_epoch) for item in writing if item.header}
         if len(producers) > 1:
+            mixed = "the batches of a transaction are of more than one producer"
             for item in self._items:
-                item.error = ErrorCode.INVALID_PRODUCER_ID_MAPPING
-                item.message = "the batches of a transaction are of more than one producer"
+                item.error = KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, mixed)
             writing = []
         adds = self._context.api_version >= FIRST_VERSION_THAT_ADDS
         if not writing or not -1 <= self._request.acks <= 1 or not (adds or self._api.verify_transactions):
@@ -121,7 +125,7 @@ class TransactionalProduce:
             assert partition is not None
             assert header is not None
             if partition.recovering or partition.closed:
-                item.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                item.error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 continue
             producers = partition.producers
             if producers.has_open_transaction(header.producer_id, header.producer_epoch):
@@ -131,7 +135,7 @@ class TransactionalProduce:
                     header.producer_id, header.producer_epoch, header.base_sequence, adds, wall_ms
                 )
             except KafkaError as error:
-                item.error = error.code
+                item.error = error
                 continue
             unverified.append(item)
         return unverified
@@ -143,7 +147,7 @@ class TransactionalProduce:
             if item.guard is not None and item.partition is not None:
                 code = results[item.partition.topic, item.partition.index]
                 if code:
-                    item.error, item.message = produce_error(code, version)
+                    item.error = KafkaError(*produce_error(code, version))
         self._finished = True
         pending = self._pending
         if pending is None:

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 LARGEST_BATCH_BYTES = 2**31 - 1
 
 
-def rebuild(batch: bytearray, header: BatchHeader, config: LogConfig, wall_ms: int) -> bytearray:
-    """The same records of the same producer, in the topic's codec and numbered from 0.
+def rebuild(batch: bytearray, header: BatchHeader, codec: int, config: LogConfig, wall_ms: int) -> bytearray:
+    """The same records of the same producer, in another codec and numbered from 0.
 
     Args:
         batch: the batch as it came, already checked.
         header: its header.
-        config: the topic's settings, which name a codec.
+        codec: the codec to use, 0 for none.
+        config: the topic's settings.
         wall_ms: the time of the append, for topics that keep that.
     """
     builder = None
@@ -33,7 +34,7 @@ def rebuild(batch: bytearray, header: BatchHeader, config: LogConfig, wall_ms: i
                 producer_epoch=header.producer_epoch,
                 base_sequence=header.base_sequence,
                 transactional=header.is_transactional,
-                compression=config.compression or 0,
+                compression=codec,
                 compress=config.compress,
                 log_append_time=config.log_append_time,
             )

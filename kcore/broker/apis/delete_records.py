@@ -112,10 +112,9 @@ class DeleteRecordsApi(Api[DeleteRecordsRequest, DeleteRecordsResponse]):
         if offset < 0 or offset > partition.high_watermark:
             return -1, ErrorCode.OFFSET_OUT_OF_RANGE
         try:
-            partition.delete_before(offset)
+            return partition.delete_before(offset), ErrorCode.NONE
         except LogError:
             return -1, ErrorCode.KAFKA_STORAGE_ERROR
-        return max(offset, partition.log_start_offset), ErrorCode.NONE
 
 
 def _result(index: int, low_watermark: int, error: ErrorCode) -> DeleteRecordsPartitionResult:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from kcore.runtime.cluster import ClusterView
     from kcore.runtime.commit import CommitPipeline
 
+TRANSACTIONAL = 0x10
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_LEADER = 10
 ADMIN_CLIENT_ID = "__admin_client"
@@ -151,43 +152,38 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         items = []
         transactional = False
         for topic in request.topic_data:
-            found, error = self._find(context, topic, version)
+            found, unfound = self._find(context, topic, version)
             for data in topic.partition_data:
-                records = data.records
-                item = ProduceItem(data)
-                items.append(item)
+                header, error = None, unfound
                 try:
-                    item.header = header = read_header(records or b"", version)
-                    if header.attributes & 0x10:
+                    header = read_header(data.records or b"", version)
+                    if header.attributes & TRANSACTIONAL:
                         transactional = True
                 except KafkaError as refusal:
                     if refusal.message is not None:
                         # Bytes that are no batch at all meet Kafka when it looks for transactions: nothing is served.
                         return refusal, False
-                    item.error = refusal.code
-                if error:
-                    item.error = error
-                    continue
-                partition = found.get(data.index) if found is not None else None
-                if partition is None:
-                    item.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                item.partition = partition
+                    error = error or refusal
+                partition = None if found is None else found.get(data.index)
+                if partition is None and unfound is None:
+                    error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                items.append(ProduceItem(data, partition, header, error))
         return items, transactional
 
     def _find(
         self, context: RequestContext, topic: TopicProduceData, version: int
-    ) -> tuple[TopicPartitions | None, ErrorCode]:
+    ) -> tuple[TopicPartitions | None, KafkaError | None]:
         if version >= FIRST_VERSION_WITH_TOPIC_IDS:
             found = self._partitions.ids.get(topic.topic_id)
             if found is None:
-                return None, ErrorCode.UNKNOWN_TOPIC_ID
+                return None, KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         else:
             found = self._partitions.names.get(topic.name)
         if self._authorizer is not None:
             name = topic.name if found is None else found.name
             if not self._authorizer.allowed(context, Operation.WRITE, ResourceType.TOPIC, name):
-                return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return found, ErrorCode.NONE
+                return None, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return found, None
 
     def _handle_transactional(
         self, context: RequestContext, request: ProduceRequest, items: list[ProduceItem]
@@ -248,8 +244,8 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         """One partition."""
         partition, header = item.partition, item.header
         index = item.data.index
-        if item.error:
-            return refused(index, item.error, item.message)
+        if item.error is not None:
+            return refused(index, item.error.code, item.error.message)
         assert partition is not None
         assert header is not None
         if not -1 <= acks <= 1:

@@ -1,0 +1,301 @@
+"""Fetch: what a reader gets and when: isolation, sizes, epochs, and long polls that are answered exactly once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kcore.broker.delayed_fetch import FetchPending
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from kcore_ext.batch import parse_header
+from tests.broker.data.context import DataPlane, batch_of, values_in
+from tests.broker.data.test_produce import produce, request, transactional
+
+WALL_MS = 1_700_000_000_000
+
+
+def entry(
+    offset: int, partition: int = 0, most: int = 1 << 20, epoch: int = -1, last_epoch: int = -1
+) -> FetchPartition:
+    return FetchPartition(
+        partition=partition,
+        fetch_offset=offset,
+        partition_max_bytes=most,
+        current_leader_epoch=epoch,
+        last_fetched_epoch=last_epoch,
+    )
+
+
+def fetch(
+    *entries: FetchPartition,
+    topic: str = "t",
+    wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = 1 << 26,
+    committed: bool = False,
+    **more: Any,
+) -> FetchRequest:
+    return FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=int(committed),
+        topics=[FetchTopic(topic=topic, partitions=list(entries))],
+        **more,
+    )
+
+
+def told(data: PartitionData, topic: str = "t") -> FetchResponse:
+    return FetchResponse(responses=[FetchableTopicResponse(topic=topic, partitions=[data])])
+
+
+def data_of(response: FetchResponse, index: int = 0) -> PartitionData:
+    found: PartitionData = response.responses[0].partitions[index]
+    return found
+
+
+def plane_with(*batches: bytes, verify: bool = False, **settings: Any) -> DataPlane:
+    plane = DataPlane(config={"transaction.partition.verification.enable": str(verify).lower()})
+    plane.topic("t", **settings)
+    for batch in batches:
+        assert produce(plane, batch, tid="tid").error_code == 0
+    return plane
+
+
+def test_whole_answer_with_stored_bytes() -> None:
+    """The batches as they are stored, in one piece, from the one that holds the offset on."""
+    plane = plane_with(batch_of(b"a", b"b"), batch_of(b"c"))
+    stored = b"".join(bytes(batch) for _, batch in plane.partition("t").batches())
+    expected = PartitionData(
+        high_watermark=3, last_stable_offset=3, log_start_offset=0, aborted_transactions=None, records=stored
+    )
+    assert plane.call(fetch(entry(1)), 12) == told(expected)
+
+
+def test_nothing_uncommitted_is_read() -> None:
+    """A reader at the tail that finds nothing waits for the commit that is under way, even with max_wait 0: with one
+    replica Kafka has every append readable at once.
+    """
+    plane = plane_with(batch_of(b"a"))
+    plane.send(request(("t", 0, batch_of(b"b"))), 11)
+    assert values_in(data_of(plane.send(fetch(entry(0)), 12)).records) == [(0, b"a")]
+    pending = plane.send(fetch(entry(1)), 12)
+    assert isinstance(pending, FetchPending)
+    plane.commit()
+    assert values_in(data_of(pending.response).records) == [(1, b"b")]
+
+
+def test_a_fetch_behind_an_append_without_acks_sees_it() -> None:
+    """Whatever else there is to read: nobody told its producer when it became durable."""
+    plane = plane_with(batch_of(b"a"))
+    assert plane.send(request(("t", 0, batch_of(b"b")), acks=0), 11) is None
+    pending = plane.send(fetch(entry(0)), 12)
+    plane.commit()
+    assert values_in(data_of(pending.response).records) == [(0, b"a"), (1, b"b")]
+
+
+def test_a_waiting_fetch_survives_a_failed_commit() -> None:
+    """The append is gone; the fetch with max_wait 0 answers of what there is."""
+    plane = plane_with()
+    plane.send(request(("t", 0, batch_of(b"b"))), 11)
+    pending = plane.send(fetch(entry(0)), 12)
+    plane.fail_next_commit()
+    plane.commit()
+    assert data_of(pending.response).records == b""
+    assert data_of(pending.response).high_watermark == 0
+
+
+# ---------------------------------------------------------------- long polls
+
+
+def test_a_poll_with_data_is_answered_at_once() -> None:
+    plane = plane_with(batch_of(b"a"))
+    assert values_in(data_of(plane.send(fetch(entry(0), wait_ms=500), 12)).records) == [(0, b"a")]
+
+
+def test_a_poll_is_woken_by_an_append() -> None:
+    """Once, by the commit, with everything there is then; nothing of it stays behind."""
+    plane = plane_with()
+    pending = plane.send(fetch(entry(0), wait_ms=500), 12)
+    assert (pending.done, pending.parked) == (False, True)
+    plane.send(request(("t", 0, batch_of(b"a"))), 11)
+    plane.send(request(("t", 0, batch_of(b"b"))), 11)
+    assert not pending.done
+    plane.commit()
+    assert values_in(data_of(pending.response).records) == [(0, b"a"), (1, b"b")]
+    assert (len(plane.purgatory), plane.purgatory.expired_total, plane.partition("t").watched) == (0, 0, 0)
+    plane.advance(600)
+    assert plane.purgatory.expired_total == 0
+
+
+def test_a_poll_ends_when_its_time_is_up() -> None:
+    plane = plane_with()
+    pending = plane.send(fetch(entry(0), wait_ms=500), 12)
+    plane.advance(499)
+    assert not pending.done
+    plane.advance(1)
+    assert data_of(pending.response).records == b""
+    assert (len(plane.purgatory), plane.partition("t").watched) == (0, 0)
+    produce(plane, batch_of(b"a"))
+
+
+def test_a_closed_connection_drops_its_poll() -> None:
+    """Nothing waits on, nothing is completed, and later appends find nobody."""
+    plane = plane_with()
+    pending = plane.send(fetch(entry(0), wait_ms=500), 12)
+    pending.abandon()
+    assert (len(plane.purgatory), plane.purgatory.cancelled_total, plane.partition("t").watched) == (0, 1, 0)
+    produce(plane, batch_of(b"a"))
+    plane.advance(600)
+    assert not pending.done
+
+
+def test_a_poll_waits_for_min_bytes_of_all_its_partitions() -> None:
+    plane = DataPlane()
+    plane.topic("t", 2)
+    size = len(batch_of(b"a"))
+    pending = plane.send(fetch(entry(0), entry(0, 1), wait_ms=500, min_bytes=2 * size), 12)
+    plane.call(request(("t", 0, batch_of(b"a"))), 11)
+    assert not pending.done
+    plane.call(request(("t", 1, batch_of(b"b"))), 11)
+    assert [values_in(data.records) for data in pending.response.responses[0].partitions] == [[(0, b"a")], [(0, b"b")]]
+
+
+def test_a_partition_that_is_full_counts_as_full() -> None:
+    """min_bytes above what whole batches within the limit make: waiting would not bring more."""
+    plane = plane_with(batch_of(b"a" * 100), batch_of(b"b" * 100))
+    answer = plane.send(fetch(entry(0, most=250), wait_ms=500, min_bytes=250), 12)
+    assert values_in(data_of(answer).records) == [(0, b"a" * 100)]
+
+
+def test_a_poll_of_a_deleted_topic_is_told() -> None:
+    plane = plane_with()
+    pending = plane.send(fetch(entry(0), wait_ms=500), 12)
+    plane.partitions.on_topic_deleted(plane.topics["t"])
+    assert data_of(pending.response).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert data_of(plane.call(fetch(entry(0)), 12)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_poll_below_a_new_log_start_is_told() -> None:
+    """DeleteRecords wakes its readers, and one that is now below the start learns so."""
+    plane = plane_with(batch_of(b"a"), batch_of(b"b"))
+    pending = plane.send(fetch(entry(1), wait_ms=500, min_bytes=1000), 12)
+    plane.partition("t").delete_before(2)
+    plane.commit()
+    assert data_of(pending.response).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_poll_answers_an_error_at_once() -> None:
+    plane = plane_with()
+    answer = plane.send(fetch(entry(0), entry(0, 9), wait_ms=500), 12)
+    assert [data.error_code for data in answer.responses[0].partitions] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_a_request_without_partitions_is_answered_at_once() -> None:
+    assert plane_with().send(fetch(wait_ms=500), 12) == FetchResponse()
+
+
+# ---------------------------------------------------------------- isolation
+
+
+def test_committed_readers_stop_at_the_first_open_transaction_and_skip_aborted_ones() -> None:
+    """KIP-98: the whole life of two transactions, seen at both levels."""
+    plane = plane_with(batch_of(b"0"), transactional(), transactional(producer=(8, 0)), batch_of(b"3"))
+    partition = plane.partition("t")
+
+    def seen(committed: bool) -> tuple[list[int], list[tuple[int, int]] | None, int]:
+        data = data_of(plane.call(fetch(entry(0), committed=committed), 12))
+        aborted = data.aborted_transactions
+        return (
+            [offset for offset, _ in values_in(data.records)],
+            None if aborted is None else [(one.producer_id, one.first_offset) for one in aborted],
+            data.last_stable_offset,
+        )
+
+    assert seen(True) == ([0], [], 1)
+    assert seen(False) == ([0, 1, 2, 3], None, 1)
+    partition.append_marker(7, 0, 0, False, WALL_MS)
+    assert partition.last_stable_offset == 1, "a marker counts when it is durable"
+    plane.commit()
+    assert seen(True) == ([0, 1], [(7, 1)], 2)
+    partition.append_marker(8, 0, 0, True, WALL_MS)
+    plane.commit()
+    assert seen(True) == ([0, 1, 2, 3], [(7, 1)], 6)
+    behind = data_of(plane.call(fetch(entry(5), committed=True), 12)).aborted_transactions
+    assert (behind is None, len(behind or ())) == (False, 0)
+
+
+def test_a_committed_poll_is_woken_by_the_marker() -> None:
+    plane = plane_with(transactional())
+    pending = plane.send(fetch(entry(0), wait_ms=500, committed=True), 12)
+    produce(plane, transactional(1), tid="tid")
+    assert not pending.done
+    plane.partition("t").append_marker(7, 0, 0, False, WALL_MS)
+    plane.commit()
+    data = data_of(pending.response)
+    assert data.aborted_transactions == [AbortedTransaction(producer_id=7, first_offset=0)]
+    assert data.last_stable_offset == 3
+
+
+# ---------------------------------------------------------------- epochs
+
+
+def epochs() -> DataPlane:
+    """A log with records of epochs 0 and 1, on a node in epoch 2."""
+    plane = plane_with(batch_of(b"0"), batch_of(b"1"))
+    plane.restart()
+    produce(plane, batch_of(b"2"))
+    plane.restart()
+    assert plane.partition("t").leader_epoch == 2
+    return plane
+
+
+def test_leader_epochs_are_checked_and_name_the_leader() -> None:
+    """KIP-320; from v16 on a fenced reader learns where the leader is (KIP-951)."""
+    plane = epochs()
+    for epoch, code in ((1, ErrorCode.FENCED_LEADER_EPOCH), (2, 0), (3, ErrorCode.UNKNOWN_LEADER_EPOCH)):
+        assert data_of(plane.call(fetch(entry(0, epoch=epoch)), 12)).error_code == code
+    asked = FetchRequest(topics=[FetchTopic(topic_id=plane.topics["t"].topic_id, partitions=[entry(0, epoch=1)])])
+    answer = plane.call(asked, 16)
+    assert (data_of(answer).current_leader.leader_id, data_of(answer).current_leader.leader_epoch) == (1, 2)
+    assert [(node.node_id, node.host, node.port) for node in answer.node_endpoints] == [(1, "localhost", 9092)]
+
+
+def test_a_log_that_parts_from_the_readers_is_told() -> None:
+    """The end of the largest epoch that both may have: there the reader truncates."""
+    plane = epochs()
+    diverged = [(3, 0, EpochEndOffset(epoch=0, end_offset=2)), (9, 1, EpochEndOffset(epoch=1, end_offset=3))]
+    for offset, last_epoch, expected in diverged:
+        data = data_of(plane.call(fetch(entry(offset, last_epoch=last_epoch), wait_ms=500), 12))
+        assert (data.error_code, data.diverging_epoch, data.records) == (0, expected, b"")
+        assert (data.high_watermark, data.last_stable_offset, data.log_start_offset) == (3, 3, 0)
+    fitting = data_of(plane.call(fetch(entry(2, last_epoch=1)), 12))
+    assert (fitting.diverging_epoch, values_in(fitting.records)) == (EpochEndOffset(), [(2, b"2")])
+    unknown = data_of(plane.call(fetch(entry(2, last_epoch=7)), 12))
+    assert unknown.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+# ---------------------------------------------------------------- coordinator's topics
+
+
+def test_a_coordinators_topic_is_read_like_any_other_and_wakes_its_readers() -> None:
+    """`__consumer_offsets` through its shard: what a shard decides reaches a consumer of the topic."""
+    plane = DataPlane()
+    plane.topic("__consumer_offsets", cleanup_policy="compact")
+    partition = plane.partition("__consumer_offsets")
+    pending = plane.send(fetch(entry(0), topic="__consumer_offsets", wait_ms=500), 12)
+    assert partition.append(bytearray(batch_of(b"fact", keys={0: b"k"})), 4) == 0
+    assert not pending.done
+    plane.commit()
+    records = data_of(pending.response).records
+    assert (values_in(records), parse_header(records).partition_leader_epoch) == ([(0, b"fact")], 4)
+    assert [base for base, _ in partition.batches()] == [0]

@@ -1,0 +1,251 @@
+"""Fetch sessions (KIP-227): what a session remembers and leaves out, against a model; which sessions give way."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from kcore.broker.fetch_session import EVICTION_MS, MAX_EPOCH, FetchSessions, SessionPartition, next_epoch
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+from tests.broker.data.context import DataPlane, batch_of
+from tests.broker.data.test_fetch import entry, fetch, plane_with
+from tests.broker.data.test_produce import produce, request
+
+FIRST_ID = 1001
+
+
+def names(response: FetchResponse) -> list[int]:
+    """The partitions of topic t in an answer, in order."""
+    return [data.partition_index for topic in response.responses for data in topic.partitions]
+
+
+def test_epochs_go_up_and_never_come_back_to_zero() -> None:
+    assert [next_epoch(epoch) for epoch in (0, 1, MAX_EPOCH)] == [1, 2, 1]
+
+
+def test_the_life_of_a_session() -> None:
+    """Founded by epoch 0, told of news only, closed by epoch -1."""
+    plane = DataPlane()
+    plane.topic("t", 3)
+    plane.call(request(("t", 1, batch_of(b"a"))), 11)
+    first = plane.call(fetch(*[entry(0, index) for index in range(3)], session_id=0, session_epoch=0), 12)
+    assert (first.session_id, names(first)) == (FIRST_ID, [0, 1, 2])
+    again = plane.call(fetch(entry(1, 1), session_id=FIRST_ID, session_epoch=1), 12)
+    assert (again.session_id, names(again)) == (FIRST_ID, [])
+    plane.call(request(("t", 2, batch_of(b"b"))), 11)
+    assert names(plane.call(fetch(session_id=FIRST_ID, session_epoch=2), 12)) == [2]
+    closing = plane.call(fetch(entry(0, 0), session_id=FIRST_ID, session_epoch=-1), 12)
+    assert (closing.session_id, names(closing), len(plane.sessions)) == (0, [0], 0)
+
+
+def test_wrong_ids_epochs_and_kinds_are_refused() -> None:
+    """70, 71 and 106, with no topics and without harm to the session."""
+    plane = plane_with()
+    plane.call(fetch(entry(0), session_id=0, session_epoch=0), 12)
+    for session_id, epoch, version, code in (
+        (FIRST_ID + 1, 1, 12, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (0, 1, 12, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (FIRST_ID, 2, 12, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+        (FIRST_ID, 1, 13, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR),
+        (FIRST_ID, 1, 12, ErrorCode.NONE),
+    ):
+        answer = plane.call(FetchRequest(session_id=session_id, session_epoch=epoch), version)
+        assert (answer.error_code, names(answer)) == (code, []), (session_id, epoch, version)
+
+
+def test_a_full_fetch_within_a_session_makes_a_new_one() -> None:
+    plane = plane_with()
+    plane.call(fetch(entry(0), session_id=0, session_epoch=0), 12)
+    assert plane.call(fetch(entry(0), session_id=FIRST_ID, session_epoch=0), 12).session_id == FIRST_ID + 1
+    assert len(plane.sessions) == 1
+
+
+def test_a_session_that_is_emptied_is_closed() -> None:
+    plane = plane_with()
+    plane.call(fetch(entry(0), session_id=0, session_epoch=0), 12)
+    forgotten = [ForgottenTopic(topic="t", partitions=[0])]
+    answer = plane.call(FetchRequest(session_id=FIRST_ID, session_epoch=1, forgotten_topics_data=forgotten), 12)
+    assert (answer.session_id, answer.error_code, len(plane.sessions)) == (0, 0, 0)
+
+
+def test_an_error_is_told_again_and_its_end_too() -> None:
+    """A topic that comes later: the error every time, then the partition although nothing moved."""
+    plane = plane_with()
+    plane.call(fetch(entry(0), topic="later", session_id=0, session_epoch=0), 12)
+    for epoch in (1, 2):
+        answer = plane.call(FetchRequest(session_id=FIRST_ID, session_epoch=epoch), 12)
+        assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    plane.topic("later")
+    answer = plane.call(FetchRequest(session_id=FIRST_ID, session_epoch=3), 12)
+    assert answer.responses[0].partitions[0].error_code == 0
+    assert plane.call(FetchRequest(session_id=FIRST_ID, session_epoch=4), 12).responses == ()
+
+
+def test_sessions_by_id_know_their_topics_names() -> None:
+    """100 while an id is unknown; once it was known, 103 when its name belongs to another topic and 3 when to none."""
+    plane = plane_with()
+    topic = plane.topics["t"]
+    unknown = FetchTopic(topic_id=b"x" * 16, partitions=[entry(0)])
+    known = FetchTopic(topic_id=topic.topic_id, partitions=[entry(0)])
+    first = plane.call(FetchRequest(topics=[unknown, known], session_id=0, session_epoch=0), 13)
+    assert [answer.partitions[0].error_code for answer in first.responses] == [ErrorCode.UNKNOWN_TOPIC_ID, 0]
+
+    def code(epoch: int) -> int:
+        answer = plane.call(FetchRequest(session_id=FIRST_ID, session_epoch=epoch), 13)
+        found = {one.topic_id: one.partitions[0].error_code for one in answer.responses}
+        return int(found[topic.topic_id])
+
+    plane.partitions.on_topic_deleted(topic)
+    assert code(1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    plane.topic("t")
+    assert code(2) == ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+def test_a_request_that_was_overtaken_is_told() -> None:
+    """Two requests of one session at a time: the one that waited comes back with 71."""
+    plane = plane_with()
+    plane.call(fetch(entry(0), session_id=0, session_epoch=0), 12)
+    waiting = plane.send(FetchRequest(session_id=FIRST_ID, session_epoch=1, max_wait_ms=500, min_bytes=1), 12)
+    plane.call(FetchRequest(session_id=FIRST_ID, session_epoch=2), 12)
+    produce(plane, batch_of(b"a"))
+    assert waiting.response == FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=FIRST_ID)
+
+
+def test_partitions_with_data_go_behind_those_without() -> None:
+    """So that the next answer, if it is full early, begins with those that had nothing."""
+    plane = DataPlane()
+    plane.topic("t", 3)
+    for index in range(3):
+        plane.call(request(("t", index, batch_of(b"a" * 100))), 11)
+    entries = [entry(0, index) for index in range(3)]
+    plane.call(fetch(*entries, max_bytes=1, session_id=0, session_epoch=0), 12)
+    order = []
+    for epoch in range(1, 5):
+        asked = FetchRequest(session_id=FIRST_ID, session_epoch=epoch, max_bytes=1)
+        response = plane.call(asked, 12)
+        order += [data.partition_index for topic in response.responses for data in topic.partitions if data.records]
+    assert order == [0, 1, 2, 0]
+
+
+# ---------------------------------------------------------------- the model
+
+
+class SessionModel:
+    """What a client must have been told, by remembering everything it was told."""
+
+    def __init__(self, told: dict[int, tuple[int, int]]) -> None:
+        self.offsets = dict.fromkeys(told, 0)
+        self.told = told
+
+    def expected(self, marks: dict[int, tuple[int, int]]) -> set[int]:
+        """Partitions with data behind their offset, or whose high watermark or start is not what was told."""
+        return {
+            index for index in self.offsets if marks[index][0] > self.offsets[index] or marks[index] != self.told[index]
+        }
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_session_tells_what_changed_and_nothing_else(seed: int) -> None:
+    """Random appends, deletions, moves, additions and forgetting; each answer has exactly the partitions with news."""
+    print("seed", seed)
+    rng = random.Random(seed)
+    plane = DataPlane()
+    plane.topic("t", 6)
+
+    def marks() -> dict[int, tuple[int, int]]:
+        found = (plane.partition("t", index) for index in range(6))
+        return {one.index: (one.high_watermark, one.log_start_offset) for one in found}
+
+    first = plane.call(fetch(*[entry(0, index) for index in range(3)], session_id=0, session_epoch=0), 12)
+    model = SessionModel({index: marks()[index] for index in range(3)})
+    for epoch in range(1, 120):
+        for _ in range(rng.randrange(3)):
+            plane.call(request(("t", rng.randrange(6), batch_of(b"v"))), 11)
+        if rng.random() < 0.2:
+            partition = plane.partition("t", rng.randrange(6))
+            partition.delete_before(partition.high_watermark)
+            plane.commit()
+        now = marks()
+        asked: list[FetchPartition] = []
+        for index in rng.sample(range(6), rng.randrange(3)):
+            asked.append(entry(now[index][0], index))
+            model.offsets[index] = now[index][0]
+            model.told.setdefault(index, (-1, -1))
+        # A position below the start would be an error: a client resets it.
+        for index, offset in model.offsets.items():
+            if offset < now[index][1]:
+                asked.append(entry(now[index][0], index))
+                model.offsets[index] = now[index][0]
+        forget = [index for index in model.offsets if rng.random() < 0.1][: len(model.offsets) - 1]
+        for index in forget:
+            del model.offsets[index], model.told[index]
+        answer = plane.call(
+            fetch(
+                *asked,
+                session_id=first.session_id,
+                session_epoch=epoch,
+                forgotten_topics_data=[ForgottenTopic(topic="t", partitions=forget)],
+            ),
+            12,
+        )
+        assert set(names(answer)) == model.expected(now)
+        for topic in answer.responses:
+            for data in topic.partitions:
+                assert (data.high_watermark, data.log_start_offset) == now[data.partition_index]
+                model.told[data.partition_index] = now[data.partition_index]
+
+
+# ---------------------------------------------------------------- the limit
+
+
+def members(count: int) -> dict[Any, SessionPartition]:
+    return {("t", index): SessionPartition("t", bytes(16), FetchPartition(partition=index)) for index in range(count)}
+
+
+def sessions_of(*sizes: int, slots: int) -> tuple[FetchSessions, list[int]]:
+    ids = iter(range(1, 100))
+    sessions = FetchSessions(slots, lambda: next(ids))
+    return sessions, [sessions.create(members(size), False, 0) for size in sizes]
+
+
+def test_there_are_no_more_sessions_than_slots() -> None:
+    """Young sessions do not give way, whatever their size; the newcomer gets none."""
+    sessions, ids = sessions_of(1, 2, slots=2)
+    assert ids == [1, 2]
+    assert sessions.create(members(50), False, EVICTION_MS) == 0
+    assert FetchSessions(0, lambda: 1).create(members(1), False, 0) == 0
+
+
+def test_the_session_longest_unused_gives_way_when_it_is_stale() -> None:
+    sessions, _ = sessions_of(5, 5, slots=2)
+    session = sessions.get(1)
+    assert session is not None
+    sessions.touch(session, 10)
+    assert sessions.create(members(1), False, EVICTION_MS + 1) == 3
+    assert [sessions.get(session_id) is not None for session_id in (1, 2, 3)] == [True, False, True]
+    assert sessions.evictions == 1
+
+
+def test_an_old_session_gives_way_to_a_larger_one() -> None:
+    """Old by its making, in use all the same: the smallest first, and never to one that is not larger."""
+    sessions, _ = sessions_of(3, 2, slots=2)
+    for session_id in (1, 2):
+        session = sessions.get(session_id)
+        assert session is not None
+        sessions.touch(session, EVICTION_MS + 1)
+    now_ms = EVICTION_MS + 2
+    assert sessions.create(members(2), False, now_ms) == 0
+    assert sessions.create(members(3), False, now_ms) == 3
+    assert sessions.get(2) is None
+    assert sessions.create(members(3), False, now_ms) == 0
+    assert sessions.create(members(4), False, now_ms) == 4
+    assert sessions.get(1) is None
+
+
+def test_session_ids_are_not_given_twice() -> None:
+    ids = iter([7, 7, 8])
+    sessions = FetchSessions(10, lambda: next(ids))
+    assert [sessions.create(members(1), False, 0) for _ in range(2)] == [7, 8]

@@ -1,0 +1,248 @@
+"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords, retention: where a partition begins and ends, and when."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kcore.protocol.compression import compress
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from kcore.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from kcore.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from kcore_ext.batch import BatchBuilder
+from tests.broker.data.context import DataPlane, batch_of
+from tests.broker.data.test_fetch import plane_with
+from tests.broker.data.test_produce import produce, request, transactional
+
+WALL_MS = 1_700_000_000_000
+
+
+def ask(
+    plane: DataPlane, *timestamps: int, version: int = 11, committed: bool = False
+) -> list[ListOffsetsPartitionResponse]:
+    found = []
+    for timestamp in timestamps:
+        entry = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+        asked = ListOffsetsRequest(
+            isolation_level=int(committed), topics=[ListOffsetsTopic(name="t", partitions=[entry])]
+        )
+        found.append(plane.call(asked, version).topics[0].partitions[0])
+    return found
+
+
+def at(offset: int, timestamp: int = -1, leader_epoch: int = 0) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(offset=offset, timestamp=timestamp, leader_epoch=leader_epoch)
+
+
+NONE = at(-1, -1, -1)
+
+
+def stamped(*timestamps: int, codec: int = 0, log_append_time: bool = False) -> bytes:
+    builder = BatchBuilder(
+        1 << 20, base_timestamp_ms=timestamps[0], compression=codec, compress=compress, log_append_time=log_append_time
+    )
+    for timestamp in timestamps:
+        assert builder.append(timestamp, None, b"v" * 20)
+    return builder.build()
+
+
+def test_whole_answers_of_every_kind() -> None:
+    plane = plane_with(stamped(10, 30, 20), stamped(15, 30))
+    assert ask(plane, -1, -2, -3, -4, -5, -6) == [at(5), at(0), at(1, 30), at(0), NONE, NONE]
+    assert ask(plane, 0, 10, 11, 30, 31) == [at(0, 10), at(0, 10), at(1, 30), at(1, 30), NONE]
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+@pytest.mark.parametrize("seed", range(4))
+def test_times_are_found_as_by_a_scan(seed: int, codec: int) -> None:
+    """The first record at or after a time, in logs whose times go anywhere, also above a start within a batch."""
+    print("seed", seed)
+    rng = random.Random(seed)
+    plane = plane_with()
+    times: list[int] = []
+    for _ in range(30):
+        batch = [rng.randrange(1000) for _ in range(rng.randrange(1, 5))]
+        assert produce(plane, stamped(*batch, codec=codec)).base_offset == len(times)
+        times += batch
+    for start in (0, 7, 31):
+        plane.partition("t").delete_before(start)
+        plane.commit()
+        for asked in rng.sample(range(1001), 40):
+            first = next((o for o in range(start, len(times)) if times[o] >= asked), -1)
+            assert ask(plane, asked) == [at(first, times[first]) if first >= 0 else NONE], (start, asked)
+        latest = ask(plane, -3)[0]
+        if max(times) == max(times[start:]):
+            greatest = times.index(max(times), start)
+            assert latest == at(greatest, times[greatest])
+        else:
+            assert latest.offset >= start
+
+
+def test_a_batch_with_the_time_of_its_append_is_found_at_its_first_record() -> None:
+    plane = plane_with(message_timestamp_type="LogAppendTime")
+    produce(plane, stamped(1, 2, 3))
+    assert ask(plane, -3, WALL_MS, WALL_MS + 1) == [at(0, WALL_MS), at(0, WALL_MS), NONE]
+
+
+def test_committed_readers_see_no_offset_behind_an_open_transaction() -> None:
+    """Latest is the last stable offset; times and the greatest timestamp beyond it are not found."""
+    plane = plane_with(stamped(10), transactional())
+    assert ask(plane, -1, -3, 11, committed=True) == [at(1), NONE, NONE]
+    assert ask(plane, -1, -3, 11) == [at(2), at(1, WALL_MS), at(1, WALL_MS)]
+
+
+def test_questions_that_are_refused() -> None:
+    """Special values before their versions, unknown ones, partitions asked for twice, other epochs."""
+    plane = plane_with()
+    for timestamp, version in ((-3, 6), (-4, 7), (-5, 8), (-6, 10), (-7, 11), (-9, 11)):
+        assert ask(plane, timestamp, version=version)[0].error_code == ErrorCode.UNSUPPORTED_VERSION
+    twice = [ListOffsetsPartition(partition_index=0, timestamp=-1)] * 2
+    answer = plane.call(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=twice)]), 7)
+    assert [one.error_code for one in answer.topics[0].partitions] == [ErrorCode.INVALID_REQUEST] * 2
+    fenced = [ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=1)]
+    answer = plane.call(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=fenced)]), 7)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def test_a_question_behind_an_append_without_acks_counts_it() -> None:
+    plane = plane_with()
+    plane.send(request(("t", 0, batch_of(b"v")), acks=0), 11)
+    assert ask(plane, -1) == [at(1)]
+
+
+def test_epochs_end_where_the_next_begins() -> None:
+    """The table of KIP-101 over three lives of a node, the second without an append."""
+    plane = plane_with(batch_of(b"0"), batch_of(b"1"))
+    plane.restart()
+    plane.restart()
+    produce(plane, batch_of(b"2"))
+
+    def end(epoch: int) -> tuple[int, int]:
+        partitions = [OffsetForLeaderPartition(partition=0, leader_epoch=epoch)]
+        asked = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=partitions)])
+        found = plane.call(asked, 4).topics[0].partitions[0]
+        return found.leader_epoch, found.end_offset
+
+    assert [end(epoch) for epoch in (0, 1, 2, 3)] == [(0, 2), (0, 2), (2, 3), (-1, -1)]
+    plane.partition("t").delete_before(3)
+    plane.commit()
+    assert end(0) == (0, 3), "before the first epoch that is left: where that begins"
+
+
+# ---------------------------------------------------------------- deleting
+
+
+def delete(plane: DataPlane, offset: int, topic: str = "t") -> DeleteRecordsPartitionResult:
+    entry = DeleteRecordsPartition(partition_index=0, offset=offset)
+    asked = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[entry])], timeout_ms=1000)
+    found: DeleteRecordsPartitionResult = plane.call(asked, 2).topics[0].partitions[0]
+    return found
+
+
+def test_what_must_not_be_deleted() -> None:
+    plane = plane_with()
+    plane.topic("__consumer_offsets", cleanup_policy="compact")
+    plane.topic("compacted", cleanup_policy="compact")
+    plane.topic("both", cleanup_policy=("compact", "delete"))
+    assert delete(plane, 0, "__consumer_offsets").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert delete(plane, 0, "compacted").error_code == ErrorCode.POLICY_VIOLATION
+    assert delete(plane, 0, "both") == DeleteRecordsPartitionResult(low_watermark=0)
+
+
+def test_a_deletion_is_answered_when_it_is_durable_and_fails_with_its_commit() -> None:
+    plane = plane_with(batch_of(b"0"), batch_of(b"1"))
+    entry = DeleteRecordsPartition(partition_index=0, offset=1)
+    asked = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[entry])])
+    pending = plane.send(asked, 2)
+    plane.fail_next_commit()
+    plane.commit()
+    assert pending.response.topics[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert plane.partition("t").log_start_offset == 0
+    assert delete(plane, 1) == DeleteRecordsPartitionResult(low_watermark=1)
+
+
+def test_two_deletions_in_one_round_are_answered_with_the_higher_start() -> None:
+    plane = plane_with(batch_of(b"0"), batch_of(b"1"))
+    answers = []
+    for offset in (2, 1):
+        entry = DeleteRecordsPartition(partition_index=0, offset=offset)
+        asked = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[entry])])
+        answers.append(plane.send(asked, 2))
+    plane.commit()
+    assert [answer.response.topics[0].partitions[0].low_watermark for answer in answers] == [2, 2]
+
+
+def test_an_open_transaction_whose_records_are_deleted_holds_readers_at_the_start() -> None:
+    plane = plane_with(transactional(), batch_of(b"1"), batch_of(b"2"))
+    assert plane.partition("t").last_stable_offset == 0
+    assert delete(plane, 2).low_watermark == 2
+    assert plane.partition("t").last_stable_offset == 2
+    plane.restart()
+    assert plane.partition("t").high_watermark == 3
+
+
+# ---------------------------------------------------------------- retention
+
+
+def enforce(plane: DataPlane) -> int:
+    for _ in plane.housekeeping.enforce_retention():
+        pass
+    plane.commit()
+    return plane.partition("t").log_start_offset
+
+
+def test_old_batches_go() -> None:
+    """retention.ms by the largest timestamp of a batch; a younger one keeps those behind it."""
+    hour_ms = 3_600_000
+    batches = [stamped(WALL_MS - age * hour_ms, WALL_MS - (age + 1) * hour_ms) for age in (5, 3, 9, 1)]
+    plane = plane_with(*batches, retention_ms=4 * hour_ms)
+    assert enforce(plane) == 2
+    plane.clock.advance(10 * hour_ms)
+    plane.now.update()
+    assert enforce(plane) == 8
+    plane.settings["t"]["retention.ms"] = -1
+
+
+def test_batches_beyond_the_size_go() -> None:
+    """retention.bytes: whole batches from the start, as long as at least so much is left."""
+    size = len(stamped(1))
+    plane = plane_with(*[stamped(WALL_MS)] * 10, retention_bytes=4 * size + 1)
+    assert enforce(plane) == 5
+    plane.settings["t"]["retention.bytes"] = 0
+    plane.partitions.on_config_changed(2, "t")
+    assert enforce(plane) == 10
+
+
+def test_compacted_topics_and_unlimited_ones_keep_everything() -> None:
+    for settings in ({"cleanup_policy": "compact", "retention_ms": 1}, {"retention_ms": -1}):
+        plane = plane_with(**settings)
+        produce(plane, batch_of(b"v", keys={0: b"k"}, timestamp_ms=1))
+        assert enforce(plane) == 0
+
+
+def test_retention_runs_by_its_timer() -> None:
+    plane = DataPlane(config={"log.retention.check.interval.ms": "30"})
+    plane.topic("t", retention_ms=20)
+    produce(plane, stamped(WALL_MS))
+    plane.housekeeping.start()
+    plane.advance(30)
+    assert plane.partition("t").log_start_offset == 0, "slices run between rounds"
+    plane.slices.finish()
+    plane.commit()
+    assert plane.partition("t").log_start_offset == 1

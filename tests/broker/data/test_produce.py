@@ -1,0 +1,460 @@
+"""Produce: what is taken, what is refused and how, and that nothing of what fails is kept."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+
+from kcore.broker.producing import CloseConnectionError
+from kcore.broker.transaction_verifier import TransactionVerifier
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.compression import compress, decompress
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from kcore.runtime import Pending
+from kcore_ext.batch import iter_records, parse_header, validate
+from tests.broker.data.context import DataPlane, batch_of
+
+WALL_MS = 1_700_000_000_000
+FAR_MS = WALL_MS + 3_600_001
+
+
+def request(*parts: tuple[str, int, bytes | None], acks: int = -1, tid: str | None = None) -> ProduceRequest:
+    return ProduceRequest(
+        transactional_id=tid,
+        acks=acks,
+        timeout_ms=1000,
+        topic_data=[
+            TopicProduceData(name=name, partition_data=[PartitionProduceData(index=index, records=records)])
+            for name, index, records in parts
+        ],
+    )
+
+
+def response(*answers: PartitionProduceResponse, name: str = "t") -> ProduceResponse:
+    return ProduceResponse(
+        responses=[TopicProduceResponse(name=name, partition_responses=[answer]) for answer in answers]
+    )
+
+
+def taken(base_offset: int, append_time_ms: int = -1, index: int = 0) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index, base_offset=base_offset, log_append_time_ms=append_time_ms, log_start_offset=0
+    )
+
+
+def refused(code: ErrorCode, log_start_offset: int = -1, message: str | None = None) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        error_code=code, base_offset=-1, log_start_offset=log_start_offset, error_message=message
+    )
+
+
+def produce(plane: DataPlane, records: bytes, version: int = 11, **more: Any) -> PartitionProduceResponse:
+    answer: PartitionProduceResponse = (
+        plane.call(request(("t", 0, records), **more), version).responses[0].partition_responses[0]
+    )
+    return answer
+
+
+def stored(plane: DataPlane, topic: str = "t") -> list[bytes]:
+    return [bytes(batch) for _, batch in plane.partition(topic).batches()]
+
+
+def with_header(records: bytes, at: int, layout: str, value: int) -> bytes:
+    """The batch with a field of its header changed and a CRC that fits."""
+    batch = bytearray(records)
+    struct.pack_into(layout, batch, at, value)
+    struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
+    return bytes(batch)
+
+
+def test_an_answer_waits_for_the_commit() -> None:
+    """Nothing is acknowledged before it is durable, and readers see nothing of it before."""
+    plane = DataPlane()
+    plane.topic("t")
+    pending = plane.send(request(("t", 0, batch_of(b"v"))), 11)
+    assert isinstance(pending, Pending)
+    assert (pending.done, pending.parked) == (False, False)
+    partition = plane.partition("t")
+    assert (partition.end_offset, partition.high_watermark) == (1, 0)
+    plane.commit()
+    assert partition.high_watermark == 1
+    assert pending.response == response(taken(0))
+
+
+def test_a_failed_commit_is_a_storage_error_and_leaves_nothing() -> None:
+    """KAFKA_STORAGE_ERROR is retriable; a retry with the same sequence is the first of its kind."""
+    plane = DataPlane()
+    plane.topic("t")
+    produced = request(("t", 0, batch_of(b"v", producer=(7, 0), sequence=0)))
+    pending = plane.send(produced, 11)
+    plane.fail_next_commit()
+    assert not plane.commit()
+    assert pending.response == response(refused(ErrorCode.KAFKA_STORAGE_ERROR))
+    partition = plane.partition("t")
+    assert (partition.end_offset, partition.high_watermark, partition.producers.entries) == (0, 0, {})
+    assert plane.call(produced, 11) == response(taken(0))
+    assert plane.call(produced, 11).responses[0].partition_responses[0].base_offset == 0
+    assert len(stored(plane)) == 1
+
+
+def test_the_batch_is_stored_as_it_came() -> None:
+    """Only base offset and leader epoch are the log's; compressed records are not touched."""
+    plane = DataPlane()
+    plane.topic("t")
+    for codec in range(5):
+        sent = batch_of(*[b"v" * 100] * 10, compression=codec, compress=compress)
+        assert parse_header(sent).compression == codec
+        assert produce(plane, sent) == taken(10 * codec)
+        kept = stored(plane)[-1]
+        assert kept[16:] == sent[16:]
+        assert parse_header(kept).base_offset == 10 * codec
+
+
+def test_topics_go_by_id_from_v13_on() -> None:
+    plane = DataPlane()
+    topic = plane.topic("t")
+    data = [PartitionProduceData(index=0, records=batch_of(b"v"))]
+    asked = ProduceRequest(
+        acks=1,
+        topic_data=[
+            TopicProduceData(topic_id=topic.topic_id, partition_data=data),
+            TopicProduceData(topic_id=b"x" * 16, partition_data=data),
+        ],
+    )
+    assert plane.call(asked, 13) == ProduceResponse(
+        responses=[
+            TopicProduceResponse(topic_id=topic.topic_id, partition_responses=[taken(0)]),
+            TopicProduceResponse(topic_id=b"x" * 16, partition_responses=[refused(ErrorCode.UNKNOWN_TOPIC_ID)]),
+        ]
+    )
+
+
+def test_log_append_time_is_the_logs_own() -> None:
+    """Bit 3 and the largest timestamp are set under a new CRC; the answer tells the time; bounds are not checked."""
+    plane = DataPlane()
+    plane.topic("t", message_timestamp_type="LogAppendTime")
+    plane.clock.advance(5)
+    plane.now.update()
+    assert produce(plane, batch_of(b"a", b"b", timestamp_ms=FAR_MS)) == taken(0, WALL_MS + 5)
+    kept = stored(plane)[0]
+    validate(kept)
+    assert parse_header(kept).base_timestamp_ms == FAR_MS
+    assert [record.timestamp_ms for record in iter_records(kept)] == [WALL_MS + 5] * 2
+
+
+def test_producers_do_not_set_the_time_of_the_append() -> None:
+    plane = DataPlane()
+    plane.topic("t", message_timestamp_type="LogAppendTime")
+    answer = produce(plane, batch_of(b"a", log_append_time=True))
+    assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [error.batch_index for error in answer.record_errors] == [0]
+
+
+def test_a_wrong_largest_timestamp_is_corrected() -> None:
+    """Time look-ups trust the header: what it says must be what the records say."""
+    plane = DataPlane()
+    plane.topic("t")
+    assert produce(plane, with_header(batch_of(b"a"), 35, ">q", WALL_MS + 999)) == taken(0)
+    assert validate(stored(plane)[0]).max_timestamp_ms == WALL_MS
+
+
+def test_records_without_timestamps_are_taken() -> None:
+    plane = DataPlane()
+    plane.topic("t", message_timestamp_before_max_ms=1000)
+    assert produce(plane, batch_of(b"a", timestamp_ms=-1)) == taken(0)
+    answer = produce(plane, batch_of(b"a", timestamp_ms=WALL_MS - 1001))
+    assert (answer.error_code, answer.log_start_offset) == (ErrorCode.INVALID_TIMESTAMP, 0)
+
+
+def test_compacted_topics_need_keys() -> None:
+    """Every record without a key is named, and the whole batch fails."""
+    plane = DataPlane()
+    plane.topic("t", cleanup_policy="compact")
+    answer = produce(plane, batch_of(b"a", b"b", b"c", keys={1: b"k"}))
+    text = "a record of a compacted topic needs a key"
+    assert answer == PartitionProduceResponse(
+        error_code=ErrorCode.INVALID_RECORD,
+        base_offset=-1,
+        log_start_offset=0,
+        record_errors=[BatchIndexAndErrorMessage(batch_index=i, batch_index_error_message=text) for i in (0, 2)],
+        error_message=f"2 of 3 records are refused: {text}",
+    )
+    assert produce(plane, batch_of(b"a", keys={0: b"k"})) == taken(0)
+
+
+@pytest.mark.parametrize("source", [0, 1, 4])
+@pytest.mark.parametrize(("target", "codec"), [("gzip", 1), ("zstd", 4), ("uncompressed", 0), ("producer", None)])
+def test_topics_are_kept_in_their_codec(source: int, target: str, codec: int | None) -> None:
+    """compression.type: records, producer and sequences stay, the codec changes."""
+    plane = DataPlane()
+    plane.topic("t", compression_type=target)
+    sent = batch_of(*[b"v" * 50] * 20, producer=(7, 3), sequence=0, compression=source, compress=compress)
+    assert produce(plane, sent) == taken(0)
+    kept = stored(plane)[0]
+    header = validate(kept, decompress=decompress)
+    assert header.compression == (source if codec is None else codec)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 3, 0)
+    assert list(iter_records(kept, decompress=decompress)) == list(iter_records(sent, decompress=decompress))
+
+
+def test_a_batch_larger_than_a_segment_is_refused() -> None:
+    plane = DataPlane()
+    plane.topic("t", segment_bytes=100)
+    assert produce(plane, batch_of(b"v" * 200)) == refused(ErrorCode.RECORD_LIST_TOO_LARGE)
+
+
+def test_damaged_compressed_records_are_refused() -> None:
+    """They would be found by every consumer instead."""
+    plane = DataPlane()
+    plane.topic("t")
+    sent = bytearray(batch_of(*[b"v" * 50] * 20, compression=1, compress=compress))
+    sent[80] ^= 0xFF
+    assert produce(plane, with_header(bytes(sent), 17, ">I", 0)) == refused(ErrorCode.INVALID_RECORD, 0)
+
+
+@pytest.mark.parametrize(
+    ("records", "code"),
+    [
+        (None, ErrorCode.INVALID_RECORD),
+        (b"", ErrorCode.INVALID_RECORD),
+        (b"\0" * 11, ErrorCode.INVALID_RECORD),
+        (batch_of(b"v")[:-1], ErrorCode.INVALID_RECORD),
+        (batch_of(b"v") + batch_of(b"v"), ErrorCode.INVALID_RECORD),
+        (batch_of(b"v") + b"\0" * 12, ErrorCode.CORRUPT_MESSAGE),
+        (with_header(batch_of(b"v"), 57, ">i", 2), ErrorCode.INVALID_RECORD),
+    ],
+)
+def test_what_is_not_one_whole_batch_is_refused(records: bytes | None, code: ErrorCode) -> None:
+    """Per partition; the other partitions of the request are served."""
+    plane = DataPlane()
+    plane.topic("t", 2)
+    answer = plane.call(request(("t", 0, records), ("t", 1, batch_of(b"v"))), 11)
+    codes = [topic.partition_responses[0].error_code for topic in answer.responses]
+    assert codes == [code, 0]
+
+
+@pytest.mark.parametrize("records", [b"\0" * 12, b"\0" * 11 + b"\x31" + b"\0" * 4 + b"\x03" + b"\0" * 60])
+def test_bytes_that_are_no_batch_fail_the_whole_request(records: bytes) -> None:
+    """Kafka meets them when it looks for transactional batches, before it looks at any partition."""
+    plane = DataPlane()
+    plane.topic("t", 2)
+    answer = plane.call(request(("t", 0, records), ("t", 1, batch_of(b"v"))), 11)
+    for topic in answer.responses:
+        assert topic.partition_responses[0].error_code == ErrorCode.CORRUPT_MESSAGE
+        assert topic.partition_responses[0].error_message
+    assert stored(plane) == []
+
+
+def test_zstd_needs_v7() -> None:
+    plane = DataPlane()
+    plane.topic("t")
+    sent = batch_of(*[b"v" * 50] * 20, compression=4, compress=compress)
+    assert produce(plane, sent, 6).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert produce(plane, sent, 7).error_code == 0
+
+
+def test_internal_topics_are_not_written_by_clients() -> None:
+    """Only the broker's own admin client may."""
+    plane = DataPlane()
+    plane.topic("__consumer_offsets", cleanup_policy="compact")
+    asked = request(("__consumer_offsets", 0, batch_of(b"v", keys={0: b"k"})))
+    assert plane.call(asked, 11) == response(refused(ErrorCode.INVALID_TOPIC_EXCEPTION), name="__consumer_offsets")
+    assert plane.call(asked, 11, client_id="__admin_client") == response(taken(0), name="__consumer_offsets")
+
+
+def test_without_acks_there_is_no_answer_and_errors_close() -> None:
+    plane = DataPlane()
+    plane.topic("t")
+    assert plane.call(request(("t", 0, batch_of(b"v")), acks=0), 11) is None
+    assert len(stored(plane)) == 1
+    for bad in (request(("absent", 0, batch_of(b"v")), acks=0), request(("t", 0, b"\0" * 12), acks=0)):
+        with pytest.raises(CloseConnectionError):
+            plane.send(bad, 11)
+
+
+class Denying:
+    """An authorizer that knows what it denies."""
+
+    def __init__(self, *denied: tuple[Operation, ResourceType, str]) -> None:
+        self.denied = set(denied)
+
+    def allowed(self, context: Any, operation: Operation, resource_type: ResourceType, resource_name: str) -> bool:
+        return (operation, resource_type, resource_name) not in self.denied
+
+
+def test_topics_need_write_permission() -> None:
+    """Checked before the topic is looked for."""
+    denied = [(Operation.WRITE, ResourceType.TOPIC, name) for name in ("t", "absent")]
+    plane = DataPlane(authorizer=Denying(*denied))
+    plane.topic("t")
+    asked = request(("t", 0, batch_of(b"v")), ("absent", 0, batch_of(b"v")))
+    codes = [topic.partition_responses[0].error_code for topic in plane.call(asked, 11).responses]
+    assert codes == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2
+
+
+# ---------------------------------------------------------------- transactions
+
+
+def transactional(sequence: int = 0, producer: tuple[int, int] = (7, 0)) -> bytes:
+    return batch_of(b"v", producer=producer, sequence=sequence, transactional=True)
+
+
+class Coordinator(TransactionVerifier):
+    """Keeps the questions; answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def verify(self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Any, add: bool,
+               done: Any) -> None:  # fmt: skip
+        self.asked.append(((transactional_id, producer_id, producer_epoch, partitions, add), done))
+
+    def answer(self, code: ErrorCode) -> None:
+        (_, _, _, partitions, _), done = self.asked.pop(0)
+        done(dict.fromkeys(partitions, code))
+
+
+def test_a_transactional_batch_needs_a_transactional_id() -> None:
+    """An error of every partition, before any of them is looked at."""
+    plane = DataPlane()
+    plane.topic("t")
+    asked = request(("t", 0, transactional()), ("absent", 0, batch_of(b"v")))
+    codes = [topic.partition_responses[0].error_code for topic in plane.call(asked, 11).responses]
+    assert codes == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
+    denied = Denying((Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "tid"))
+    plane = DataPlane(authorizer=denied)
+    plane.topic("t")
+    assert produce(plane, transactional(), tid="tid").error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def test_a_request_has_one_transactional_producer() -> None:
+    plane = DataPlane(verifier=Coordinator())
+    plane.topic("t", 2)
+    asked = request(("t", 0, transactional()), ("t", 1, transactional(producer=(8, 0))), tid="tid")
+    for topic in plane.call(asked, 11).responses:
+        assert topic.partition_responses[0].error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        assert topic.partition_responses[0].error_message
+
+
+def test_without_a_coordinator_transactions_cannot_be_verified() -> None:
+    """As with a coordinator that cannot be reached: NOT_ENOUGH_REPLICAS with a message, which every client retries."""
+    plane = DataPlane()
+    plane.topic("t")
+    answer = produce(plane, transactional(), tid="tid")
+    assert (answer.error_code, answer.log_start_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS, -1)
+    assert answer.error_message
+    assert stored(plane) == []
+
+
+def test_the_first_batch_of_a_transaction_is_verified_and_the_rest_is_not() -> None:
+    """v11 looks, v12 adds; the request is parked meanwhile."""
+    for version, adds in ((11, False), (12, True)):
+        coordinator = Coordinator()
+        plane = DataPlane(verifier=coordinator)
+        plane.topic("t")
+        pending = plane.send(request(("t", 0, transactional()), tid="tid"), version)
+        assert (pending.done, pending.parked, stored(plane)) == (False, True, [])
+        assert coordinator.asked[0][0] == ("tid", 7, 0, [("t", 0)], adds)
+        coordinator.answer(ErrorCode.NONE)
+        plane.commit()
+        assert pending.response == response(taken(0))
+        assert produce(plane, transactional(1), version, tid="tid") == taken(1)
+        assert coordinator.asked == []
+        partition = plane.partition("t")
+        assert (partition.last_stable_offset, partition.high_watermark) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("version", "told", "code"),
+    [
+        (11, ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE),
+        (11, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (10, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE),
+        (11, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.TRANSACTION_ABORTABLE),
+        (11, ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (11, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (11, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (12, ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+    ],
+)
+def test_what_the_coordinator_says_is_put_in_the_clients_words(version: int, told: ErrorCode, code: ErrorCode) -> None:
+    coordinator = Coordinator()
+    plane = DataPlane(verifier=coordinator)
+    plane.topic("t")
+    pending = plane.send(request(("t", 0, transactional()), tid="tid"), version)
+    coordinator.answer(told)
+    answer = pending.response.responses[0].partition_responses[0]
+    assert (answer.error_code, answer.base_offset, answer.log_start_offset) == (code, -1, -1)
+    assert (answer.error_message is not None) == (code in {ErrorCode.INVALID_TXN_STATE, ErrorCode.NOT_ENOUGH_REPLICAS})
+
+
+def test_v12_asks_again_while_the_last_transaction_is_completed() -> None:
+    """CONCURRENT_TRANSACTIONS is repeated every 20 ms for 100 ms, and then returned as it is."""
+    coordinator = Coordinator()
+    plane = DataPlane(verifier=coordinator)
+    plane.topic("t")
+    pending = plane.send(request(("t", 0, transactional()), tid="tid"), 12)
+    for _ in range(5):
+        coordinator.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+        plane.advance(19)
+        assert (pending.done, coordinator.asked) == (False, [])
+        plane.advance(1)
+        assert len(coordinator.asked) == 1
+    coordinator.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+    assert pending.response.responses[0].partition_responses[0].error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+def test_a_transactional_id_asks_one_question_at_a_time() -> None:
+    """A newer request of the same epoch takes the older one's place (NETWORK_EXCEPTION, as clients see it 19); one of
+    a newer epoch fences it; one of an older epoch is fenced.
+    """
+    coordinator = Coordinator()
+    plane = DataPlane(verifier=coordinator)
+    plane.topic("t")
+    first = plane.send(request(("t", 0, transactional(producer=(7, 1))), tid="tid"), 11)
+    second = plane.send(request(("t", 0, transactional(producer=(7, 1))), tid="tid"), 11)
+    third = plane.send(request(("t", 0, transactional(producer=(7, 2))), tid="tid"), 11)
+    plane.topic("u")
+    fourth = plane.send(request(("u", 0, transactional(producer=(7, 0))), tid="tid"), 11)
+    codes = [p.response.responses[0].partition_responses[0].error_code for p in (first, second)]
+    assert codes == [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.INVALID_PRODUCER_EPOCH]
+    assert fourth.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert not third.done
+
+
+def test_a_late_answer_does_not_open_a_transaction_again() -> None:
+    """KIP-890: the marker that was written meanwhile took the guard away."""
+    coordinator = Coordinator()
+    plane = DataPlane(verifier=coordinator)
+    plane.topic("t")
+    pending = plane.send(request(("t", 0, transactional()), tid="tid"), 11)
+    plane.partition("t").append_marker(7, 0, 0, False, WALL_MS)
+    coordinator.answer(ErrorCode.NONE)
+    plane.commit()
+    assert pending.response == response(refused(ErrorCode.INVALID_TXN_STATE, 0))
+    assert plane.partition("t").producers.open_transactions == {}
+
+
+def test_nothing_overtakes_the_batch_that_begins_a_transaction() -> None:
+    """While sequence 0 is being verified, sequence 1 cannot be the first to be appended."""
+    coordinator = Coordinator()
+    plane = DataPlane(verifier=coordinator)
+    plane.topic("t")
+    plane.send(request(("t", 0, transactional(0)), tid="tid"), 12)
+    second = plane.send(request(("t", 0, transactional(1)), tid="tid"), 12)
+    coordinator.asked.pop(0)
+    coordinator.answer(ErrorCode.NONE)
+    code = second.response.responses[0].partition_responses[0].error_code
+    assert code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -1,0 +1,301 @@
+"""Sequences, epochs, duplicates and transactions of producers, against a model that is written another way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from kcore.broker.producer_state import MAX_SEQUENCE, ProducerStates, increment_sequence
+from kcore.errors import KafkaError
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.broker.data.context import DataPlane, batch_of
+
+
+@pytest.mark.parametrize(
+    ("sequence", "by", "expected"),
+    [
+        (0, 0, 0),
+        (0, 4, 4),
+        (MAX_SEQUENCE, 0, MAX_SEQUENCE),
+        (MAX_SEQUENCE, 1, 0),
+        (MAX_SEQUENCE - 2, 5, 2),
+        (MAX_SEQUENCE - 1, 1, MAX_SEQUENCE),
+    ],
+)
+def test_sequences_wrap_from_the_largest_to_zero(sequence: int, by: int, expected: int) -> None:
+    assert increment_sequence(sequence, by) == expected
+
+
+@dataclass
+class Written:
+    """A batch in the model's log."""
+
+    offset: int
+    count: int
+    producer_id: int
+    epoch: int
+    sequences: list[int]
+    transactional: bool
+    marker: str = ""
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.count
+
+
+@dataclass
+class Model:
+    """The log of a partition, and nothing else: every question is answered by reading it from the beginning."""
+
+    log: list[Written] = field(default_factory=list)
+    committed: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.log[-1].end if self.log else 0
+
+    def of(self, producer_id: int) -> list[Written]:
+        return [batch for batch in self.log if batch.producer_id == producer_id]
+
+    def epoch(self, producer_id: int) -> int:
+        own = self.of(producer_id)
+        return own[-1].epoch if own else -1
+
+    def cached(self, producer_id: int) -> list[Written]:
+        """The last five batches since the epoch changed; a marker of the same epoch keeps them."""
+        found: list[Written] = []
+        for batch in reversed(self.of(producer_id)):
+            if batch.epoch != self.epoch(producer_id):
+                break
+            if not batch.marker:
+                found.insert(0, batch)
+        return found[-5:]
+
+    def open(self, log: list[Written] | None = None) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for batch in self.log if log is None else log:
+            if batch.marker:
+                found.pop(batch.producer_id, None)
+            elif batch.transactional and batch.producer_id not in found:
+                found[batch.producer_id] = batch.offset
+        return found
+
+    def verdict(
+        self, producer_id: int, epoch: int, sequences: list[int], transactional: bool
+    ) -> int | ErrorCode | None:
+        """None: may be appended; an offset: a duplicate of what stands there; or the error."""
+        for batch in self.cached(producer_id):
+            if epoch == batch.epoch and (sequences[0], sequences[-1]) == (batch.sequences[0], batch.sequences[-1]):
+                return batch.offset
+        known = self.epoch(producer_id)
+        if known == -1:
+            return None
+        if epoch < known:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        cached = self.cached(producer_id)
+        following = (cached[-1].sequences[-1] + 1) % 2**31 if cached and epoch == known else 0
+        if sequences[0] != following:
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if producer_id in self.open() and not transactional:
+            return ErrorCode.INVALID_TXN_STATE
+        return None
+
+    def stable(self) -> int:
+        """Where the first transaction begins that was open at the committed end."""
+        durable = [batch for batch in self.log if batch.end <= self.committed]
+        return min([self.committed, *self.open(durable).values()])
+
+    def aborted(self) -> list[tuple[int, int, int, int]]:
+        found = []
+        for index, batch in enumerate(self.log):
+            if batch.marker == "abort":
+                before = self.open(self.log[:index])
+                first = before.pop(batch.producer_id, None)
+                if first is not None:
+                    found.append((batch.producer_id, first, batch.offset, min([batch.offset + 1, *before.values()])))
+        return found
+
+
+class PartitionMachine(RuleBasedStateMachine):
+    """Appends, markers, commits, failures and restarts, on a real partition and on the model."""
+
+    @initialize(start=st.sampled_from([0, MAX_SEQUENCE - 6]))
+    def begin(self, start: int) -> None:
+        self.plane = DataPlane(config={"transaction.partition.verification.enable": "false"})
+        self.plane.topic("t")
+        self.model = Model()
+        self.start = start
+
+    @rule(
+        producer_id=st.integers(1, 3),
+        epoch=st.integers(0, 2),
+        count=st.integers(1, 3),
+        step=st.sampled_from([0, 0, 0, 0, 0, 1, -1, -2, -5]),
+        transactional=st.booleans(),
+    )
+    def produce(self, producer_id: int, epoch: int, count: int, step: int, transactional: bool) -> None:
+        """Mostly the sequence that follows; sometimes a gap, a repetition, or something older."""
+        known = self.model.epoch(producer_id)
+        cached = self.model.cached(producer_id)
+        if cached and epoch == known:
+            following = cached[-1].sequences[-1] + 1
+            if step in {-1, -2, -5}:
+                old = cached[max(step, -len(cached))]
+                sequences = list(old.sequences)
+            else:
+                sequences = [(following + step + index) % 2**31 for index in range(count)]
+        else:
+            first = self.start if known == -1 else max(step, 0)
+            sequences = [(first + index) % 2**31 for index in range(count)]
+        expected = self.model.verdict(producer_id, epoch, sequences, transactional)
+        answer = self._append(producer_id, epoch, sequences, transactional)
+        if expected is None:
+            offset = self.model.end
+            assert (answer.error_code, answer.base_offset) == (0, offset)
+            self.model.log.append(Written(offset, len(sequences), producer_id, epoch, sequences, transactional))
+        elif isinstance(expected, ErrorCode):
+            assert (answer.error_code, answer.base_offset) == (expected, -1)
+        else:
+            assert (answer.error_code, answer.base_offset) == (0, expected)
+
+    def _append(self, producer_id: int, epoch: int, sequences: list[int], transactional: bool) -> Any:
+        records = batch_of(
+            *[b"v"] * len(sequences),
+            producer=(producer_id, epoch),
+            sequence=sequences[0],
+            transactional=transactional,
+        )
+        data = PartitionProduceData(index=0, records=records)
+        request = ProduceRequest(
+            transactional_id="tid", acks=-1, topic_data=[TopicProduceData(name="t", partition_data=[data])]
+        )
+        answer = self.plane.send(request, 11)
+        if hasattr(answer, "on_complete"):
+            # The answer is decided, and waits for the commit in the pipeline's row.
+            answer = self.plane.pipeline._answers[-1][1]
+        return answer.responses[0].partition_responses[0]
+
+    @rule(producer_id=st.integers(1, 3), epoch=st.integers(0, 3), commit=st.booleans(), version=st.sampled_from([0, 2]))
+    def end(self, producer_id: int, epoch: int, commit: bool, version: int) -> None:
+        """An end marker, of either kind of transactions."""
+        known, in_transaction = self.model.epoch(producer_id), producer_id in self.model.open()
+        fenced = epoch < known or (version == 2 and epoch == known and in_transaction)
+        partition = self.plane.partition("t")
+        if fenced:
+            with pytest.raises(KafkaError) as error:
+                partition.append_marker(producer_id, epoch, 0, commit, 5, version)
+            assert error.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+            return
+        offset = partition.append_marker(producer_id, epoch, 0, commit, 5, version)
+        assert offset == self.model.end
+        self.model.log.append(Written(offset, 1, producer_id, epoch, [], True, "commit" if commit else "abort"))
+
+    @rule()
+    def commit(self) -> None:
+        self.plane.commit()
+        self.model.committed = self.model.end
+
+    @precondition(lambda self: self.model.end > self.model.committed)
+    @rule()
+    def fail(self) -> None:
+        """A commit that fails takes everything back that was appended since the last one."""
+        self.plane.fail_next_commit()
+        assert not self.plane.commit()
+        self.model.log = [batch for batch in self.model.log if batch.end <= self.model.committed]
+
+    @rule()
+    def restart(self) -> None:
+        """What was not committed is gone; the rest is as it was."""
+        self.plane.restart()
+        self.model.log = [batch for batch in self.model.log if batch.end <= self.model.committed]
+
+    @invariant()
+    def same(self) -> None:
+        partition = self.plane.partition("t")
+        model = self.model
+        assert partition.end_offset == model.end
+        assert partition.high_watermark == model.committed
+        assert partition.last_stable_offset == model.stable()
+        assert partition.producers.open_transactions == model.open()
+        assert list(partition.producers.open_transactions.values()) == sorted(model.open().values())
+        assert [tuple(entry) for entry in partition.producers.aborted.entries] == model.aborted()
+        entries = partition.producers.entries
+        assert {producer_id: entry.epoch for producer_id, entry in entries.items()} == {
+            batch.producer_id: model.epoch(batch.producer_id) for batch in model.log
+        }
+        for producer_id, entry in entries.items():
+            assert [(b.base_offset, b.first_sequence, b.last_sequence, b.last_offset) for b in entry.batches] == [
+                (b.offset, b.sequences[0], b.sequences[-1], b.end - 1) for b in model.cached(producer_id)
+            ]
+
+
+TestPartitionMachine = PartitionMachine.TestCase
+TestPartitionMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_a_marker_of_an_older_coordinator_is_fenced() -> None:
+    """KIP-98: a coordinator that was replaced cannot end transactions any more."""
+    states = ProducerStates()
+    states.add_marker(7, 0, 0, 5, 3, True)
+    with pytest.raises(KafkaError) as error:
+        states.check_marker(7, 0, 2, 0)
+    assert error.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    states.check_marker(7, 0, 3, 0)
+
+
+def test_a_marker_that_is_repeated_is_taken() -> None:
+    """KIP-1228: an equal epoch without an open transaction repeats a marker whose answer was lost."""
+    plane = DataPlane()
+    plane.topic("t")
+    partition = plane.partition("t")
+    assert partition.append_marker(7, 1, 0, True, 5, 2) == 0
+    assert partition.append_marker(7, 1, 0, True, 5, 2) == 1
+    assert partition.producers.aborted.entries == []
+
+
+def test_idle_producers_expire_and_others_stay() -> None:
+    """After producer.id.expiration.ms a producer is unknown, and even an older epoch is taken; one in a transaction,
+    and one whose last append is not durable, stay.
+    """
+    plane = DataPlane(config={"transaction.partition.verification.enable": "false"})
+    plane.topic("t")
+    now_ms = plane.now.wall_ms
+
+    def produce(producer: tuple[int, int], sequence: int, transactional: bool = False, age_ms: int = 0) -> int:
+        records = batch_of(
+            b"v", producer=producer, sequence=sequence, transactional=transactional, timestamp_ms=now_ms - age_ms
+        )
+        data = PartitionProduceData(index=0, records=records)
+        topic = TopicProduceData(name="t", partition_data=[data])
+        answer = plane.call(ProduceRequest(transactional_id="x", acks=-1, topic_data=[topic]), 11)
+        code: int = answer.responses[0].partition_responses[0].error_code
+        return code
+
+    day_ms = 86_400_000
+    for producer_id, transactional, age_ms in ((1, False, day_ms), (2, True, day_ms), (3, False, day_ms - 1)):
+        assert produce((producer_id, 5), 0, transactional, age_ms) == 0
+    assert produce((1, 4), 0) == ErrorCode.INVALID_PRODUCER_EPOCH
+    for _ in plane.housekeeping.expire_producers():
+        pass
+    assert sorted(plane.partition("t").producers.entries) == [2, 3]
+    assert produce((1, 4), 9) == 0
+
+
+def test_the_expiry_runs_by_its_timer() -> None:
+    """Every producer.id.expiration.check.interval.ms, in slices."""
+    plane = DataPlane(config={"producer.id.expiration.ms": "50", "producer.id.expiration.check.interval.ms": "40"})
+    plane.topic("t")
+    partition = plane.partition("t")
+    partition.append_marker(7, 0, 0, True, plane.now.wall_ms)
+    plane.commit()
+    plane.housekeeping.start()
+    for age_ms, known in ((40, [7]), (80, [])):
+        plane.advance(40)
+        plane.slices.finish()
+        assert (age_ms, list(partition.producers.entries)) == (age_ms, known)
