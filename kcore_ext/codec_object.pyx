@@ -12,6 +12,7 @@ cdef extern from *:
     """
     #define KCORE_SIZES 24   /* objects with up to 23 slots are kept */
     #define KCORE_KEPT 256   /* of each size */
+    #define KCORE_DEPTH 40   /* structs inside of structs that are freed by plain recursion */
 
     static PyObject *kcore_free[KCORE_SIZES][KCORE_KEPT];
     static int kcore_free_count[KCORE_SIZES];
@@ -54,12 +55,15 @@ cdef extern from *:
         return 0;
     }
 
-    static void kcore_dealloc(PyObject *self) {
+    static inline void kcore_release(PyObject *self) {
         PyTypeObject *cls = Py_TYPE(self);
         Py_ssize_t slots = KCORE_SLOTS(cls);
-        PyObject_GC_UnTrack(self);
-        Py_TRASHCAN_BEGIN(self, kcore_dealloc)
-        kcore_clear(self);
+        PyObject **slot = KCORE_SLOT(self), **end = slot + slots;
+        for (; slot < end; slot++) {
+            PyObject *value = *slot;
+            *slot = NULL;
+            Py_XDECREF(value);
+        }
     #ifndef Py_GIL_DISABLED
         if (slots < KCORE_SIZES && kcore_free_count[slots] < KCORE_KEPT) {
             kcore_free[slots][kcore_free_count[slots]++] = self;
@@ -67,7 +71,26 @@ cdef extern from *:
     #endif
         PyObject_GC_Del(self);
         Py_DECREF(cls);
+    }
+
+    /* Structs inside of structs without end can only be made on purpose; Python's trashcan frees them without recursion. */
+    static void kcore_dealloc_deep(PyObject *self) {
+        Py_TRASHCAN_BEGIN(self, kcore_dealloc)
+        kcore_release(self);
         Py_TRASHCAN_END
+    }
+
+    static int kcore_depth = 0;
+
+    static void kcore_dealloc(PyObject *self) {
+        PyObject_GC_UnTrack(self);
+        if (kcore_depth < KCORE_DEPTH) {
+            kcore_depth++;
+            kcore_release(self);
+            kcore_depth--;
+        } else {
+            kcore_dealloc_deep(self);
+        }
     }
 
     static int kcore_is_plain(PyTypeObject *cls, PyTypeObject *base, Py_ssize_t slots) {

@@ -76,6 +76,7 @@ def _as_java(error):
 codecs.register_error("kcore.java", _as_java)
 
 cdef bytes _ZERO_UUID = bytes(16)
+cdef str _EMPTY = ""
 
 
 # ---------------------------------------------------------------- names that come again and again
@@ -222,7 +223,10 @@ cdef inline PyObject* _string(Reader* reader, bint compact, bint nullable) noexc
         return _fail(reader, b"a string is longer than 32767 bytes:", length)
     if _short(reader, length):
         return NULL
-    if SHORTEST_KEPT <= length <= LONGEST_KEPT:
+    if length == 0:
+        text = <PyObject*>_EMPTY
+        Py_INCREF(text)
+    elif SHORTEST_KEPT <= length <= LONGEST_KEPT:
         text = _kept_string(reader.at, length)
     else:
         text = PyUnicode_DecodeUTF8(<const char*>reader.at, length, b"kcore.java")
@@ -469,9 +473,10 @@ cdef PyObject* _struct(Plan* plan, Reader* reader) noexcept:
     if instance == NULL:
         return NULL
     while op < end:
-        if op.kind == INT32 and reader.end - reader.at >= 4:  # the commonest kind, without the calls
-            value = PyLong_FromLong(_int32(reader.at))
-            reader.at += 4
+        if op.kind <= FLOAT64:  # the commonest kinds, without a call
+            value = _number(reader, op.kind)
+        elif op.kind == STRING:
+            value = _string(reader, op.compact, op.nullable)
         else:
             value = _value(op, reader)
         if value == NULL:

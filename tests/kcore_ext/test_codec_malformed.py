@@ -100,14 +100,19 @@ def test_garbage_is_read_or_refused_and_never_costs_more_than_its_size(
     cls: type[Message], data: bytes, chance: random.Random
 ) -> None:
     version = chance.randint(cls.MIN_VERSION, cls.MAX_VERSION)
+    position = 0
+    tracemalloc.start()
     try:
         message = cls.decode(data, version)
     except DecodeError as error:
         position = error.position
     else:
-        position = 0
         assert cls.decode(message.encode(version), version) == message
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
     assert 0 <= position <= len(data)
+    assert peak < 100_000 + 1000 * len(data)
 
 
 @examples(150, 5000)
@@ -416,3 +421,28 @@ def test_enums_subclasses_and_any_sequence_or_buffer_are_taken() -> None:
         JoinGroupResponse(members=[member], protocol_name="p").encode(5)
     with pytest.raises(EncodeError, match=r"^JoinGroupResponseMember\.metadata"):
         JoinGroupResponse(members=[JoinGroupResponseMember(metadata=memoryview(b"x-y-")[::2])]).encode(5)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- strings that are kept
+@examples(200, 5000)
+@given(st.integers(2, 90), st.binary(min_size=1, max_size=4), st.integers(0, 89))
+def test_strings_that_are_alike_where_they_are_looked_up_are_told_apart(size: int, mark: bytes, at: int) -> None:
+    """Strings are kept by length, ends and middle; a difference elsewhere, or beyond ASCII, must not be lost."""
+    base = bytearray(b"n" * size)
+    other = bytearray(base)
+    other[at % size : at % size + len(mark)] = mark
+    for raw in (bytes(base), bytes(other[:size]), bytes(base), bytes(other[:size])):
+        data = struct.pack(">h", len(raw)) + raw + bytes(6)
+        found = HeartbeatRequest.decode(data, 0).group_id
+        assert found.isascii() == raw.isascii()
+        if raw.isascii():
+            assert found == raw.decode()
+        else:
+            assert len(found) <= len(raw)
+
+
+def test_a_name_that_comes_again_is_the_same_object() -> None:
+    data = HeartbeatRequest(group_id="a-group-of-consumers", member_id="m" * 81).encode(4)
+    first, second = HeartbeatRequest.decode(data, 4), HeartbeatRequest.decode(data, 4)
+    assert first.group_id is second.group_id
+    assert first.member_id is not second.member_id, "long strings are not kept"

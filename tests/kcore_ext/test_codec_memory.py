@@ -208,3 +208,47 @@ def test_a_list_that_changes_while_it_is_written_is_refused() -> None:
     members += [JoinGroupResponseMember(metadata=Clears()), JoinGroupResponseMember()]  # type: ignore[arg-type]
     with pytest.raises(EncodeError):
         JoinGroupResponse(members=members, protocol_name="p").encode(5)
+
+
+def test_structs_nested_without_end_are_freed_without_recursion() -> None:
+    """Nothing that is read nests so; a program that links messages to one another must not crash when it lets go."""
+    from kcore.protocol.messages.streams_group_heartbeat import Endpoint
+
+    chain = Endpoint()
+    for _ in range(300_000):
+        chain = Endpoint(host=chain)  # type: ignore[arg-type]
+    del chain
+    gc.collect()
+    pairs = Endpoint()
+    for _ in range(100_000):
+        pairs = Endpoint(host=(pairs,))  # type: ignore[arg-type]
+    del pairs
+    gc.collect()
+
+
+def test_classes_without_fields_have_instances_too() -> None:
+    class Nothing(Message, versions="0", flexible="0+"):
+        pass
+
+    for _ in range(1000):
+        assert Nothing.decode(Nothing().encode(0), 0) == Nothing()
+    assert Nothing().encode(0) == b"\x00"
+
+
+@pytest.mark.parametrize("slot", ["__dict__", "__weakref__", "extra"])
+def test_classes_have_nothing_but_fields(slot: str) -> None:
+    """Slots that are no field, a dictionary or weak references would be missed when objects are made and freed."""
+    with pytest.raises(TypeError, match="fields and nothing else"):
+        type(HeartbeatRequest)("Odd", (HeartbeatRequest,), {"__slots__": (slot,)})
+    with pytest.raises(TypeError, match="fields and nothing else"):
+        type(HeartbeatRequest)("Odd", (HeartbeatRequest,), {"__del__": lambda self: None})
+
+
+def test_a_freed_object_leaves_nothing_to_the_next_one_of_its_size() -> None:
+    for _ in range(600):
+        HeartbeatRequest(group_id="secret", member_id="m")
+    fresh = HeartbeatRequest.__new__(HeartbeatRequest)
+    with pytest.raises(AttributeError):
+        _ = fresh.group_id
+    assert fresh == HeartbeatRequest(), "an empty slot counts as its default"
+    assert HeartbeatRequest().encode(4) == fresh.encode(4)

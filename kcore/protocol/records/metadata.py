@@ -7,8 +7,6 @@ varints, and the record's fields; all of them are flexible.
 from functools import cache
 from typing import Final
 
-from kcore_ext.codec_plan import DecodeError
-
 from kcore.protocol.records.base import Buffer
 from kcore.protocol.schema import (
     ZERO_UUID,
@@ -23,6 +21,7 @@ from kcore.protocol.schema import (
     Uuid,
     field,
 )
+from kcore_ext.codec_plan import DecodeError
 
 CLUSTER_METADATA: Final = "__cluster_metadata"
 
