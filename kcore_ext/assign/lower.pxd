@@ -1,6 +1,7 @@
 # distutils: language = c++
 """From value objects to arrays and back."""
 
+from cpython.ref cimport PyObject
 from libcpp.vector cimport vector
 
 from kcore_ext.assign.model cimport Topics
@@ -18,7 +19,9 @@ cdef class Lowered:
     cdef readonly Problem problem
     cdef readonly Topics topics
     cdef list ids
-    cdef list members
+    cdef list given                   # keeps the members alive
+    cdef vector[PyObject*] members    # in id order, borrowed from `given`
+    cdef vector[int] where            # position in id order -> position in `given`
     cdef vector[int] local
     cdef bint identity
     cdef readonly list missing        # subscribed topics that are not known
@@ -40,4 +43,5 @@ cdef class Rows:
 
 
 cdef Lowered lower(object members, object topics, Source source, bint racks, object previous)
-cdef int order_of_ids(list ids, vector[int]& out) except -1
+cdef int order_of_ids(vector[PyObject*]& ids, vector[int]& out) except -1
+cdef int take_ids(Lowered low, vector[PyObject*]& ids, vector[int]& where) except -1

@@ -3,8 +3,15 @@
 
 from collections.abc import Mapping
 
-from cpython.ref cimport PyObject
-from cpython.unicode cimport PyUnicode_1BYTE_DATA, PyUnicode_1BYTE_KIND, PyUnicode_GET_LENGTH, PyUnicode_KIND
+from cpython.list cimport PyList_New, PyList_SET_ITEM
+from cpython.ref cimport Py_INCREF, PyObject
+from cpython.unicode cimport (
+    PyUnicode_1BYTE_DATA,
+    PyUnicode_1BYTE_KIND,
+    PyUnicode_DATA,
+    PyUnicode_GET_LENGTH,
+    PyUnicode_KIND,
+)
 from libc.string cimport memcmp, memset
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
@@ -18,12 +25,33 @@ from kcore_ext.assign.model import utf16_key
 ctypedef unsigned long long u64
 ctypedef const unsigned char* Bytes
 
+cdef extern from * nogil:
+    """
+    #include <string.h>
+    // The first eight bytes as a number that orders like they do; what is missing counts as zero.
+    static inline unsigned long long kcore_word(const unsigned char *at, Py_ssize_t left) {
+        unsigned long long word = 0;
+        if (left >= 8) {
+            memcpy(&word, at, 8);
+            const unsigned one = 1;
+            if (*(const unsigned char *)&one) word = __builtin_bswap64(word);
+            return word;
+        }
+        for (Py_ssize_t i = 0; i < left; i++) word |= (unsigned long long)at[i] << (8 * (7 - i));
+        return word;
+    }
+    """
+    u64 big_endian_word "kcore_word"(const unsigned char* at, Py_ssize_t left)
+
+
 cdef int GONE = -(1 << 30)
 
 
 cdef inline int _compare(Bytes a, Py_ssize_t n, Bytes b, Py_ssize_t k) noexcept nogil:
     cdef int found = memcmp(a, b, n if n < k else k)
-    return found if found else (-1 if n < k else (1 if n > k else 0))
+    if found:
+        return -1 if found < 0 else 1
+    return -1 if n < k else (1 if n > k else 0)
 
 
 cdef int _radix(vector[Bytes]& text, vector[Py_ssize_t]& size, vector[int]& out) noexcept nogil:
@@ -35,6 +63,8 @@ cdef int _radix(vector[Bytes]& text, vector[Py_ssize_t]& size, vector[int]& out)
     cdef int bucket[257]
     cdef u64 differs = 0, word
     for i in range(1, n):
+        if size[i] >= prefix and memcmp(text[i], text[0], prefix) == 0:
+            continue
         if size[i] < prefix:
             prefix = size[i]
         k = 0
@@ -46,9 +76,7 @@ cdef int _radix(vector[Bytes]& text, vector[Py_ssize_t]& size, vector[int]& out)
     out.resize(n)
     out_next.resize(n)
     for i in range(n):
-        word = 0
-        for k in range(prefix, prefix + 8):
-            word = (word << 8) | (text[i][k] if k < size[i] else 0)
+        word = big_endian_word(text[i] + prefix, size[i] - prefix)
         key[i] = word
         out[i] = i
         differs |= word ^ key[0]
@@ -85,52 +113,78 @@ cdef int _radix(vector[Bytes]& text, vector[Py_ssize_t]& size, vector[int]& out)
 
 
 
-cdef int order_of_ids(list ids, vector[int]& out) except -1:
-    """Positions of the ids in String.compareTo order. Raises TypeError, or ValueError when two are the same."""
-    cdef int i, n = <int>len(ids)
-    cdef bint narrow = True, ascending = True
+cdef int order_of_ids(vector[PyObject*]& ids, vector[int]& out) except -1:
+    """Positions of the ids in String.compareTo order. Raises ValueError when two are the same."""
+    cdef int i, n = <int>ids.size()
+    cdef bint ascending = True
     cdef vector[Bytes] text
     cdef vector[Py_ssize_t] size
-    cdef object name
-    out.clear()
+    out.resize(n)
     if n == 0:
         return 0
-    text.reserve(n)
-    size.reserve(n)
+    text.resize(n)
+    size.resize(n)
     for i in range(n):
-        name = ids[i]
-        if not isinstance(name, str):
-            raise TypeError(f"a member id is a str, not {type(name).__name__}")
-        if PyUnicode_KIND(name) != PyUnicode_1BYTE_KIND:
-            narrow = False
-            break
-        text.push_back(<Bytes>PyUnicode_1BYTE_DATA(name))
-        size.push_back(PyUnicode_GET_LENGTH(name))
+        if PyUnicode_KIND(<object>ids[i]) != PyUnicode_1BYTE_KIND:
+            return _order_wide([<object>ids[i] for i in range(n)], out)
+        text[i] = <Bytes>PyUnicode_1BYTE_DATA(<object>ids[i])
+        size[i] = PyUnicode_GET_LENGTH(<object>ids[i])
         if ascending and i and _compare(text[i - 1], size[i - 1], text[i], size[i]) >= 0:
             ascending = False
-    if narrow and ascending:
-        out.resize(n)
+    if ascending:
         for i in range(n):
             out[i] = i
-        return 0
-    if narrow:
-        if _radix(text, size, out):
-            raise ValueError("two members have the same id")
-        return 0
+    elif _radix(text, size, out):
+        raise ValueError("two members have the same id")
+    return 0
+
+
+cdef int _order_wide(list ids, vector[int]& out) except -1:
+    """The same for ids with characters beyond one byte."""
+    cdef int i
     keyed = sorted([(utf16_key(name), i) for i, name in enumerate(ids)])
-    for i in range(1, n):
+    for i in range(1, len(keyed)):
         if keyed[i][0] == keyed[i - 1][0]:
             raise ValueError(f"two members have the id {ids[keyed[i][1]]!r}")
-    for _, i in keyed:
-        out.push_back(i)
+    for i in range(len(keyed)):
+        out[i] = keyed[i][1]
     return 0
+
+
+cdef int take_ids(Lowered low, vector[PyObject*]& ids, vector[int]& where) except -1:
+    """Fills `low.ids` in the order `where`."""
+    cdef Py_ssize_t i, n = <Py_ssize_t>ids.size()
+    cdef list out = PyList_New(n)
+    for i in range(n):
+        Py_INCREF(<object>ids[where[i]])
+        PyList_SET_ITEM(out, i, <object>ids[where[i]])
+    low.ids = out
+    return 0
+
+
+cdef inline bint _same_text(PyObject* a, PyObject* b) noexcept:
+    """Equal ids; nearly always the same object or both of one byte a character."""
+    cdef Py_ssize_t n
+    if a == b:
+        return True
+    n = PyUnicode_GET_LENGTH(<object>a)
+    if n != PyUnicode_GET_LENGTH(<object>b) or PyUnicode_KIND(<object>a) != PyUnicode_KIND(<object>b):
+        return False
+    return memcmp(PyUnicode_DATA(<object>a), PyUnicode_DATA(<object>b), n * <Py_ssize_t>PyUnicode_KIND(<object>a)) == 0
 
 
 def id_order(ids):
     """Positions of the ids in Kafka's order (String.compareTo), as a list."""
     cdef vector[int] out
-    order_of_ids(list(ids), out)
-    return list(out)
+    cdef vector[PyObject*] borrowed
+    cdef list given = list(ids)
+    cdef int i
+    for name in given:
+        if type(name) is not str:
+            raise TypeError(f"a member id is a str, not {type(name).__name__}")
+        borrowed.push_back(<PyObject*>name)
+    order_of_ids(borrowed, out)
+    return [out[i] for i in range(<int>out.size())]
 
 
 cdef class Lowered:
@@ -156,6 +210,7 @@ cdef class Lowered:
         cdef GroupAssignment out = GroupAssignment.__new__(GroupAssignment)
         out.topics = self.topics
         out.ids = self.ids
+        out.given_at = self.where
         out.identity = self.identity
         out.local = self.local
         out.first = self.problem.first
@@ -181,30 +236,79 @@ cdef Lowered lower(object members, object topics, Source source, bint racks, obj
 
 
 cdef int _sort_members(Lowered low, list given, object previous) except -1:
-    """Fills ids and members, ascending by id; an order that `previous` already has is taken over."""
-    cdef vector[int] where
+    """Fills ids and members, ascending by id; the order that `previous` was given in is tried first."""
+    cdef vector[PyObject*] ids
     cdef int i, n = <int>len(given)
-    cdef list ids = [None] * n
     cdef Member member
-    cdef GroupAssignment before
+    low.given = given
+    low.problem.members = n
+    ids.resize(n)
     for i in range(n):
         member = <Member?>given[i]
-        ids[i] = member.member_id
-    low.problem.members = n
-    if isinstance(previous, GroupAssignment):
-        before = <GroupAssignment>previous
-        if len(before.ids) == n:
-            for i in range(n):
-                if <PyObject*>before.ids[i] != <PyObject*>ids[i]:
-                    break
-            else:
-                low.ids = before.ids
-                low.members = given
-                return 0
-    order_of_ids(ids, where)
-    low.ids = [ids[i] for i in where]
-    low.members = [given[i] for i in where]
+        ids[i] = <PyObject*>member.member_id
+    if not isinstance(previous, GroupAssignment) or not _order_as_before(low, ids, <GroupAssignment>previous):
+        order_of_ids(ids, low.where)
+        take_ids(low, ids, low.where)
+    low.members.resize(n)
+    for i in range(n):
+        low.members[i] = <PyObject*>given[low.where[i]]
     return 0
+
+
+cdef bint _order_as_before(Lowered low, vector[PyObject*]& ids, GroupAssignment before) except -1:
+    """Takes over the order of an earlier call when the same members came first then; new ones are merged in.
+
+    A group is usually kept in one order and grows at its end, so sorting it again would be most of the work.
+    """
+    cdef int old = <int>before.given_at.size(), n = <int>ids.size(), i, j = 0, k, low_at, high_at, middle, found
+    cdef vector[PyObject*] fresh
+    cdef vector[int] fresh_order
+    cdef list merged, known = before.ids
+    if old == 0 or n < old:
+        return False
+    for i in range(old):
+        if not _same_text(<PyObject*>known[i], ids[before.given_at[i]]):
+            return False
+    if n == old:
+        low.where = before.given_at
+        low.ids = known
+        return True
+    fresh.assign(ids.begin() + old, ids.end())
+    order_of_ids(fresh, fresh_order)
+    merged = []
+    low.where.reserve(n)
+    for k in range(n - old):
+        low_at = j
+        high_at = old
+        while low_at < high_at:
+            middle = (low_at + high_at) >> 1
+            found = _compare_ids(<PyObject*>known[middle], fresh[fresh_order[k]])
+            if found == 0:
+                raise ValueError(f"two members have the id {known[middle]!r}")
+            if found < 0:
+                low_at = middle + 1
+            else:
+                high_at = middle
+        merged.extend(known[j:low_at])
+        low.where.insert(low.where.end(), before.given_at.begin() + j, before.given_at.begin() + low_at)
+        merged.append(<object>fresh[fresh_order[k]])
+        low.where.push_back(old + fresh_order[k])
+        j = low_at
+    merged.extend(known[j:])
+    low.where.insert(low.where.end(), before.given_at.begin() + j, before.given_at.end())
+    low.ids = merged
+    return True
+
+
+cdef int _compare_ids(PyObject* a, PyObject* b) except -2:
+    """String.compareTo of two ids as -1, 0 or 1."""
+    cdef object left = <object>a, right = <object>b
+    if PyUnicode_KIND(left) == PyUnicode_1BYTE_KIND and PyUnicode_KIND(right) == PyUnicode_1BYTE_KIND:
+        return _compare(<Bytes>PyUnicode_1BYTE_DATA(left), PyUnicode_GET_LENGTH(left),
+                        <Bytes>PyUnicode_1BYTE_DATA(right), PyUnicode_GET_LENGTH(right))
+    x = utf16_key(left)
+    y = utf16_key(right)
+    return (x > y) - (x < y)
 
 
 cdef int _read_subscriptions(Lowered low) except -1:
@@ -219,14 +323,19 @@ cdef int _read_subscriptions(Lowered low) except -1:
     cdef int m, k = -1, t, total = <int>len(topics.keys)
     p.kind_of.resize(p.members)
     for m in range(p.members):
-        s = (<Member>low.members[m]).subscription
+        s = (<Member><object>low.members[m]).subscription
         if s is not last:
             last = s
-            if known.count(<size_t><PyObject*>s) == 0:
-                known[<size_t><PyObject*>s] = <int>len(kinds)
+            if m and known.empty():
+                known[<size_t><PyObject*>kinds[0]] = 0
+            if m == 0 or known.count(<size_t><PyObject*>s) == 0:
+                k = <int>len(kinds)
                 kinds.append(s)
                 s.resolve(topics)
-            k = known[<size_t><PyObject*>s]
+                if m:
+                    known[<size_t><PyObject*>s] = k
+            else:
+                k = known[<size_t><PyObject*>s]
         p.kind_of[m] = k
     p.kinds = <int>len(kinds)
     used.assign(total, 0)
@@ -265,17 +374,17 @@ cdef int _read_order(Lowered low) except -1:
     cdef int m
     cdef bint found = False
     for m in range(low.problem.members):
-        if (<Member>low.members[m]).instance_id is not None:
+        if (<Member><object>low.members[m]).instance_id is not None:
             found = True
             break
     if not found:
         return 0
-    static = [m for m in range(low.problem.members) if (<Member>low.members[m]).instance_id is not None]
-    static.sort(key=lambda i: utf16_key((<Member>low.members[i]).instance_id))
+    static = [m for m in range(low.problem.members) if (<Member><object>low.members[m]).instance_id is not None]
+    static.sort(key=lambda i: utf16_key((<Member><object>low.members[i]).instance_id))
     for m in static:
         low.problem.order.push_back(m)
     for m in range(low.problem.members):
-        if (<Member>low.members[m]).instance_id is None:
+        if (<Member><object>low.members[m]).instance_id is None:
             low.problem.order.push_back(m)
     return 0
 
@@ -289,7 +398,7 @@ cdef int _read_racks(Lowered low) except -1:
     cdef int m, i, t, q
     p.member_rack.assign(p.members, -1)
     for m in range(p.members):
-        member = <Member>low.members[m]
+        member = <Member><object>low.members[m]
         if member.rack_id is not None:
             p.member_rack[m] = numbers.setdefault(member.rack_id, len(numbers))
             p.has_racks = True
@@ -436,7 +545,7 @@ cdef int _read_claims(Lowered low, Source source) except -1:
     cdef int m
     cdef bint anything = False
     for m in range(p.members):
-        member = <Member>low.members[m]
+        member = <Member><object>low.members[m]
         if member.user_data is not None:
             anything = True
         elif source == OWNED:
@@ -451,7 +560,7 @@ cdef int _read_claims(Lowered low, Source source) except -1:
     p.generation.assign(p.members, -1)
     p.subscription_generation.assign(p.members, -1)
     for m in range(p.members):
-        member = <Member>low.members[m]
+        member = <Member><object>low.members[m]
         p.subscription_generation[m] = member.generation_id
         if source == USER_DATA:
             if type(member.user_data) is bytes:
@@ -489,9 +598,9 @@ cdef int _read_previous(Lowered low, object previous) except -1:
             if q >= 0:
                 rows.add_row(before, q)
             else:
-                rows.add((<Member>low.members[m]).owned)
+                rows.add((<Member><object>low.members[m]).owned)
         else:
-            rows.add(previous.get(member_id, (<Member>low.members[m]).owned))
+            rows.add(previous.get(member_id, (<Member><object>low.members[m]).owned))
         p.claim_first.push_back(<int>p.claims.size())
     return 0
 
@@ -506,11 +615,11 @@ cdef int _read_owner(Lowered low, GroupAssignment before) except -1:
     renumbered.assign(n, -1)
     # Both lists ascend: a member that stayed is usually met at once and is usually the same object.
     for m in range(p.members):
-        if q < n and <PyObject*>before.ids[q] == <PyObject*>low.ids[m]:
+        if q < n and _same_text(<PyObject*>before.ids[q], <PyObject*>low.ids[m]):
             renumbered[q] = m
             q += 1
             continue
-        if q < n and q + 1 < n and <PyObject*>before.ids[q + 1] == <PyObject*>low.ids[m]:
+        if q + 1 < n and _same_text(<PyObject*>before.ids[q + 1], <PyObject*>low.ids[m]):
             renumbered[q + 1] = m
             q += 2
             continue
@@ -518,7 +627,7 @@ cdef int _read_owner(Lowered low, GroupAssignment before) except -1:
         if i >= 0:
             renumbered[i] = m
             q = i + 1
-        elif len((<Member>low.members[m]).owned) > 0:
+        elif len((<Member><object>low.members[m]).owned) > 0:
             single.push_back(m)
     p.has_owner = True
     p.given_owner.assign(p.partitions, -1)
@@ -541,7 +650,7 @@ cdef int _read_owner(Lowered low, GroupAssignment before) except -1:
                 p.given_owner[i + shift] = renumbered[q] if q >= 0 else -1
     for m in single:
         p.claims.clear()
-        rows.add((<Member>low.members[m]).owned)
+        rows.add((<Member><object>low.members[m]).owned)
         for i in p.claims:
             if p.given_owner[i] < 0:
                 p.given_owner[i] = m

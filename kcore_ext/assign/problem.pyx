@@ -316,6 +316,7 @@ cdef int checked_owner(Problem problem, object previous, vector[int]& owner) exc
     """Copies an owner array (None: the claims, or nobody) and checks it. Raises ValueError."""
     cdef const int[::1] view
     cdef int p, n = problem.partitions, m = problem.members
+    cdef unsigned bad = 0
     if previous is None:
         problem.owners_of_claims(owner)
         return 0
@@ -324,10 +325,14 @@ cdef int checked_owner(Problem problem, object previous, vector[int]& owner) exc
     if view.shape[0] != n:
         raise ValueError(f"previous: {n} entries are needed, not {view.shape[0]}")
     owner.resize(n)
+    if n == 0:
+        return 0
+    memcpy(owner.data(), &view[0], n * sizeof(int))
+    # One comparison a partition, without a branch: -1 becomes 0, anything out of range is large as unsigned.
     for p in range(n):
-        if view[p] < -1 or view[p] >= m:
-            raise ValueError(f"previous: {view[p]} at {p} is no member")
-        owner[p] = view[p]
+        bad |= <unsigned>(owner[p] + 1) > <unsigned>m
+    if bad:
+        raise ValueError(f"previous: an entry is neither -1 nor one of {m} members")
     return 0
 
 

@@ -11,6 +11,7 @@ cdef class GroupAssignment:
     cdef readonly bint exclusive      # a partition has one owner (all but share groups)
     cdef list ids                     # ascending
     cdef dict positions
+    cdef vector[int] given_at         # where in the caller's list each member stood (empty: not known)
     cdef bint identity                # all topics, numbered as in `topics`
     cdef vector[int] local            # positions in `topics` of the topics assigned here
     cdef vector[int] first            # len(local) + 1

@@ -2,7 +2,6 @@
 """Share groups' simple assignor (KIP-932, KAFKA-18901): every partition has as many readers as its share calls for."""
 
 from libc.math cimport ceil
-from libcpp.algorithm cimport sort
 from libcpp.pair cimport pair
 from libcpp.vector cimport vector
 
@@ -129,12 +128,13 @@ cdef int _hand_out(Problem p, Share& share, const int* members, int n, int low_p
 cdef int _portion(Problem p, Share& share, const int* members, int n, int low_partition, int high_partition, int count,
                   const char* assignable) noexcept nogil:
     """One set of partitions shared by one set of members; `share.readers` holds who has them now."""
-    cdef int i, m, sharing = (n + count - 1) // count if count else 0
+    cdef int i, m, upto, before = 0, sharing = (n + count - 1) // count if count else 0
     cdef double precise = <double>(<i64>sharing * count) / n
-    cdef bint any_over = False
     for i in range(n):
         m = members[i]
-        share.want[m] = <int>ceil(precise * (i + 1)) - <int>ceil(precise * i)
+        upto = <int>ceil(precise * (i + 1))
+        share.want[m] = upto - before
+        before = upto
         share.load[m] = 0
     for i in range(<int>share.readers.size()):
         share.load[share.readers[i].second] += 1
@@ -226,14 +226,32 @@ cdef int solve(Problem p, vector[int]& claim_first, vector[int]& claims, vector[
             if c >= 0 and p.first[t + 1] > p.first[t]:
                 _portion(p, share, &p.class_members[p.class_first[c]], p.class_first[c + 1] - p.class_first[c],
                          p.first[t], p.first[t + 1], count, assignable.data())
-    sort(share.out.begin(), share.out.end())
+    _rows(p, share.out, row_first, rows)
+    return 0
+
+
+cdef int _rows(Problem p, vector[pair[int, int]]& pairs, vector[int]& row_first, vector[int]& rows) noexcept nogil:
+    """Pairs (member, partition) as ascending rows: two counting sorts, by partition and then by member."""
+    cdef vector[int] at, order, cursor
+    cdef int i, n = <int>pairs.size()
+    at.assign(p.partitions + 1, 0)
     row_first.assign(p.members + 1, 0)
-    rows.resize(share.out.size())
-    for i in range(<int>share.out.size()):
-        row_first[share.out[i].first + 1] += 1
-        rows[i] = share.out[i].second
+    for i in range(n):
+        at[pairs[i].second + 1] += 1
+        row_first[pairs[i].first + 1] += 1
+    for i in range(p.partitions):
+        at[i + 1] += at[i]
     for i in range(p.members):
         row_first[i + 1] += row_first[i]
+    order.resize(n)
+    for i in range(n):
+        order[at[pairs[i].second]] = i
+        at[pairs[i].second] += 1
+    rows.resize(n)
+    cursor = row_first
+    for i in order:
+        rows[cursor[pairs[i].first]] = pairs[i].second
+        cursor[pairs[i].first] += 1
     return 0
 
 

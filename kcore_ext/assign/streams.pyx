@@ -3,20 +3,17 @@
 
 from collections.abc import Mapping
 
-from libcpp.algorithm cimport reverse
+from cpython.ref cimport PyObject
 from libcpp.vector cimport vector
 
-from kcore_ext.assign.lower cimport Lowered, Rows, order_of_ids
+from kcore_ext.assign.lower cimport Lowered, Rows, order_of_ids, take_ids
 from kcore_ext.assign.model cimport Topics
 from kcore_ext.assign.problem cimport Problem
-
-from kcore_ext.assign.model import utf16_key
 
 
 cdef extern from * nogil:
     """
     #include <algorithm>
-    #include <unordered_set>
     #include <vector>
     // A binary heap with the exact layout rules of java.util.PriorityQueue, which decide among equal keys.
     template <class Less> struct KcoreHeap {
@@ -54,15 +51,14 @@ cdef extern from * nogil:
     struct KcoreStreams {
         int members = 0, processes = 0, tasks = 0, replicas = 0;
         std::vector<int> process_of;                      // members
-        std::vector<std::vector<int>> members_of;         // processes: members in id order
-        std::vector<int> subtopology, number;             // tasks
+        std::vector<int> member_first, member_list;       // processes -> members in id order
+        std::vector<int> number;                          // tasks: partition
         std::vector<char> stateful;                       // tasks
         std::vector<int> previous_active;                 // tasks: member, -1
         std::vector<int> standby_first, standby;          // tasks -> members that had it as a standby
         std::vector<int> active;                          // result: tasks -> member
         std::vector<std::vector<int>> standbys;           // result: tasks -> members
         std::vector<int> count, process_count;            // tasks of a member, of a process
-        std::vector<std::unordered_set<int>> holds;       // processes with several members or standbys: tasks
         // Quotas: tasks left, members left, tasks a member.
         int active_left = 0, active_members = 0, active_quota = 0;
         int total_left = 0, total_members = 0, total_quota = 0;
@@ -71,8 +67,7 @@ cdef extern from * nogil:
         struct ByLoad {
             const KcoreStreams *s;
             bool operator()(int a, int b) const {
-                return (double)s->process_count[a] / (double)s->members_of[a].size()
-                     < (double)s->process_count[b] / (double)s->members_of[b].size();
+                return s->load(a) < s->load(b);
             }
         };
         struct ByCount {
@@ -88,14 +83,19 @@ cdef extern from * nogil:
         KcoreStreams(const KcoreStreams &) = delete;
 
         static int quota(int tasks, int members) { return members == 0 ? 0 : (tasks + members - 1) / members; }
-        double load(int process) const { return (double)process_count[process] / (double)members_of[process].size(); }
-        bool holds_task(int process, int task) const { return holds[process].count(task) > 0; }
+        int size_of(int process) const { return member_first[process + 1] - member_first[process]; }
+        double load(int process) const { return (double)process_count[process] / (double)size_of(process); }
+        bool holds_task(int process, int task) const {
+            if (active[task] >= 0 && process_of[active[task]] == process) return true;
+            if (replicas)
+                for (int m : standbys[task]) if (process_of[m] == process) return true;
+            return false;
+        }
 
         void placed(int member, int task, bool is_active) {
             int process = process_of[member];
             count[member]++;
             process_count[process]++;
-            holds[process].insert(task);
             if (is_active) active[task] = member; else standbys[task].push_back(member);
             if (is_active && count[member] == active_quota) {
                 active_left -= active_quota;
@@ -111,10 +111,12 @@ cdef extern from * nogil:
             placed(member, task, is_active);
         }
         void place_in(int process, int task, bool is_active) {
+            if (size_of(process) == 1) { placed(member_list[member_first[process]], task, is_active); return; }
+            if (member_queue.empty()) member_queue.assign(processes, KcoreHeap<ByCount>{{}, ByCount{this}});
             auto &q = member_queue[process];
             if (!queued[process]) {
                 q.items.clear();
-                for (int m : members_of[process]) q.add(m);
+                for (int i = member_first[process]; i < member_first[process + 1]; i++) q.add(member_list[i]);
                 queued[process] = 1;
             }
             int member = q.poll();
@@ -157,8 +159,8 @@ cdef extern from * nogil:
         int tasks
         int replicas
         vector[int] process_of
-        vector[vector[int]] members_of
-        vector[int] subtopology
+        vector[int] member_first
+        vector[int] member_list
         vector[int] number
         vector[char] stateful
         vector[int] previous_active
@@ -185,12 +187,10 @@ cdef extern from * nogil:
     """
     static void kcore_prepare(KcoreStreams &s) {
         s.active.assign(s.tasks, -1);
-        s.standbys.assign(s.tasks, {});
+        if (s.replicas) s.standbys.assign(s.tasks, {});
         s.count.assign(s.members, 0);
         s.process_count.assign(s.processes, 0);
-        s.holds.assign(s.processes, {});
         s.queued.assign(s.processes, 0);
-        s.member_queue.assign(s.processes, KcoreHeap<KcoreStreams::ByCount>{{}, KcoreStreams::ByCount{&s}});
     }
     static void kcore_place_least(KcoreStreams &s, int task) {
         int process = s.queue.poll();
@@ -326,15 +326,19 @@ cdef Lowered _lower(list members, Topics topics):
     """Members by id and all subtopologies."""
     cdef Lowered low = Lowered.__new__(Lowered)
     cdef vector[int] where
+    cdef vector[PyObject*] ids
     cdef int i, t
-    ids = [(<StreamsMember?>member).member_id for member in members]
+    for member in members:
+        ids.push_back(<PyObject*>(<StreamsMember?>member).member_id)
     order_of_ids(ids, where)
-    low.ids = [ids[i] for i in where]
-    low.members = [members[i] for i in where]
+    low.given = members
+    take_ids(low, ids, where)
+    for i in where:
+        low.members.push_back(<PyObject*>members[i])
     low.topics = topics
     low.identity = True
     low.problem = Problem.__new__(Problem)
-    low.problem.members = <int>len(ids)
+    low.problem.members = <int>ids.size()
     low.problem.topics = <int>len(topics.keys)
     low.problem.first = topics.first
     low.problem.partitions = topics.first.back()
@@ -349,25 +353,41 @@ cdef int _read(Lowered low, Streams& s, object stateful) except -1:
     cdef Rows rows = Rows(low)
     cdef StreamsMember member
     cdef vector[int] cursor
+    cdef vector[PyObject*] names
+    cdef dict numbers = {}
     cdef int m, t, i, task
+    cdef bint keeps
     s.members = p.members
-    processes = sorted({(<StreamsMember>member).process_id for member in low.members}, key=utf16_key)
-    numbers = {process: i for i, process in enumerate(processes)}
-    s.processes = <int>len(processes)
-    s.process_of.resize(p.members)
-    s.members_of.resize(s.processes)
+    # Processes in the order of their ids; a dict keeps the different ones.
     for m in range(p.members):
-        s.process_of[m] = numbers[(<StreamsMember>low.members[m]).process_id]
-        s.members_of[s.process_of[m]].push_back(m)
+        numbers[(<StreamsMember><object>low.members[m]).process_id] = 0
+    for name in numbers:
+        names.push_back(<PyObject*>name)
+    order_of_ids(names, cursor)
+    s.processes = <int>names.size()
+    for i in range(s.processes):
+        numbers[<object>names[cursor[i]]] = i
+    s.process_of.resize(p.members)
+    s.member_first.assign(s.processes + 1, 0)
+    for m in range(p.members):
+        s.process_of[m] = numbers[(<StreamsMember><object>low.members[m]).process_id]
+        s.member_first[s.process_of[m] + 1] += 1
+    for i in range(s.processes):
+        s.member_first[i + 1] += s.member_first[i]
+    cursor = s.member_first
+    s.member_list.resize(p.members)
+    for m in range(p.members):
+        s.member_list[cursor[s.process_of[m]]] = m
+        cursor[s.process_of[m]] += 1
     s.tasks = p.partitions
     for t in range(p.topics):
+        keeps = low.topics.keys[t] in stateful
         for task in range(p.first[t], p.first[t + 1]):
-            s.subtopology.push_back(t)
             s.number.push_back(task - p.first[t])
-            s.stateful.push_back(low.topics.keys[t] in stateful)
+            s.stateful.push_back(keeps)
     s.previous_active.assign(s.tasks, -1)
     for m in range(p.members):
-        member = <StreamsMember>low.members[m]
+        member = <StreamsMember><object>low.members[m]
         if len(member.active) > 0:
             p.claims.clear()
             rows.add(member.active)
@@ -378,7 +398,7 @@ cdef int _read(Lowered low, Streams& s, object stateful) except -1:
     p.claims.clear()
     p.claim_first.assign(1, 0)
     for m in range(p.members):
-        member = <StreamsMember>low.members[m]
+        member = <StreamsMember><object>low.members[m]
         if len(member.standby) > 0:
             rows.add(member.standby)
         p.claim_first.push_back(<int>p.claims.size())
@@ -413,19 +433,18 @@ def assign(members, topics, stateful, int standby_replicas):
     _read(low, s, frozenset(stateful))
     if s.members == 0:
         s.active.assign(s.tasks, -1)
-        s.standbys.resize(s.tasks)
     else:
         with nogil:
             solve(s)
     first.assign(s.members + 1, 0)
-    for task in range(s.tasks):
+    for task in range(<int>s.standbys.size()):
         for m in s.standbys[task]:
             first[m + 1] += 1
     for m in range(s.members):
         first[m + 1] += first[m]
     rows.resize(first[s.members])
     cursor = first
-    for task in range(s.tasks):
+    for task in range(<int>s.standbys.size()):
         for m in s.standbys[task]:
             rows[cursor[m]] = task
             cursor[m] += 1

@@ -48,7 +48,17 @@ cdef int homogeneous(Problem p, vector[int]& owner) noexcept nogil:
     cdef bint bonus
     if p.members == 0:
         return 0
-    _drop(p, owner, load)
+    load.assign(p.members, 0)
+    for t in range(p.topics):
+        if p.subscribed[t]:
+            for q in range(p.first[t], p.first[t + 1]):
+                if owner[q] >= 0:
+                    load[owner[q]] += 1
+                else:
+                    pool.push_back(q)
+        else:
+            for q in range(p.first[t], p.first[t + 1]):
+                owner[q] = -1
     least = p.subscribed_partitions // p.members
     extra = p.subscribed_partitions % p.members
     for m in range(p.members):
@@ -69,11 +79,6 @@ cdef int homogeneous(Problem p, vector[int]& owner) noexcept nogil:
                 limit.assign(p.members, -1)
             limit[m] = kept
             trimmed += load[m] - kept
-    for t in range(p.topics):
-        if p.subscribed[t]:
-            for q in range(p.first[t], p.first[t + 1]):
-                if owner[q] < 0:
-                    pool.push_back(q)
     if trimmed:
         _trim(p, owner, load, limit, trimmed, pool)
     i = 0

@@ -1,0 +1,311 @@
+"""Assignors at the sizes of `bench/peers/java` (Kafka's own classes): CPU milliseconds an assignment.
+
+    pytest bench/test_assignors.py --benchmark-timer=time.process_time       every cell, with pytest-benchmark
+    python bench/test_assignors.py                                           a table of all cells
+    bench/peers/java/run.sh assign > kafka.jsonl; python bench/test_assignors.py kafka.jsonl     beside Kafka's Java
+
+Three figures a cell. *arrays*: numpy arrays in and out (`kcore.assignors.arrays`), the group made beforehand as Kafka's
+GroupSpec is. *typed*: Member objects in, a GroupAssignment out, the lowering to arrays included. *all objects*: the same
+and every partition of the result as a Python object (`to_dict()`). A pure-Python baseline runs the core of each algorithm
+in dictionaries and lists, without the tie-breaks that exactness asks for.
+
+"incremental": one member joins a group that has the full assignment. "unequal": five kinds of subscription with a fifth of
+the topics each. No racks.
+"""
+
+import gc
+import heapq
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kcore.assignors import GroupAssignment, Member, Topics, arrays, get
+from kcore.assignors.streams_sticky import StickyTaskAssignor, StreamsMember, Subtopology
+
+SERVER = [(100, 10, 10), (1000, 10, 50), (1000, 100, 50), (10000, 50, 100), (10000, 50, 1000)]
+CLIENT = [(100, 10, 10), (500, 20, 25), (1000, 10, 50), (1000, 100, 50), (2000, 10, 100)]
+STREAMS = [(100, 10, 10), (1000, 10, 50), (1000, 100, 50)]
+KINDS = 5
+# name -> (bench of the Java suite, sizes, group type, name of the assignor, whether what was before matters to it)
+ASSIGNORS: dict[str, tuple[str, list[tuple[int, int, int]], str, str, bool]] = {
+    "uniform": ("assign.server.uniform", SERVER, "consumer", "uniform", True),
+    "range (server)": ("assign.server.range", SERVER, "consumer", "range", True),
+    "simple": ("assign.share.simple", SERVER, "share", "simple", True),
+    "range": ("assign.client.range", CLIENT, "classic", "range", False),
+    "roundrobin": ("assign.client.roundrobin", CLIENT, "classic", "roundrobin", False),
+    "sticky": ("assign.client.sticky", CLIENT, "classic", "sticky", True),
+    "cooperative-sticky": ("assign.client.cooperative", CLIENT, "classic", "cooperative-sticky", True),
+    "kcore.balanced": ("", SERVER, "consumer", "kcore.balanced", True),
+}
+Cell = tuple[str, tuple[int, int, int], bool, bool]
+
+
+def cells() -> list[Cell]:
+    """(assignor, size, equal subscriptions, from scratch), in the order of the Java suite."""
+    return [
+        (name, size, equal, full)
+        for name, (_, sizes, _, _, stateful) in ASSIGNORS.items()
+        for size in sizes
+        for equal in (True, False)
+        for full in (True, False)
+        if full or stateful
+    ]
+
+
+def kind_of(member: int, members: int, equal: bool) -> int:
+    per_kind = (members + KINDS - 1) // KINDS
+    return 0 if equal else min(member // per_kind, KINDS - 1)
+
+
+def kinds(topics: int, equal: bool) -> list[list[int]]:
+    """Topic numbers of each kind of subscription."""
+    per_kind = (topics + KINDS - 1) // KINDS
+    return [list(range(topics))] if equal else [
+        list(range(k * per_kind, min((k + 1) * per_kind, topics))) for k in range(KINDS)
+    ]
+
+
+def array_call(name: str, size: tuple[int, int, int], equal: bool, full: bool) -> Callable[[], Any]:
+    """A call of the array face for one cell; what was before is made outside the clock."""
+    members, topics, partitions = size
+
+    def group(count: int) -> arrays.Group:
+        return arrays.Group(
+            np.full(topics, partitions, np.int32),
+            kind_of=np.array([kind_of(m, members, equal) for m in range(count)], np.int32),
+            kinds=kinds(topics, equal),
+        )
+
+    if name == "simple":
+        if full:
+            made = group(members)
+            return lambda: arrays.share_simple(made)
+        first, rows = arrays.share_simple(group(members - 1))
+        before_rows = (np.append(first, first[-1]).astype(np.int32), rows)
+        made = group(members)
+        return lambda: arrays.share_simple(made, before_rows)
+    plain: dict[str, Callable[[arrays.Group], Any]] = {
+        "range (server)": arrays.server_range,
+        "range": arrays.range_,
+        "roundrobin": arrays.roundrobin,
+    }
+    made = group(members)
+    if name in plain:
+        return lambda: plain[name](made)
+    face = {
+        "uniform": arrays.uniform_,
+        "sticky": arrays.sticky,
+        "cooperative-sticky": arrays.cooperative_sticky,
+        "kcore.balanced": arrays.balanced,
+    }[name]
+    if full:
+        return lambda: face(made)
+    owner = face(group(members - 1))
+    before = owner[0] if isinstance(owner, tuple) else owner
+    return lambda: face(made, before)
+
+
+def typed_call(name: str, size: tuple[int, int, int], equal: bool, full: bool) -> Callable[[], GroupAssignment]:
+    """A call of the typed face; the members are made outside the clock, in the order member-0, member-1, …"""
+    members, topics, partitions = size
+    _, _, group_type, kafka_name, _ = ASSIGNORS[name]
+    assignor = get(kafka_name, group_type)  # type: ignore[arg-type]
+    names = [f"topic-{t}" for t in range(topics)]
+    known = Topics({topic: partitions for topic in names})
+    wanted = [tuple(names[t] for t in row) for row in kinds(topics, equal)]
+    client = group_type == "classic"
+
+    def make(count: int, before: GroupAssignment | None) -> list[Member]:
+        made = []
+        for m in range(count):
+            member_id = f"member-{m}"
+            owned = before.get(member_id) if before is not None and client else None
+            data = None
+            if owned is not None and name == "sticky":
+                from kcore.assignors.sticky import StickyAssignorUserData  # noqa: PLC0415
+
+                data = StickyAssignorUserData(dict(owned), 1).encode()
+            generation = 1 if owned is not None else -1
+            made.append(
+                Member(member_id, wanted[kind_of(m, members, equal)], owned=owned, generation_id=generation, user_data=data)
+            )
+        return made
+
+    if full:
+        group = make(members, None)
+        return lambda: assignor.assign(group, known)
+    before = assignor.assign(make(members - 1, None), known)
+    joined = make(members, before)
+    if client:
+        return lambda: assignor.assign(joined, known)
+    return lambda: assignor.assign(joined, known, before)
+
+
+def baseline_call(name: str, size: tuple[int, int, int], equal: bool, full: bool) -> Callable[[], Any]:
+    """The same kind of work in pure Python: dictionaries, lists and heaps."""
+    members, topics, partitions = size
+    wanted = kinds(topics, equal)
+    group = {f"member-{m}": wanted[kind_of(m, members, equal)] for m in range(members)}
+    before: dict[str, list[tuple[int, int]]] = {}
+    if not full and name not in ("range", "range (server)", "roundrobin"):
+        before = python_least_loaded({m: t for m, t in group.items() if m != f"member-{members - 1}"}, partitions, {})
+    if name in ("range", "range (server)"):
+        return lambda: python_range(group, partitions)
+    return lambda: python_least_loaded(group, partitions, before)
+
+
+def python_range(group: dict[str, list[int]], partitions: int) -> dict[str, list[tuple[int, int]]]:
+    per_topic: dict[int, list[str]] = {}
+    for member in sorted(group):
+        for topic in group[member]:
+            per_topic.setdefault(topic, []).append(member)
+    result: dict[str, list[tuple[int, int]]] = {member: [] for member in group}
+    for topic, subscribers in per_topic.items():
+        share, extra = divmod(partitions, len(subscribers))
+        at = 0
+        for i, member in enumerate(subscribers):
+            size = share + (i < extra)
+            result[member].extend((topic, p) for p in range(at, at + size))
+            at += size
+    return result
+
+
+def python_least_loaded(
+    group: dict[str, list[int]], partitions: int, before: dict[str, list[tuple[int, int]]]
+) -> dict[str, list[tuple[int, int]]]:
+    """Keep up to the even share, then give what is left to the least loaded subscriber."""
+    subscribers: dict[int, list[str]] = {}
+    for member, topics in group.items():
+        for topic in topics:
+            subscribers.setdefault(topic, []).append(member)
+    share = -(-len(subscribers) * partitions // len(group))
+    result = {member: before.get(member, [])[:share] for member in group}
+    taken = {partition for kept in result.values() for partition in kept}
+    heaps: dict[tuple[str, ...], list[tuple[int, str]]] = {}
+    for topic, who in subscribers.items():
+        key = (who[0], who[-1])
+        if key not in heaps:
+            heaps[key] = [(len(result[member]), member) for member in who]
+            heapq.heapify(heaps[key])
+        heap = heaps[key]
+        for p in range(partitions):
+            if (topic, p) in taken:
+                continue
+            load, member = heap[0]
+            while load != len(result[member]):
+                heapq.heapreplace(heap, (len(result[member]), member))
+                load, member = heap[0]
+            result[member].append((topic, p))
+            heapq.heapreplace(heap, (load + 1, member))
+    return result
+
+
+def streams_call(size: tuple[int, int, int], standby: int, full: bool) -> Callable[[], Any]:
+    members, topics, partitions = size
+    parts = {f"subtopology-{t}": Subtopology(partitions, t % 2 == 0) for t in range(topics)}
+    assignor = StickyTaskAssignor()
+    count = members if full else members - 1
+    group = [StreamsMember(f"member-{m}", f"process-{m}") for m in range(count)]
+    if not full:
+        before = assignor.assign(group, parts, num_standby_replicas=standby)
+        group = [
+            StreamsMember(m.member_id, m.process_id, active=before.active[m.member_id], standby=before.standby[m.member_id])
+            for m in group
+        ]
+        group.append(StreamsMember(f"member-{count}", f"process-{count}"))
+    return lambda: assignor.assign(group, parts, num_standby_replicas=standby)
+
+
+def cpu_ms(call: Callable[[], Any], budget_s: float = 0.12) -> float:
+    """Median CPU milliseconds a call, of samples that last at least a few milliseconds each."""
+    call()
+    begin = time.process_time()
+    call()
+    once = max(time.process_time() - begin, 1e-7)
+    repeat = max(1, int(0.01 / once))
+    samples = []
+    end = time.process_time() + budget_s
+    while len(samples) < 3 or (time.process_time() < end and len(samples) < 9):
+        begin = time.process_time()
+        for _ in range(repeat):
+            call()
+        samples.append((time.process_time() - begin) / repeat)
+    return median(samples) * 1e3
+
+
+def name_of(cell: Cell) -> str:
+    name, size, equal, full = cell
+    kind = "equal" if equal else "unequal"
+    return f"{name} {'/'.join(map(str, size))} {kind} {'from scratch' if full else 'incremental'}"
+
+
+@pytest.mark.parametrize("face", ["arrays", "typed", "python"])
+@pytest.mark.parametrize("cell", cells(), ids=name_of)
+def test_assignor(benchmark: Any, cell: Cell, face: str) -> None:
+    call = {"arrays": array_call, "typed": typed_call, "python": baseline_call}[face](*cell)
+    assert benchmark(call) is not None
+
+
+@pytest.mark.parametrize("full", [True, False], ids=["from scratch", "incremental"])
+@pytest.mark.parametrize("standby", [0, 1])
+@pytest.mark.parametrize("size", STREAMS, ids=lambda size: "/".join(map(str, size)))
+def test_streams(benchmark: Any, size: tuple[int, int, int], standby: int, full: bool) -> None:
+    assert benchmark(streams_call(size, standby, full)) is not None
+
+
+def kafka_figures(path: str) -> dict[tuple[str, tuple[int, int, int], Any, bool], float]:
+    """CPU milliseconds from the JSON lines of the Java suite."""
+    found: dict[tuple[str, tuple[int, int, int], Any, bool], float] = {}
+    for line in Path(path).read_text().splitlines():
+        entry = json.loads(line)
+        if not str(entry.get("bench", "")).startswith("assign") or "error" in entry:
+            continue
+        p = entry["params"]
+        full = p["type"] == "full"
+        cpu = entry.get("cpu_ms_per_op", entry["ms_per_op"])
+        if "subtopologies" in p:
+            size = (p["members"], p["subtopologies"], p["tasks_per_subtopology"])
+            found[entry["bench"], size, p["standby_replicas"], full] = cpu
+        else:
+            size = (p["members"], p["topics"], p["partitions_per_topic"])
+            found[entry["bench"], size, p["subscriptions"] == "homogeneous", full] = cpu
+    return found
+
+
+def main(kafka: dict[tuple[str, tuple[int, int, int], Any, bool], float], only: str) -> None:
+    print(f"{'':58} {'Kafka':>9} {'arrays':>8} {'x':>6} {'typed':>8} {'x':>6} {'objects':>8} {'x':>6} {'python':>9}")
+    gc.freeze()
+    for cell in cells():
+        name, size, equal, full = cell
+        if only not in name_of(cell):
+            continue
+        java = kafka.get((ASSIGNORS[name][0], size, equal, full))
+        typed = typed_call(*cell)
+        figures = [cpu_ms(array_call(*cell)), cpu_ms(typed), cpu_ms(lambda call=typed: call().to_dict())]
+        python = cpu_ms(baseline_call(*cell)) if name != "kcore.balanced" else float("nan")
+        row = "".join(f" {f:8.3f} {java / f if java else float('nan'):6.1f}" for f in figures)
+        print(f"{name_of(cell):58} {java or float('nan'):9.3f}{row} {python:9.2f}", flush=True)
+    for size in STREAMS:
+        for standby in (0, 1):
+            for full in (True, False):
+                label = f"streams sticky {'/'.join(map(str, size))} standby {standby} {'full' if full else 'incremental'}"
+                if only not in label:
+                    continue
+                java = kafka.get(("assign.streams.sticky", size, standby, full))
+                call = streams_call(size, standby, full)
+                figures = [cpu_ms(call), cpu_ms(lambda call=call: call().active.to_dict())]
+                row = "".join(f" {f:8.3f} {java / f if java else float('nan'):6.1f}" for f in figures)
+                print(f"{label:58} {java or float('nan'):9.3f}{'':16}{row}", flush=True)
+
+
+if __name__ == "__main__":
+    files = [a for a in sys.argv[1:] if a.endswith(("json", "jsonl"))]
+    words = [a for a in sys.argv[1:] if a not in files]
+    main(kafka_figures(files[0]) if files else {}, words[0] if words else "")
