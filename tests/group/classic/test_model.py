@@ -236,7 +236,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
                 told = self.of_generation.setdefault(response.generation_id, (response.leader, response.protocol_name))
                 assert told[1] == response.protocol_name
             if isinstance(response, SyncGroupResponse) and response.assignment:
-                name, generation = response.assignment.decode().split(" in ")
+                _, generation = response.assignment.decode().split(" in ")
                 assert int(generation) <= self.generation
         self.calls = [call for call in self.calls if not call.done]
 

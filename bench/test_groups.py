@@ -1,0 +1,179 @@
+"""Classic groups inside the engine, without a socket: heartbeats, join storms, what a member weighs.
+
+Requests are made beforehand, as a server has them after decoding; time and the log are virtual and in memory, so that a
+row is what the coordinator itself costs. The baseline of the heartbeat is the least that Python could do: two look-ups
+in dictionaries and one store.
+"""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from typing import Any
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from kcore.group.apis.heartbeat import HeartbeatApi
+from kcore.group.apis.join_group import JoinGroupApi
+from kcore.group.apis.sync_group import SyncGroupApi
+from kcore.group.classic.group import ClassicGroup
+from kcore.protocol.consumer_protocol import Assignment, Subscription, TopicPartition
+from kcore.protocol.messages.heartbeat import HeartbeatRequest
+from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kcore.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kcore.runtime import Pending, RequestContext
+from tests.group.context import GroupContext
+
+GROUP = "orders-consumers"
+DELAY_MS = 3000
+CONTEXT = RequestContext(9, "consumer-orders-consumers-1", "/10.0.0.1")
+
+
+class Storm:
+    """A cold group and the members that join it, as JoinGroup v9 has it: ask for an id, join, sync."""
+
+    def __init__(self, size: int) -> None:
+        self.context = GroupContext({"group.initial.rebalance.delay.ms": DELAY_MS})
+        self.context.auto_commit = False
+        shards = self.context.shards
+        self.join, self.sync = JoinGroupApi(shards, self.context.config), SyncGroupApi(shards)
+        self.heartbeat = HeartbeatApi(shards)
+        self.size = size
+
+    def _request(self, member_id: str = "") -> JoinGroupRequest:
+        # Every request has bytes of its own, as decoded ones do.
+        subscription = Subscription(topics=["orders", "payments"], user_data=b"").encode_versioned(3)
+        return JoinGroupRequest(
+            group_id=GROUP,
+            session_timeout_ms=45_000,
+            rebalance_timeout_ms=300_000,
+            member_id=member_id,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription)],
+        )
+
+    def prepare(self) -> None:
+        """What clients send first, so that it is not part of what is measured."""
+        self.first = [self._request() for _ in range(self.size)]
+        self.second = [self._request() for _ in range(self.size)]
+
+    def run(self) -> list[Any]:
+        """The whole cold join: two joins and a sync a member; returns the answers to the syncs."""
+        context, join, sync = self.context, self.join, self.sync
+        for asking, joining in zip(self.first, self.second, strict=True):
+            answer = join.handle(CONTEXT, asking)
+            if isinstance(answer, Pending):  # the first one waits for the group's creation
+                context.commit()
+                answer = answer.response
+            joining.member_id = answer.member_id
+        joins = [join.handle(CONTEXT, request) for request in self.second]
+        context.advance(2 * DELAY_MS)
+        responses = [answer.response for answer in joins]
+        leader = next(response for response in responses if response.members)
+        given = [
+            SyncGroupRequestAssignment(
+                member_id=member.member_id,
+                assignment=Assignment(
+                    assigned_partitions=[TopicPartition(topic="orders", partitions=[index])]
+                ).encode_versioned(3),
+            )
+            for index, member in enumerate(leader.members)
+        ]
+        syncs = []
+        for response in reversed(responses):  # the leader came first and syncs last: everybody else is parked
+            request = SyncGroupRequest(
+                group_id=GROUP,
+                generation_id=response.generation_id,
+                member_id=response.member_id,
+                protocol_type="consumer",
+                protocol_name="range",
+                assignments=given if response is leader else (),
+            )
+            syncs.append(sync.handle(CONTEXT, request))
+        context.commit()
+        return [answer.response for answer in syncs]
+
+    @property
+    def group(self) -> ClassicGroup:
+        group = self.context.machine.groups[GROUP]
+        assert isinstance(group, ClassicGroup)
+        return group
+
+
+@pytest.mark.parametrize("members", [100, 1000])
+def test_cold_join(benchmark: BenchmarkFixture, members: int) -> None:
+    """From nothing to Stable: ids, joins, one join phase, syncs, one record."""
+    storms: list[Storm] = []
+
+    def setup() -> tuple[tuple[Storm], dict[str, Any]]:
+        storm = Storm(members)
+        storm.prepare()
+        storms.append(storm)
+        gc.collect()
+        return (storm,), {}
+
+    answers = benchmark.pedantic(Storm.run, setup=setup, rounds=5)
+    assert len({answer.assignment for answer in answers}) == members
+    assert len(storms[-1].group.members) == members
+    benchmark.extra_info["us_a_member"] = benchmark.stats.stats.min / members * 1e6
+
+
+@pytest.mark.parametrize("which", ["baseline", "heartbeat", "decide"])
+def test_heartbeat(benchmark: BenchmarkFixture, which: str) -> None:
+    """A valid heartbeat of one of 1,000 members, request in, response out; a row is 1,000 of them."""
+    storm = Storm(1000)
+    storm.prepare()
+    storm.run()
+    generation = storm.group.generation_id
+    requests = [
+        HeartbeatRequest(group_id=GROUP, generation_id=generation, member_id=name) for name in storm.group.members
+    ]
+    api, machine = storm.heartbeat, storm.context.machine
+    context = RequestContext(4, "consumer-orders-consumers-1", "/10.0.0.1")
+
+    def heartbeats() -> Any:
+        handle = api.handle
+        for request in requests:
+            answer = handle(context, request)
+        return answer
+
+    def decisions() -> Any:
+        decide = api.decide
+        for request in requests:
+            answer = decide(machine, context, request)
+        return answer
+
+    def baseline() -> Any:
+        groups, deadlines = {GROUP: storm.group.members}, dict.fromkeys(storm.group.members, 0)
+        for request in requests:
+            member = groups[request.group_id][request.member_id]
+            deadlines[member.member_id] = 45_000
+        return storm.group.heartbeat_reply
+
+    answer = benchmark({"baseline": baseline, "heartbeat": heartbeats, "decide": decisions}[which])
+    assert answer.error_code == 0
+    benchmark.extra_info["ns_each"] = benchmark.stats.stats.min * 1e6
+
+
+def test_bytes_a_member(benchmark: BenchmarkFixture) -> None:
+    """Memory of a Stable group of 4,000, all told: members, timers, dictionaries, ids, metadata, assignments."""
+    size = 4000  # about what fits in one record of a megabyte
+
+    def weigh() -> float:
+        storm = Storm(size)
+        gc.collect()
+        tracemalloc.start()
+        storm.prepare()
+        storm.run()
+        del storm.first, storm.second
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        log_bytes = storm.context.log().size_bytes()  # the log in memory holds the group's record too
+        # the wheel's timers are not Python allocations of their own kind but objects: tracemalloc counts them
+        return (taken - log_bytes) / size
+
+    weight = benchmark.pedantic(weigh, rounds=1)
+    benchmark.extra_info["bytes_a_member"] = round(weight)
+    assert weight < 987
