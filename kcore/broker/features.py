@@ -23,6 +23,8 @@ class Feature(NamedTuple):
 
 
 FEATURES: dict[str, Feature] = {
+    # The form of the metadata log's records, those of Kafka 3.3 to 4.3. A log begins with it, as in Kafka.
+    "metadata.version": Feature(7, 30, 30),
     "group.version": Feature(0, 1, 1),  # 1: the consumer group protocol (KIP-848)
     "transaction.version": Feature(0, 2, 2),  # 1: flexible transaction state, 2: KIP-890
     "share.version": Feature(0, 1, 1),  # 1: share groups (KIP-932)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kcore.broker.records import producer_ids_record
+from kcore.runtime.shard import ShardState
 
 if TYPE_CHECKING:
     from kcore.broker.topic_machine import MetadataMachine
@@ -34,11 +35,12 @@ class ProducerIds:
 
     def take(self) -> int | None:
         """The next id, for use in an answer that waits for the next commit; None while the metadata is loaded."""
+        if self._shard.state is not ShardState.ACTIVE:
+            return None  # the block in hand may be one whose commit failed
         machine = self._shard.machine
         if machine.block_next >= machine.block_end:
             self._shard.perform(self._next_block)
-            machine = self._shard.machine
-            if machine.block_next >= machine.block_end:
+            if self._shard.state is not ShardState.ACTIVE:
                 return None
         producer_id = machine.block_next
         machine.block_next += 1

@@ -117,10 +117,10 @@ class Topics:
         for key in {**before.settings, **image.settings}:
             if key.type != ConfigType.TOPIC and before.settings.get(key) != image.settings.get(key):
                 self.configured(key)
-        self._replace_topics(before, image)
         for name in {**before.features, **image.features}:
             if before.features.get(name, 0) != image.features.get(name, 0):
                 self.levelled(name, image.features.get(name, 0))
+        self._replace_topics(before, image)
 
     def _replace_topics(self, before: MetadataImage, image: MetadataImage) -> None:
         for topic in list(before.names.values()):

@@ -1,0 +1,277 @@
+"""A broker to test with: real shard, real logs in memory, real commits, virtual time, no threads and no sleeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kcore.broker.control import ControlPlane
+from kcore.broker.data_plane import data_apis
+from kcore.broker.image import ConfigKey
+from kcore.broker.log_dirs import EngineLogDirs
+from kcore.broker.partitions import Partitions
+from kcore.broker.topic_machine import METADATA_PARTITION, MetadataMachine, metadata_shard
+from kcore.broker.topics import MetadataListener, Topics
+from kcore.clock import ManualClock, Now
+from kcore.config import Config
+from kcore.log import MemoryLogEngine
+from kcore.log.faults import FaultInjectingEngine
+from kcore.log.memory_engine import MemoryStorage
+from kcore.protocol.messages.alter_configs import AlterableConfig as WholeConfig
+from kcore.protocol.messages.alter_configs import AlterConfigsRequest
+from kcore.protocol.messages.alter_configs import AlterConfigsResource as WholeResource
+from kcore.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kcore.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kcore.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kcore.protocol.records.metadata import decode_metadata_record
+from kcore.runtime import CommitPipeline, Pending, RequestContext, Slices, TopicInfo
+from kcore.runtime.cluster import SingleNodeCluster
+from kcore_ext.batch import iter_records
+from kcore_ext.purgatory import Purgatory
+from kcore_ext.timer_wheel import TimerWheel
+
+NODE_ID = 1
+CLUSTER_ID = "kcore-test-cluster-id0"
+HOST, PORT = "broker.test", 9092
+VOLUME = (1_000_000, 400_000)
+DATA_DIR = "/data/kcore"
+
+
+class Heard(MetadataListener):
+    """Writes down what a listener is told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[Any, ...]] = []
+
+    def on_topic_created(self, topic: TopicInfo) -> None:
+        self.events.append(("created", topic.name, topic.partitions))
+
+    def on_topic_deleted(self, topic: TopicInfo) -> None:
+        self.events.append(("deleted", topic.name, topic.partitions))
+
+    def on_partitions_added(self, topic: TopicInfo, first: int) -> None:
+        self.events.append(("added", topic.name, first, topic.partitions))
+
+    def on_partitions_removed(self, topic: TopicInfo, first: int) -> None:
+        self.events.append(("removed", topic.name, first))
+
+    def on_config_changed(self, resource_type: int, name: str) -> None:
+        self.events.append(("config", resource_type, name))
+
+    def on_feature_changed(self, name: str, level: int) -> None:
+        self.events.append(("feature", name, level))
+
+    def take(self) -> list[tuple[Any, ...]]:
+        """What was told since this was last asked."""
+        events, self.events = self.events, []
+        return events
+
+
+class BrokerContext:
+    """One node's control plane, with its partitions.
+
+    Args:
+        settings: Kafka's names: {"num.partitions": 3}.
+        authorizer: who may do what.
+        transactional: serves InitProducerId with a transactional id.
+
+    Attributes:
+        auto_commit: whether every request is committed at once (True) or when `commit()` says so.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, Any] | None = None, *, authorizer: Any = None, transactional: Any = None
+    ) -> None:
+        self.settings = {name: str(value) for name, value in (settings or {}).items()}
+        self.authorizer = authorizer
+        self.transactional = transactional
+        self.clock = ManualClock()
+        self.storage = MemoryStorage()
+        self.auto_commit = True
+        self._next_id = 0
+        self._seen = 0
+        self._boot()
+
+    # ---- life
+
+    def _boot(self) -> None:
+        self.config = Config.of(self.settings)
+        self.now = Now(self.clock)
+        self.wheel = TimerWheel(self.now.now_ms)
+        self.purgatory = Purgatory(self.wheel)
+        self.slices = Slices()
+        self.engine = FaultInjectingEngine(MemoryLogEngine(self.storage))
+        self.pipeline = CommitPipeline(self.engine)
+        self.cluster = SingleNodeCluster(NODE_ID, CLUSTER_ID, self.engine.node_epoch)
+        self.cluster.advertise("PLAINTEXT", HOST, PORT)
+        self.topics = Topics()
+        self.shard = metadata_shard(
+            self.engine.open(METADATA_PARTITION),
+            self.topics,
+            pipeline=self.pipeline,
+            wheel=self.wheel,
+            slices=self.slices,
+            now=self.now,
+        )
+        self.control = ControlPlane(self.shard, self.topics, self.config, self.cluster, self.new_id)
+        self.partitions = Partitions(self.engine, self.pipeline, self.slices, self.control.topic_configs.effective)
+        self.topics.listen(self.partitions)
+        self.heard = Heard()
+        self.topics.listen(self.heard)
+        self.shard.load()
+        self.finish()
+        self.api_versions = self.control.api_versions()
+        apis = [
+            self.api_versions,
+            *self.control.apis(
+                EngineLogDirs(self.engine, DATA_DIR, lambda: VOLUME),
+                transactional=self.transactional,
+                authorizer=self.authorizer,
+            ),
+            *data_apis(
+                self.partitions,
+                self.pipeline,
+                self.purgatory,
+                self.now,
+                self.config,
+                random_id=lambda: 1,
+                cluster=self.cluster,
+                authorizer=self.authorizer,
+            ),
+        ]
+        self.api_versions.serve(apis)
+        self.apis = {api.request_type.API_KEY: api for api in apis}
+
+    def new_id(self) -> bytes:
+        """What stands where random bytes would: a number."""
+        self._next_id += 1
+        return b"\x10" + self._next_id.to_bytes(15, "big")
+
+    def restart(self) -> None:
+        """The process dies and starts again on what was committed."""
+        self.engine.rollback()
+        self.engine.close()
+        self._boot()
+
+    def finish(self) -> None:
+        """Runs long work to its end and, with `auto_commit`, commits."""
+        self.slices.finish()
+        while self.auto_commit and self.pipeline.dirty:
+            self.commit()
+
+    def commit(self) -> bool:
+        """Commits; whether the log took it."""
+        done = self.pipeline.commit()
+        self.slices.finish()
+        return done
+
+    def fail_next_commit(self) -> None:
+        """The next commit that has something to write fails."""
+        self.engine.fail_commit()
+
+    @property
+    def machine(self) -> MetadataMachine:
+        """The state machine as of now; another one after each load."""
+        return self.shard.machine
+
+    # ---- requests
+
+    def send(self, request: Any, version: int | None = None, **context: Any) -> Any:
+        """Hands a request in, encoded and decoded as on the wire: a response, or a `Pending`."""
+        api = self.apis[request.API_KEY]
+        if version is None:
+            version = api.versions[1]
+        request = type(request).decode(request.encode(version), version)
+        self.now.update()
+        return api.handle(RequestContext(version, **context), request)
+
+    def call(self, request: Any, version: int | None = None, **context: Any) -> Any:
+        """A request with its commit behind it; the response as a client reads it."""
+        if version is None:
+            version = self.apis[request.API_KEY].versions[1]
+        result = self.send(request, version, **context)
+        self.finish()
+        if isinstance(result, Pending):
+            assert result.done, f"{type(request).__name__} is parked"
+            result = result.response
+        return type(result).decode(result.encode(version), version)
+
+    def create(
+        self,
+        name: str,
+        partitions: int = 1,
+        replicas: int = 1,
+        configs: Mapping[str, str | None] | None = None,
+        version: int = 7,
+        **more: Any,
+    ) -> Any:
+        """CreateTopics of one topic; its result."""
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replicas,
+            configs=[CreatableTopicConfig(name=n, value=v) for n, v in (configs or {}).items()],
+        )
+        return self.call(CreateTopicsRequest(topics=[topic], **more), version).topics[0]
+
+    def alter(self, kind: int, name: str, *changes: tuple[str, int, str | None], version: int = 1, **more: Any) -> Any:
+        """IncrementalAlterConfigs of (setting, operation, value) of one resource; its result."""
+        resource = AlterConfigsResource(
+            resource_type=kind,
+            resource_name=name,
+            configs=[AlterableConfig(name=n, config_operation=op, value=v) for n, op, v in changes],
+        )
+        return self.call(IncrementalAlterConfigsRequest(resources=[resource], **more), version).responses[0]
+
+    def alter_whole(self, kind: int, name: str, settings: Mapping[str, str | None], version: int = 2) -> Any:
+        """AlterConfigs of one resource; its result."""
+        resource = WholeResource(
+            resource_type=kind,
+            resource_name=name,
+            configs=[WholeConfig(name=n, value=v) for n, v in settings.items()],
+        )
+        return self.call(AlterConfigsRequest(resources=[resource]), version).responses[0]
+
+    def describe(self, kind: int, name: str, *keys: str, version: int = 4, **more: Any) -> Any:
+        """DescribeConfigs of one resource; its result."""
+        resource = DescribeConfigsResource(
+            resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
+        )
+        return self.call(DescribeConfigsRequest(resources=[resource], **more), version).results[0]
+
+    def value(self, kind: int, name: str, key: str) -> tuple[str | None, int]:
+        """One setting's value and source."""
+        (setting,) = self.describe(kind, name, key).configs
+        return setting.value, setting.config_source
+
+    # ---- what is there
+
+    def records(self) -> list[Any]:
+        """What was committed to the metadata log since this was last asked, typed."""
+        log = self.engine.open(METADATA_PARTITION)
+        found = []
+        for _, batch in log.batches(start=self._seen):
+            for record in iter_records(batch):
+                if record.offset >= self._seen:
+                    assert record.key is None
+                    found.append(decode_metadata_record(record.value))
+        self._seen = log.high_watermark
+        return found
+
+    def picture(self) -> Any:
+        """Everything durable, in a form that can be compared."""
+        image = self.topics.image
+        return (
+            dict(image.names),
+            dict(image.ids),
+            {key: list(value) for key, value in image.replicas.items()},
+            {ConfigKey(*key): dict(value) for key, value in image.settings.items()},
+            dict(image.features),
+            image.features_epoch,
+            image.next_producer_id,
+            dict(image.collisions),
+        )

@@ -1,0 +1,304 @@
+"""ApiVersions, features, ListConfigResources, and the APIs of what this node does not have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kcore.broker.features import FEATURES
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import AllowAll, Operation, ResourceType, authorized_operations
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from kcore.protocol.messages.create_acls import (
+    AclCreation,
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
+from kcore.protocol.messages.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+from kcore.protocol.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from kcore.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from kcore.protocol.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
+from kcore.protocol.messages.describe_delegation_token import (
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+from kcore.protocol.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+    UserName,
+)
+from kcore.protocol.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
+from kcore.protocol.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from kcore.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from kcore.protocol.messages.renew_delegation_token import (
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
+from kcore.protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+from tests.broker.context import BrokerContext
+from tests.broker.control.test_create_topics import Only
+
+CLIENT = {"client_software_name": "test", "client_software_version": "1"}
+
+
+# ---------------------------------------------------------------- ApiVersions
+def test_every_api_is_told_once_with_its_range() -> None:
+    """Produce from 0 on although it is served from 3 on; the same in every version."""
+    node = BrokerContext()
+    expected = {int(api.key): api.versions for api in node.apis.values()}
+    expected[ApiKey.PRODUCE] = (0, 13)
+    for version in range(5):
+        request = ApiVersionsRequest(**CLIENT) if version >= 3 else ApiVersionsRequest()
+        keys = node.call(request, version).api_keys
+        assert [(k.api_key, (k.min_version, k.max_version)) for k in keys] == sorted(expected.items())
+
+
+def test_features_are_told_from_version_3_on_and_follow_their_levels() -> None:
+    """Ranges that begin at 0 from version 4 on; levels of 0 not at all; the epoch grows with each change."""
+    node = BrokerContext()
+
+    def told(version: int) -> tuple[set[str], dict[str, int], int]:
+        r = node.call(ApiVersionsRequest(**CLIENT), version)
+        for feature in r.finalized_features:
+            assert feature.min_version_level == feature.max_version_level
+        levels = {f.name: f.max_version_level for f in r.finalized_features}
+        return {f.name for f in r.supported_features}, levels, r.finalized_features_epoch
+
+    initial = {name: f.initial for name, f in FEATURES.items()}
+    assert told(4)[:2] == (set(FEATURES), initial)
+    assert told(3)[:2] == ({"metadata.version"}, initial)
+    epoch = told(4)[2]
+    off = FeatureUpdateKey(feature="share.version", max_version_level=0, upgrade_type=2)
+    assert node.call(UpdateFeaturesRequest(feature_updates=[off])).error_code == 0
+    del initial["share.version"]
+    assert told(4)[1] == initial
+    assert told(4)[2] > epoch
+    node.restart()
+    assert told(3)[1] == initial
+    assert node.topics.feature_level("share.version") == 0
+    assert node.call(ApiVersionsRequest(), 2).finalized_features == ()
+
+
+def test_the_answer_to_an_unknown_version() -> None:
+    """Version 0's form, UNSUPPORTED_VERSION, and the range of this API alone (KIP-511)."""
+    assert BrokerContext().api_versions.unsupported() == ApiVersionsResponse(
+        error_code=35, api_keys=[ApiVersion(api_key=18, min_version=0, max_version=4)]
+    )
+
+
+# ---------------------------------------------------------------- UpdateFeatures
+@pytest.mark.parametrize(
+    ("feature", "level", "kind", "code"),
+    [
+        ("group.version", 1, 1, 0),
+        ("group.version", 0, 1, 95),
+        ("group.version", 0, 2, 0),
+        ("group.version", 0, 3, 0),
+        ("group.version", 2, 1, 95),
+        ("group.version", -1, 2, 95),
+        ("group.version", 1, 0, 95),
+        ("group.version", 1, 4, 95),
+        ("transaction.version", 1, 2, 0),
+        ("nope.version", 1, 1, 95),
+        ("metadata.version", 6, 2, 95),
+    ],
+)
+def test_levels_of_features(feature: str, level: int, kind: int, code: int) -> None:
+    """Within what is supported; down only if that is asked for. All or nothing."""
+    node = BrokerContext()
+    update = FeatureUpdateKey(feature=feature, max_version_level=level, upgrade_type=kind)
+    other = FeatureUpdateKey(feature="streams.version", max_version_level=0, upgrade_type=2)
+    node.records()
+    for validate_only in (True, False):
+        for version in (1, 2):
+            before = node.picture()
+            asked = UpdateFeaturesRequest(feature_updates=[other, update], validate_only=validate_only)
+            answer = node.call(asked, version)
+            assert answer.error_code == code
+            assert (answer.error_message is None) == (code == 0)
+            results = [
+                UpdatableFeatureResult(feature=name, error_message="NONE") for name in ("streams.version", feature)
+            ]
+            assert list(answer.results) == (results if version == 1 and code == 0 else [])
+            if validate_only or code:
+                assert node.picture() == before
+    assert node.topics.feature_level("streams.version") == (0 if code == 0 else 1)
+
+
+def test_an_upgrade_goes_back_up_and_a_downgrade_does_not() -> None:
+    """Version 0 says it with a flag."""
+    node = BrokerContext()
+
+    def to(level: int, down: bool) -> UpdateFeaturesResponse:
+        update = FeatureUpdateKey(feature="share.version", max_version_level=level, allow_downgrade=down)
+        answer: UpdateFeaturesResponse = node.call(UpdateFeaturesRequest(feature_updates=[update]), 0)
+        return answer
+
+    assert to(0, False).error_code == 95
+    assert to(0, True).error_code == 0
+    assert to(1, True).error_code == 95
+    assert to(1, False).error_code == 0
+    assert node.call(UpdateFeaturesRequest()) == UpdateFeaturesResponse(error_message=None)
+
+
+# ---------------------------------------------------------------- ListConfigResources
+def test_config_resources() -> None:
+    """Version 0: metrics subscriptions. Then: topics and brokers all, groups only while they have settings."""
+    node = BrokerContext()
+    node.create("t")
+    node.alter(32, "g", ("share.isolation.level", 0, "read_committed"))
+    node.alter(16, "m", ("interval.ms", 0, "1000"))
+
+    def listed(version: int, *types: int) -> Any:
+        answer: ListConfigResourcesResponse = node.call(ListConfigResourcesRequest(resource_types=types), version)
+        return answer.error_code, [(r.resource_type, r.resource_name) for r in answer.config_resources]
+
+    assert listed(0) == (0, [(16, "m")])
+    assert listed(1) == (0, [(2, "t"), (4, "1"), (8, "1"), (16, "m"), (32, "g")])
+    assert listed(1, 32, 2) == (0, [(2, "t"), (32, "g")])
+    assert listed(1, 2, 3) == (35, [])
+    node.alter(32, "g", ("share.isolation.level", 1, None))
+    assert listed(1, 32) == (0, [])
+
+
+# ---------------------------------------------------------------- what is not here
+ALICE = "User:alice"
+
+
+def test_access_lists_are_off() -> None:
+    """SECURITY_DISABLED with a text, for each."""
+    node, code, message = BrokerContext(), 54, ErrorCode.SECURITY_DISABLED.message
+    for version in (1, 2, 3):
+        assert node.call(DescribeAclsRequest(), version) == DescribeAclsResponse(error_code=code, error_message=message)
+        created = AclCreationResult(error_code=code, error_message=message)
+        asked = CreateAclsRequest(creations=[AclCreation(), AclCreation()])
+        assert node.call(asked, version) == CreateAclsResponse(results=[created, created])
+        deleted = DeleteAclsFilterResult(error_code=code, error_message=message)
+        assert node.call(DeleteAclsRequest(filters=[DeleteAclsFilter()]), version) == DeleteAclsResponse(
+            filter_results=[deleted]
+        )
+
+
+@pytest.mark.parametrize(("principal", "code"), [("User:ANONYMOUS", 64), (ALICE, 61)])
+def test_delegation_tokens_are_off(principal: str, code: int) -> None:
+    """64 for whoever is not authenticated, 61 for others."""
+    node, name = BrokerContext(), principal.removeprefix("User:")
+    who = {"principal": principal}
+    assert node.call(DescribeDelegationTokenRequest(), **who) == DescribeDelegationTokenResponse(error_code=code)
+    renewed = RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)
+    assert node.call(RenewDelegationTokenRequest(), **who) == renewed
+    expired = ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)
+    assert node.call(ExpireDelegationTokenRequest(), **who) == expired
+    none = {"issue_timestamp_ms": -1, "expiry_timestamp_ms": -1, "max_timestamp_ms": -1}
+    requester = {"token_requester_principal_type": "User", "token_requester_principal_name": name}
+    owned = CreateDelegationTokenResponse(error_code=code, principal_type="User", principal_name=name, **none)
+    assert node.call(CreateDelegationTokenRequest(), 2, **who) == owned
+    asked = CreateDelegationTokenRequest(owner_principal_type="User", owner_principal_name="bob")
+    assert node.call(asked, 3, **who) == CreateDelegationTokenResponse(
+        error_code=code, principal_type="User", principal_name="bob", **none, **requester
+    )
+
+
+def test_nothing_is_reassigned() -> None:
+    node = BrokerContext()
+    answer = ListPartitionReassignmentsResponse(error_message=None)
+    assert node.call(ListPartitionReassignmentsRequest(topics=None)) == answer
+    node.apis[46]._authorizer = Only()
+    assert node.call(ListPartitionReassignmentsRequest()).error_code == 31
+
+
+def component(entity_type: str, match_type: int = 2, match: str | None = None) -> ComponentData:
+    return ComponentData(entity_type=entity_type, match_type=match_type, match=match)
+
+
+@pytest.mark.parametrize(
+    ("components", "code"),
+    [
+        ([], 0),
+        ([component("user"), component("client-id", 0, "c")], 0),
+        ([component("ip", 1)], 0),
+        ([component("nope")], 35),
+        ([component("")], 42),
+        ([component("user", 3)], 42),
+        ([component("user"), component("user", 1)], 42),
+        ([component("user", 0)], 42),
+        ([component("user", 1, "u")], 42),
+        ([component("user"), component("ip")], 42),
+    ],
+)
+def test_client_quotas(components: list[ComponentData], code: int) -> None:
+    """Nobody has any; the filter is checked all the same; entries are null on errors."""
+    node = BrokerContext()
+    for version in (0, 1):
+        answer = node.call(DescribeClientQuotasRequest(components=components), version)
+        if code == 0:
+            assert answer == DescribeClientQuotasResponse()
+        else:
+            assert (answer.error_code, answer.entries, bool(answer.error_message)) == (code, None, True)
+
+
+def test_scram_users() -> None:
+    """Unknown ones 91, one given twice 92, each by itself; none asked for is all; never a secret."""
+    node = BrokerContext()
+    api = node.apis[50]
+
+    def asked(*names: str) -> Any:
+        request = DescribeUserScramCredentialsRequest(users=[UserName(name=name) for name in names])
+        answer: DescribeUserScramCredentialsResponse = node.call(request)
+        assert (answer.error_code, answer.error_message) == (0, "")
+        return list(answer.results)
+
+    def refused(name: str, code: ErrorCode) -> DescribeUserScramCredentialsResult:
+        return DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=code.message)
+
+    assert asked() == []
+    assert asked("a") == [refused("a", ErrorCode.RESOURCE_NOT_FOUND)]
+    api._credentials = lambda: {"b": [(1, 4096), (2, 8192)]}
+    infos = [CredentialInfo(mechanism=1, iterations=4096), CredentialInfo(mechanism=2, iterations=8192)]
+    known = DescribeUserScramCredentialsResult(user="b", credential_infos=infos)
+    assert asked() == [known]
+    assert asked("b", "a") == [known, refused("a", ErrorCode.RESOURCE_NOT_FOUND)]
+    assert asked("b", "b") == [refused("b", ErrorCode.DUPLICATE_RESOURCE)]
+
+
+# ---------------------------------------------------------------- operations
+@pytest.mark.parametrize(
+    ("resource_type", "bits"), [(ResourceType.TOPIC, 3576), (ResourceType.CLUSTER, 8096), (ResourceType.GROUP, 3400)]
+)
+def test_authorized_operations_are_bits(resource_type: ResourceType, bits: int) -> None:
+    """All without access control; else one bit for each that is allowed (KIP-430)."""
+    assert authorized_operations(None, None, resource_type, "x") == bits
+    assert authorized_operations(AllowAll(), None, resource_type, "x") == bits
+    one = Only((Operation.DESCRIBE, resource_type, "x"))
+    assert authorized_operations(one, None, resource_type, "x") == 1 << 8

@@ -1,0 +1,146 @@
+"""CreateTopics: the checks that no recording has; each test names its rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from kcore.broker.topic_config import TOPIC_SETTINGS
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from tests.broker.context import NODE_ID, BrokerContext
+
+
+def assigned(assignments: Mapping[int, Sequence[int]], partitions: int = -1, factor: int = -1) -> CreatableTopic:
+    return CreatableTopic(
+        name="t",
+        num_partitions=partitions,
+        replication_factor=factor,
+        assignments=[CreatableReplicaAssignment(partition_index=i, broker_ids=b) for i, b in assignments.items()],
+    )
+
+
+def codes(node: BrokerContext, *topics: CreatableTopic, **more: Any) -> list[tuple[str, int]]:
+    response = node.call(CreateTopicsRequest(topics=topics, **more))
+    return [(topic.name, topic.error_code) for topic in response.topics]
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        (assigned({0: [NODE_ID], 1: [NODE_ID]}), 0),
+        (assigned({1: [NODE_ID], 0: [NODE_ID]}), 0),
+        (assigned({0: [NODE_ID]}, partitions=1), 42),
+        (assigned({0: [NODE_ID]}, factor=1), 42),
+        (assigned({1: [NODE_ID]}), 39),
+        (assigned({-1: [NODE_ID], 0: [NODE_ID]}), 39),
+        (assigned({0: []}), 39),
+        (assigned({0: [NODE_ID + 1]}), 39),
+        (assigned({0: [NODE_ID, NODE_ID]}), 39),
+    ],
+)
+def test_manual_assignments(topic: CreatableTopic, code: int) -> None:
+    """No counts beside them; partitions 0 to n-1 once each; nodes that exist, once each."""
+    node = BrokerContext()
+    assert codes(node, topic) == [("t", code)]
+    found = node.topics.by_name("t")
+    assert (found.partitions if found else 0) == (len(topic.assignments) if code == 0 else 0)
+
+
+def test_a_partition_assigned_twice_and_lists_of_different_length_are_39() -> None:
+    """The first check that fails counts, and an assignment is checked before the partition numbers are."""
+    node = BrokerContext()
+    topic = assigned({0: [NODE_ID]})
+    topic.assignments = [*topic.assignments, *topic.assignments]
+    assert codes(node, topic) == [("t", 39)]
+
+
+def test_a_name_given_twice_is_answered_once_and_not_made() -> None:
+    """42 for it; the others are made."""
+    node = BrokerContext()
+    one, two = (CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in "ab")
+    assert sorted(codes(node, one, two, one)) == [("a", 42), ("b", 0)]
+    assert [topic.name for topic in node.topics.all()] == ["b"]
+
+
+def test_two_new_names_that_collide_pass_in_one_request() -> None:
+    """Only names that exist are compared."""
+    node = BrokerContext()
+    topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in ("a.b", "a_b")]
+    assert codes(node, *topics) == [("a.b", 0), ("a_b", 0)]
+    assert node.create("a-b").error_code == 0
+    node2 = BrokerContext()
+    node2.create("a.b")
+    assert node2.create("a_b").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_a_deadline_that_has_passed_makes_nothing() -> None:
+    """timeout_ms of 0 or less: REQUEST_TIMED_OUT."""
+    node = BrokerContext()
+    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    for timeout_ms in (0, -1):
+        assert codes(node, topic, timeout_ms=timeout_ms) == [("t", ErrorCode.REQUEST_TIMED_OUT)]
+    assert list(node.topics.all()) == []
+
+
+def test_more_than_ten_thousand_partitions_are_refused_as_one() -> None:
+    """POLICY_VIOLATION for every topic of the request; ten thousand pass."""
+    node = BrokerContext()
+    big = CreatableTopic(name="a", num_partitions=10_000, replication_factor=1)
+    small = CreatableTopic(name="b", num_partitions=1, replication_factor=1)
+    assert codes(node, big, small) == [("a", 44), ("b", 44)]
+    assert codes(node, big, validate_only=True) == [("a", 0)]
+
+
+def test_the_answer_has_every_setting_in_order_of_names() -> None:
+    """v5 and later: own values as they were sent, others with their source: the node's file (4) or default (5)."""
+    node = BrokerContext({"log.retention.hours": 1, "compression.type": "zstd"})
+    result = node.create("t", configs={"retention.bytes": " 5 ", "cleanup.policy": ""})
+    shown = {c.name: (c.value, c.config_source, c.read_only, c.is_sensitive) for c in result.configs}
+    assert list(shown) == list(TOPIC_SETTINGS)
+    assert shown["retention.bytes"] == (" 5 ", 1, False, False)
+    assert shown["cleanup.policy"] == ("", 1, False, False)
+    assert shown["retention.ms"] == ("3600000", 4, False, False)
+    assert shown["compression.type"] == ("zstd", 4, False, False)
+    assert shown["segment.bytes"] == ("1073741824", 5, False, False)
+    assert node.value(2, "t", "retention.bytes") == ("5", 1)
+
+
+def test_of_a_setting_given_twice_the_last_counts_also_if_the_first_is_null() -> None:
+    """A null value is refused only if it is the last."""
+    node = BrokerContext()
+    for values, code in (((None, "5"), 0), (("5", None), 40)):
+        topic = CreatableTopic(
+            name="t",
+            num_partitions=1,
+            replication_factor=1,
+            configs=[CreatableTopicConfig(name="retention.ms", value=value) for value in values],
+        )
+        assert codes(node, topic, validate_only=True) == [("t", code)]
+
+
+class Only:
+    """Allows what is listed."""
+
+    def __init__(self, *allowed: tuple[Operation, ResourceType, str]) -> None:
+        self.rules = set(allowed)
+
+    def allowed(self, context: Any, operation: Operation, resource_type: ResourceType, resource_name: str) -> bool:
+        return (operation, resource_type, resource_name) in self.rules
+
+
+def test_authorization_comes_before_everything_but_duplicates() -> None:
+    """CREATE on the cluster or on the topic; settings are shown to those who may describe them."""
+    node = BrokerContext(authorizer=Only((Operation.CREATE, ResourceType.TOPIC, "mine")))
+    assert node.create("two words").error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    made = node.create("mine")
+    assert (made.error_code, made.topic_config_error_code, made.configs, made.num_partitions) == (0, 29, (), -1)
+    assert node.create("__cluster_metadata").error_code == ErrorCode.INVALID_REQUEST

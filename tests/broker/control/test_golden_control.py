@@ -1,0 +1,32 @@
+"""What Apache Kafka answered to the scenarios of area `admin`, answered by the broker alone in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.broker.context import BrokerContext
+from tests.broker.control.golden_node import differences, scenarios, settings_of
+
+ADMIN = scenarios("admin")
+EDGE = scenarios("admin_edge")
+NEED_GROUPS = {name for name in ADMIN if name.startswith("find_coordinator")} | {
+    "list_groups_of_all_types",
+    "group_settings",
+    "api_versions_list_what_clients_need",
+}
+NEED_A_SERVER = {"security_apis_without_security", "partition_admin_errors"}
+NEED_SOCKETS = {"frames_up_to_the_limit", "idle_connections_are_closed"}
+
+
+@pytest.mark.parametrize("name", sorted(ADMIN.keys() - NEED_GROUPS - NEED_A_SERVER))
+def test_scenario_is_answered_as_kafka_did(name: str) -> None:
+    """Whole responses, request by request."""
+    node = BrokerContext(settings_of("server.properties"))
+    assert differences("admin", name, ADMIN[name], node) == []
+
+
+@pytest.mark.parametrize("name", sorted(EDGE.keys() - NEED_SOCKETS))
+def test_scenario_of_a_server_that_makes_topics(name: str) -> None:
+    """Topics that somebody asks for are made, internal ones with their own partitions."""
+    node = BrokerContext(settings_of("server-edge.properties"))
+    assert differences("admin_edge", name, EDGE[name], node) == []

@@ -1,0 +1,223 @@
+"""The metadata's log: what is written, who is told, and what is left after restarts and failed commits."""
+
+from __future__ import annotations
+
+from kcore.broker.apis.control import ControlApi
+from kcore.broker.features import FEATURES
+from kcore.broker.image import ConfigType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kcore.protocol.messages.delete_topics import DeleteTopicsRequest
+from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kcore.protocol.records.metadata import (
+    ConfigRecord,
+    FeatureLevelRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from kcore.runtime import Pending, RequestContext, ShardState, TopicInfo
+from tests.broker.context import NODE_ID, BrokerContext
+
+TOPIC = ConfigType.TOPIC
+
+
+def partition_record(topic_id: bytes, index: int) -> PartitionRecord:
+    return PartitionRecord(
+        partition_id=index,
+        topic_id=topic_id,
+        replicas=[NODE_ID],
+        isr=[NODE_ID],
+        leader=NODE_ID,
+        leader_epoch=0,
+        partition_epoch=0,
+    )
+
+
+def grow(node: BrokerContext, name: str, count: int) -> int:
+    request = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=name, count=count, assignments=None)])
+    return int(node.call(request).results[0].error_code)
+
+
+def test_a_new_log_begins_with_the_features() -> None:
+    """As in Kafka the first record says in which form the others are; a restart adds nothing."""
+    node = BrokerContext()
+    expected = [FeatureLevelRecord(name=name, feature_level=f.initial) for name, f in FEATURES.items()]
+    assert node.records() == expected
+    assert expected[0].name == "metadata.version"
+    node.restart()
+    assert node.records() == []
+    assert node.topics.image.features == {name: f.initial for name, f in FEATURES.items()}
+
+
+def test_a_topic_is_written_as_kraft_writes_it() -> None:
+    """Topic, settings, partitions; one setting more; two partitions more; gone."""
+    node = BrokerContext()
+    node.records()
+    topic_id = node.create("t", 2, configs={"retention.ms": "5"}).topic_id
+    assert node.records() == [
+        TopicRecord(name="t", topic_id=topic_id),
+        ConfigRecord(resource_type=TOPIC, resource_name="t", name="retention.ms", value="5"),
+        partition_record(topic_id, 0),
+        partition_record(topic_id, 1),
+    ]
+    node.alter(TOPIC, "t", ("flush.ms", 0, "7"), ("retention.ms", 1, None))
+    assert node.records() == [
+        ConfigRecord(resource_type=TOPIC, resource_name="t", name="flush.ms", value="7"),
+        ConfigRecord(resource_type=TOPIC, resource_name="t", name="retention.ms", value=None),
+    ]
+    assert grow(node, "t", 4) == 0
+    assert node.records() == [partition_record(topic_id, 2), partition_record(topic_id, 3)]
+    node.call(DeleteTopicsRequest(topic_names=["t"]), 5)
+    assert node.records() == [RemoveTopicRecord(topic_id=topic_id)]
+
+
+def test_listeners_see_whole_decisions() -> None:
+    """A topic is told of once, with its partitions, and with its settings in force already."""
+    node = BrokerContext()
+    node.heard.take()
+    node.create("t", 3, configs={"retention.ms": "5"})
+    assert node.heard.take() == [("created", "t", 3)]
+    partition = node.partitions.get("t", 2)
+    assert partition is not None
+    assert partition.config.retention_ms == 5
+    grow(node, "t", 5)
+    assert node.heard.take() == [("added", "t", 3, 5)]
+    node.alter(TOPIC, "t", ("retention.ms", 0, "6"), ("flush.ms", 0, "7"))
+    assert node.heard.take() == [("config", TOPIC, "t")]
+    assert partition.config.retention_ms == 6
+    node.call(DeleteTopicsRequest(topic_names=["t"]), 5)
+    assert node.heard.take() == [("deleted", "t", 5)]
+    assert node.partitions.get("t", 0) is None
+
+
+def test_who_begins_to_listen_late_hears_of_all_there_is() -> None:
+    """Settings of brokers and groups, features, then topics."""
+    node = BrokerContext()
+    node.create("t", 2, configs={"retention.ms": "5"})
+    node.alter(ConfigType.GROUP, "g", ("consumer.heartbeat.interval.ms", 0, "6000"))
+    node.restart()
+    features = [("feature", name, feature.initial) for name, feature in FEATURES.items()]
+    everything = [("config", ConfigType.GROUP, "g"), *features, ("created", "t", 2)]
+    assert node.heard.take() == everything
+    late = type(node.heard)()
+    node.topics.listen(late)
+    assert late.take() == everything
+
+
+def test_a_restart_shows_exactly_what_was_committed() -> None:
+    """Topics, ids, settings, features and producer ids are the same; what was not committed is gone."""
+    node = BrokerContext({"auto.create.topics.enable": "true"})
+    node.create("a", 3)
+    node.create("b", 1, configs={"cleanup.policy": "compact"})
+    node.call(DeleteTopicsRequest(topic_names=["a"]), 5)
+    node.create("a", 2)
+    node.alter(ConfigType.GROUP, "g", ("share.isolation.level", 0, "read_committed"))
+    before = node.picture()
+    node.restart()
+    assert node.picture() == before
+    node.auto_commit = False
+    node.send(CreateTopicsRequest(topics=[CreatableTopic(name="c", num_partitions=1, replication_factor=1)]))
+    assert node.topics.by_name("c") is not None
+    node.auto_commit = True
+    node.restart()
+    assert node.picture() == before
+
+
+def test_a_failed_commit_is_taken_back_and_told_of() -> None:
+    """The creation is answered NOT_CONTROLLER, listeners hear the opposite, and everything is as before."""
+    node = BrokerContext()
+    node.create("kept", 2)
+    before = node.picture()
+    node.heard.take()
+    node.auto_commit = False
+    created = node.send(CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=2, replication_factor=1)]))
+    grown = node.send(CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="kept", count=5, assignments=None)]))
+    deleted = node.send(DeleteTopicsRequest(topic_names=["t"]), 5)
+    node.send(CreateTopicsRequest(topics=[CreatableTopic(name="u", num_partitions=1, replication_factor=1)]))
+    assert not created.done
+    assert not grown.done
+    node.fail_next_commit()
+    assert node.commit() is False
+    assert created.response.topics[0].error_code == ErrorCode.NOT_CONTROLLER
+    assert grown.response.results[0].error_code == ErrorCode.NOT_CONTROLLER
+    assert deleted.response.responses[0].error_code == ErrorCode.NOT_CONTROLLER
+    assert node.heard.take() == [
+        ("created", "t", 2),
+        ("added", "kept", 2, 5),
+        ("deleted", "t", 2),
+        ("created", "u", 1),
+        ("deleted", "u", 1),
+        ("removed", "kept", 2),
+    ]
+    assert node.picture() == before
+    node.auto_commit = True
+    assert node.create("t", 2).error_code == 0
+
+
+def test_a_deletion_that_fails_leaves_the_topic() -> None:
+    """Its partitions are served again, with what was in them."""
+    node = BrokerContext()
+    node.create("t", 2)
+    node.heard.take()
+    node.auto_commit = False
+    node.send(DeleteTopicsRequest(topic_names=["t"]), 5)
+    node.fail_next_commit()
+    assert node.commit() is False
+    assert node.heard.take() == [("deleted", "t", 2), ("created", "t", 2)]
+    assert node.partitions.get("t", 1) is not None
+
+
+def test_reads_wait_for_what_they_saw() -> None:
+    """Metadata of a topic that is not durable yet is answered with its commit."""
+    node = BrokerContext()
+    node.auto_commit = False
+    node.send(CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)]))
+    answer = node.send(MetadataRequest(topics=[MetadataRequestTopic(name="t")]))
+    assert isinstance(answer, Pending)
+    assert not answer.done
+    node.commit()
+    assert answer.response.topics[0].error_code == 0
+    assert not isinstance(node.send(MetadataRequest(topics=[])), Pending)
+
+
+def test_while_the_log_is_read_every_api_says_so_in_its_own_words() -> None:
+    """A shard that is loading is a controller that moved, a topic without a leader, ids that are not there yet."""
+    node = BrokerContext()
+    node.shard.failed(AssertionError("the log refused"))  # type: ignore[arg-type]
+    assert node.shard.state is ShardState.LOADING
+    for key, api in node.apis.items():
+        if not isinstance(api, ControlApi):
+            continue
+        request = api.request_type()
+        version = api.versions[1]
+        response = api.handle(RequestContext(version), request)
+        assert type(response).decode(response.encode(version), version) == response, key
+    created = node.send(CreateTopicsRequest(topics=[CreatableTopic(name="t")]))
+    assert [(t.name, t.error_code) for t in created.topics] == [("t", ErrorCode.NOT_CONTROLLER)]
+    asked = node.send(MetadataRequest(topics=[MetadataRequestTopic(name="t")]))
+    assert [(t.name, t.error_code) for t in asked.topics] == [("t", ErrorCode.LEADER_NOT_AVAILABLE)]
+    node.slices.finish()
+    assert node.shard.state is ShardState.ACTIVE
+
+
+def test_a_name_can_be_used_again_under_another_id() -> None:
+    """New id, no settings of the old one; the old id is unknown."""
+    node = BrokerContext()
+    old = node.create("t", 3, configs={"retention.ms": "5"}).topic_id
+    node.call(DeleteTopicsRequest(topic_names=["t"]), 5)
+    new = node.create("t", 1).topic_id
+    assert new != old
+    assert node.topics.by_id(old) is None
+    assert node.topics.by_name("t") == TopicInfo("t", new, 1)
+    assert node.value(TOPIC, "t", "retention.ms") == ("604800000", 5)
+
+
+def test_ids_are_never_zero_the_metadatas_own_or_like_an_option() -> None:
+    """Random bytes that make such an id are drawn again."""
+    node = BrokerContext()
+    drawn = [bytes(16), bytes(15) + b"\x01", b"\xf8" + bytes(15), b"\x01" * 16]
+    node.control._creation._new_id = lambda: drawn.pop(0)
+    assert node.create("t").topic_id == b"\x01" * 16
+    assert drawn == []

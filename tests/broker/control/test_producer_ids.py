@@ -1,0 +1,153 @@
+"""InitProducerId and the blocks of ids: no id is given out twice, whatever happens."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from kcore.broker.producer_ids import BLOCK_SIZE
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kcore.protocol.records.metadata import ProducerIdsRecord
+from tests.broker.context import NODE_ID, BrokerContext
+from tests.broker.control.test_create_topics import Only
+
+
+def request(transactional_id: str | None = None, **more: Any) -> InitProducerIdRequest:
+    return InitProducerIdRequest(transactional_id=transactional_id, **more)
+
+
+def taken(node: BrokerContext) -> int:
+    response = node.call(request())
+    assert (response.error_code, response.producer_epoch) == (0, 0)
+    return int(response.producer_id)
+
+
+def test_ids_count_up_and_a_block_is_one_record() -> None:
+    """A thousand ids a record; each answer waits for the record that it stands on, and no other."""
+    node = BrokerContext()
+    node.records()
+    assert [taken(node) for _ in range(3)] == [0, 1, 2]
+    assert node.records() == [ProducerIdsRecord(broker_id=NODE_ID, broker_epoch=-1, next_producer_id=BLOCK_SIZE)]
+    for _ in range(BLOCK_SIZE - 3):
+        taken(node)
+    assert node.records() == []
+    assert taken(node) == BLOCK_SIZE
+    assert [record.next_producer_id for record in node.records()] == [2 * BLOCK_SIZE]
+
+
+def test_a_restart_gives_up_the_rest_of_the_block() -> None:
+    node = BrokerContext()
+    taken(node)
+    node.restart()
+    assert taken(node) == BLOCK_SIZE
+
+
+def test_an_id_whose_commit_failed_was_never_given_out() -> None:
+    """The answer says to try again; the id may then come again."""
+    node = BrokerContext()
+    node.auto_commit = False
+    answer = node.send(request())
+    assert not answer.done
+    node.fail_next_commit()
+    node.commit()
+    assert answer.response == InitProducerIdResponse(
+        error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, producer_id=-1, producer_epoch=-1
+    )
+    node.auto_commit = True
+    assert taken(node) == 0
+
+
+def test_no_id_twice_across_crashes_and_failed_commits() -> None:
+    """Random requests, failures, crashes; every id that was answered is another."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    node = BrokerContext()
+    node.auto_commit = False
+    given: set[int] = set()
+    waiting: list[Any] = []
+    for _ in range(3000):
+        what = chance.random()
+        if what < 0.9:
+            answer = node.send(request())
+            waiting.append(answer)
+        elif what < 0.95:
+            if chance.random() < 0.3:
+                node.fail_next_commit()
+            node.commit()
+        elif what < 0.97:
+            node.commit()
+            node.restart()
+            waiting.clear()
+        else:
+            node.restart()
+            waiting.clear()
+        for answer in list(waiting):
+            response = answer if isinstance(answer, InitProducerIdResponse) else answer.response
+            if response is None:
+                continue
+            waiting.remove(answer)
+            if response.error_code == 0:
+                assert response.producer_id not in given
+                given.add(response.producer_id)
+    assert given
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        (request(producer_id=5), 42),
+        (request(producer_epoch=5), 42),
+        (request(producer_id=5, producer_epoch=5), 0),
+        (request(""), 42),
+        (request("t"), 15),
+    ],
+)
+def test_what_is_refused(asked: InitProducerIdRequest, code: int) -> None:
+    """An id without an epoch, an empty transactional id, a transactional id where nobody coordinates."""
+    response = BrokerContext().call(asked)
+    assert (response.error_code, response.producer_epoch) == (code, 0 if code == 0 else -1)
+
+
+def test_transactional_ids_go_to_their_coordinator() -> None:
+    """Which answers, now or later."""
+
+    class Coordinator:
+        def handle(self, context: Any, asked: InitProducerIdRequest) -> InitProducerIdResponse:
+            return InitProducerIdResponse(producer_id=77, producer_epoch=len(asked.transactional_id or ""))
+
+    node = BrokerContext(transactional=Coordinator())
+    assert node.call(request("abc")) == InitProducerIdResponse(producer_id=77, producer_epoch=3)
+
+
+def test_who_may_be_idempotent() -> None:
+    """Whoever may write idempotently, or to any topic; transactional ids have rules of their own."""
+    node = BrokerContext()
+    node.create("t")
+
+    def code(*rules: Any, transactional_id: str | None = None) -> int:
+        node.apis[22].authorizer = Only(*rules)
+        return int(node.call(request(transactional_id)).error_code)
+
+    assert code() == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert code((Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, "kafka-cluster")) == 0
+    assert code((Operation.WRITE, ResourceType.TOPIC, "t")) == 0
+    assert code((Operation.WRITE, ResourceType.TOPIC, "other")) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert code(transactional_id="x") == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert code((Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "x"), transactional_id="x") == 15
+
+
+def test_others_take_ids_from_the_same_blocks() -> None:
+    """The transaction coordinator's ids; None while the metadata is read."""
+    node = BrokerContext()
+    assert [node.control.producer_ids.take() for _ in range(2)] == [0, 1]
+    node.finish()
+    assert taken(node) == 2
+    node.shard.failed(AssertionError("the log refused"))  # type: ignore[arg-type]
+    assert node.control.producer_ids.take() is None
+    node.slices.finish()
+    assert node.control.producer_ids.take() == BLOCK_SIZE

@@ -1,0 +1,468 @@
+"""Settings: names, types, defaults, bounds; how values are read and shown; which value is in force and why."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcore.broker.group_config import GROUP_SETTINGS
+from kcore.broker.image import ConfigType
+from kcore.broker.setting_values import InvalidValueError, read_value, show_value
+from kcore.broker.topic_config import TOPIC_SETTINGS
+from kcore.config import Config
+from kcore.settings import Setting, SettingType
+from tests.broker.context import NODE_ID, BrokerContext
+
+TOPIC, BROKER, METRICS, GROUP = ConfigType.TOPIC, ConfigType.BROKER, ConfigType.CLIENT_METRICS, ConfigType.GROUP
+SET, DELETE, APPEND, SUBTRACT = range(4)
+NODE = str(NODE_ID)
+LONG_MAX = 2**63 - 1
+
+# What Apache Kafka 4.3.1 says of its topic settings: name, type, default, bounds, the broker's name.
+TOPIC_TABLE = """
+cleanup.policy|LIST|delete|compact delete|log.cleanup.policy
+compression.gzip.level|INT|-1||compression.gzip.level
+compression.lz4.level|INT|9|1 17|compression.lz4.level
+compression.type|STRING|producer|uncompressed zstd lz4 snappy gzip producer|compression.type
+compression.zstd.level|INT|3|-131072 22|compression.zstd.level
+delete.retention.ms|LONG|86400000|0|log.cleaner.delete.retention.ms
+file.delete.delay.ms|LONG|60000|0|log.segment.delete.delay.ms
+flush.messages|LONG|9223372036854775807|1|log.flush.interval.messages
+flush.ms|LONG|9223372036854775807|0|log.flush.interval.ms
+follower.replication.throttled.replicas|LIST|||
+index.interval.bytes|INT|4096|0|log.index.interval.bytes
+leader.replication.throttled.replicas|LIST|||
+local.retention.bytes|LONG|-2|-2|log.local.retention.bytes
+local.retention.ms|LONG|-2|-2|log.local.retention.ms
+max.compaction.lag.ms|LONG|9223372036854775807|1|log.cleaner.max.compaction.lag.ms
+max.message.bytes|INT|1048588|0|message.max.bytes
+message.timestamp.after.max.ms|LONG|3600000|0|log.message.timestamp.after.max.ms
+message.timestamp.before.max.ms|LONG|9223372036854775807|0|log.message.timestamp.before.max.ms
+message.timestamp.type|STRING|CreateTime|CreateTime LogAppendTime|log.message.timestamp.type
+min.cleanable.dirty.ratio|DOUBLE|0.5|0 1|log.cleaner.min.cleanable.ratio
+min.compaction.lag.ms|LONG|0|0|log.cleaner.min.compaction.lag.ms
+min.insync.replicas|INT|1|1|min.insync.replicas
+preallocate|BOOLEAN|false||log.preallocate
+remote.log.copy.disable|BOOLEAN|false||
+remote.log.delete.on.disable|BOOLEAN|false||
+remote.storage.enable|BOOLEAN|false||
+retention.bytes|LONG|-1||log.retention.bytes
+retention.ms|LONG|604800000|-1|log.retention.ms
+segment.bytes|INT|1073741824|1048576|log.segment.bytes
+segment.index.bytes|INT|10485760|4|log.index.size.max.bytes
+segment.jitter.ms|LONG|0|0|log.roll.jitter.ms
+segment.ms|LONG|604800000|1|log.roll.ms
+unclean.leader.election.enable|BOOLEAN|false||unclean.leader.election.enable
+"""
+
+# name, type, default, least value, the broker's name
+GROUP_TABLE = """
+consumer.assignment.interval.ms|INT|1000|0|group.consumer.assignment.interval.ms
+consumer.heartbeat.interval.ms|INT|5000|1|group.consumer.heartbeat.interval.ms
+consumer.session.timeout.ms|INT|45000|1|group.consumer.session.timeout.ms
+share.assignment.interval.ms|INT|1000|0|group.share.assignment.interval.ms
+share.auto.offset.reset|STRING|latest||
+share.delivery.count.limit|INT|5|2|group.share.delivery.count.limit
+share.heartbeat.interval.ms|INT|5000|1|group.share.heartbeat.interval.ms
+share.isolation.level|STRING|read_uncommitted|read_committed read_uncommitted|
+share.partition.max.record.locks|INT|2000|100|group.share.partition.max.record.locks
+share.record.lock.duration.ms|INT|30000|1000|group.share.record.lock.duration.ms
+share.renew.acknowledge.enable|BOOLEAN|true||
+share.session.timeout.ms|INT|45000|1|group.share.session.timeout.ms
+streams.assignment.interval.ms|INT|1000|0|group.streams.assignment.interval.ms
+streams.heartbeat.interval.ms|INT|5000|1|group.streams.heartbeat.interval.ms
+streams.initial.rebalance.delay.ms|INT|3000|0|group.streams.initial.rebalance.delay.ms
+streams.num.standby.replicas|INT|0|0|group.streams.num.standby.replicas
+streams.session.timeout.ms|INT|45000|1|group.streams.session.timeout.ms
+"""
+
+
+def bounds(setting: Setting) -> str:
+    if setting.choices is not None:
+        return " ".join(setting.choices)
+    return " ".join(str(int(bound)) for bound in (setting.low, setting.high) if bound is not None)
+
+
+def test_the_settings_of_topics_are_kafkas() -> None:
+    """Every one of 4.3: name, type, default, bounds, and which setting of the broker it falls back to."""
+    ours = [
+        f"{name}|{row.setting.type.name}|{show_value(row.setting.default)}|{bounds(row.setting)}"
+        f"|{row.synonyms[0].name if row.synonyms else ''}"
+        for name, row in TOPIC_SETTINGS.items()
+    ]
+    assert ours == TOPIC_TABLE.strip().splitlines()
+
+
+def test_the_settings_of_groups_are_kafkas() -> None:
+    """Every one of 4.3."""
+    ours = [
+        f"{name}|{row.setting.type.name}|{show_value(row.setting.default)}|{bounds(row.setting)}|{row.broker or ''}"
+        for name, row in GROUP_SETTINGS.items()
+    ]
+    assert ours == GROUP_TABLE.strip().splitlines()
+
+
+def test_what_settings_fall_back_to_exists_and_has_the_same_default() -> None:
+    """The node's own table has every broker setting that a group's falls back to or is bounded by."""
+    for name, row in GROUP_SETTINGS.items():
+        for broker in (row.broker, row.least, row.most):
+            assert broker is None or broker in Config.SETTINGS, (name, broker)
+        if row.broker is not None:
+            assert Config.SETTINGS[row.broker].default == row.setting.default, name
+    for name, topic_row in TOPIC_SETTINGS.items():
+        for synonym in topic_row.synonyms:
+            setting = Config.SETTINGS.get(synonym.name)
+            if setting is not None and setting.default is not None:
+                assert setting.default * synonym.factor == topic_row.setting.default, name
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "shown"),
+    [
+        ("cleanup.policy", "delete,delete", "delete"),
+        ("cleanup.policy", "compact,", None),
+        ("cleanup.policy", ",compact", None),
+        ("cleanup.policy", "", ""),
+        ("cleanup.policy", " compact , delete ", "compact,delete"),
+        ("cleanup.policy", "Compact", None),
+        ("retention.ms", "+5", "5"),
+        ("retention.ms", " 5 ", "5"),
+        ("retention.ms", "\x005\x01", "5"),
+        ("retention.ms", "\u20035", None),
+        ("retention.ms", "1_000", None),
+        ("retention.ms", "", None),
+        ("retention.ms", "5L", None),
+        ("retention.ms", "\u0663", "3"),
+        ("retention.ms", "9223372036854775807", "9223372036854775807"),
+        ("retention.ms", "9223372036854775808", None),
+        ("retention.ms", "-2", None),
+        ("retention.bytes", "-7", "-7"),
+        ("segment.bytes", "1048575", None),
+        ("segment.bytes", "2147483648", None),
+        ("min.cleanable.dirty.ratio", ".5f", "0.5"),
+        ("min.cleanable.dirty.ratio", "0.50", "0.5"),
+        ("min.cleanable.dirty.ratio", "1", "1.0"),
+        ("min.cleanable.dirty.ratio", "1e-5", "1.0E-5"),
+        ("min.cleanable.dirty.ratio", "1.01", None),
+        ("preallocate", "TRUE", "true"),
+        ("preallocate", "yes", None),
+        ("compression.type", " gzip ", "gzip"),
+        ("compression.type", "GZIP", None),
+        ("compression.gzip.level", "0", None),
+        ("compression.gzip.level", "-1", "-1"),
+        ("compression.gzip.level", "9", "9"),
+        ("compression.gzip.level", "10", None),
+        ("leader.replication.throttled.replicas", "*", "*"),
+        ("leader.replication.throttled.replicas", "1:2, 3:4", "1:2,3:4"),
+        ("leader.replication.throttled.replicas", "*,1:2", None),
+        ("leader.replication.throttled.replicas", "1", None),
+        ("remote.storage.enable", "true", None),
+    ],
+)
+def test_values_are_read_as_kafka_reads_them(name: str, text: str, shown: str | None) -> None:
+    """What Apache Kafka 4.3.1 makes of each value (None: it refuses it)."""
+    setting = TOPIC_SETTINGS[name].setting
+    if shown is None:
+        with pytest.raises(InvalidValueError, match=name):
+            read_value(setting, text)
+    else:
+        assert show_value(read_value(setting, text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "good"),
+    [
+        ("latest", True),
+        ("earliest", True),
+        ("by_duration:PT1H", True),
+        ("by_duration:P2DT3H4M5.5S", True),
+        ("by_duration:", False),
+        ("by_duration:P", False),
+        ("by_duration:PT", False),
+        ("by_duration:1h", False),
+        ("by_duration:-PT1H", False),
+        ("latest:", False),
+        ("Latest", False),
+    ],
+)
+def test_where_a_share_group_begins(text: str, good: bool) -> None:
+    """latest, earliest, or a duration that is not negative."""
+    node = BrokerContext()
+    assert node.alter(GROUP, "g", ("share.auto.offset.reset", SET, text)).error_code == (0 if good else 40)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(1e-3, "0.001"), (9.9e-4, "9.9E-4"), (1e7, "1.0E7"), (9999999.5, "9999999.5"), (0.0, "0.0"), (1.5e300, "1.5E300")],
+)
+def test_fractions_are_shown_as_java_shows_them(value: float, shown: str) -> None:
+    assert show_value(value) == shown
+
+
+# ---------------------------------------------------------------- topics
+def test_two_settings_that_do_not_go_together() -> None:
+    """min.compaction.lag.ms above max.compaction.lag.ms, also where one of them is the broker's."""
+    node = BrokerContext({"log.cleaner.max.compaction.lag.ms": 100})
+    assert node.create("t", configs={"min.compaction.lag.ms": "101"}).error_code == 40
+    assert node.create("t", configs={"min.compaction.lag.ms": "100"}).error_code == 0
+    assert node.alter(TOPIC, "t", ("max.compaction.lag.ms", SET, "99")).error_code == 40
+    assert (
+        node.alter(TOPIC, "t", ("max.compaction.lag.ms", SET, "99"), ("min.compaction.lag.ms", SET, "9")).error_code
+        == 0
+    )
+
+
+def test_a_topics_default_follows_the_broker_at_once() -> None:
+    """Its own file, then what is set at run time for all, then for this node; taken back in the other order."""
+    node = BrokerContext({"message.max.bytes": 1000})
+    node.create("t")
+    key, own = "max.message.bytes", "message.max.bytes"
+    partition = node.partitions.get("t", 0)
+    assert partition is not None
+
+    def seen() -> tuple[str | None, int, int]:
+        value, source = node.value(TOPIC, "t", key)
+        return value, source, partition.config.max_message_bytes
+
+    assert seen() == ("1000", 4, 1000)
+    assert node.alter(BROKER, "", (own, SET, "2000")).error_code == 0
+    assert seen() == ("2000", 3, 2000)
+    assert node.alter(BROKER, NODE, (own, SET, "3000")).error_code == 0
+    assert seen() == ("3000", 2, 3000)
+    assert node.alter(TOPIC, "t", (key, SET, "4000")).error_code == 0
+    assert seen() == ("4000", 1, 4000)
+    (setting,) = node.describe(TOPIC, "t", key, include_synonyms=True).configs
+    assert [(s.name, s.value, s.source) for s in setting.synonyms] == [
+        (key, "4000", 1),
+        (own, "3000", 2),
+        (own, "2000", 3),
+        (own, "1000", 4),
+        (own, "1048588", 5),
+    ]
+    node.restart()
+    partition = node.partitions.get("t", 0)
+    assert partition is not None
+    assert seen() == ("4000", 1, 4000)
+    node.alter(TOPIC, "t", (key, DELETE, None))
+    assert seen() == ("3000", 2, 3000)
+    node.alter(BROKER, NODE, (own, DELETE, None))
+    assert seen() == ("2000", 3, 2000)
+    node.alter(BROKER, "", (own, DELETE, None))
+    assert seen() == ("1000", 4, 1000)
+
+
+def test_settings_in_other_units_count_but_are_no_synonyms_alone() -> None:
+    """log.retention.hours gives retention.ms its value; only log.retention.ms is its synonym."""
+    node = BrokerContext({"log.retention.hours": 2})
+    node.create("t")
+    (setting,) = node.describe(TOPIC, "t", "retention.ms", include_synonyms=True).configs
+    assert (setting.value, setting.config_source, setting.synonyms) == ("7200000", 5, ())
+    assert node.alter(BROKER, "", ("log.retention.ms", SET, "50")).error_code == 0
+    (setting,) = node.describe(TOPIC, "t", "retention.ms", include_synonyms=True).configs
+    assert (setting.value, setting.config_source) == ("50", 3)
+    assert [(s.name, s.value, s.source) for s in setting.synonyms] == [
+        ("log.retention.ms", "50", 3),
+        ("log.retention.hours", "2", 4),
+        ("log.retention.hours", "168", 5),
+    ]
+
+
+def test_types_and_meanings() -> None:
+    """Type from version 3 on; the meaning where it is asked for."""
+    node = BrokerContext()
+    node.create("t")
+    for setting in node.describe(TOPIC, "t", include_documentation=True).configs:
+        row = TOPIC_SETTINGS[setting.name].setting
+        assert (setting.config_type, setting.documentation) == (row.type.value, row.doc)
+    assert all(setting.documentation is None for setting in node.describe(TOPIC, "t").configs)
+
+
+@pytest.mark.parametrize("operation", [4, -1])
+def test_unknown_operations(operation: int) -> None:
+    node = BrokerContext()
+    node.create("t")
+    assert node.alter(TOPIC, "t", ("retention.ms", operation, "5")).error_code == 42
+
+
+def test_nothing_of_a_resource_is_changed_if_something_is_wrong_and_nothing_by_validate_only() -> None:
+    """All or nothing."""
+    node = BrokerContext()
+    node.create("t")
+    before = node.picture()
+    assert node.alter(TOPIC, "t", ("flush.ms", SET, "5"), ("retention.ms", SET, "x")).error_code == 40
+    assert node.alter(TOPIC, "t", ("flush.ms", SET, "5"), validate_only=True).error_code == 0
+    assert node.picture() == before
+
+
+def test_a_value_does_not_grow_beyond_what_the_log_can_hold() -> None:
+    """32 767 characters; a longer one can only come by appending."""
+    node = BrokerContext()
+    node.create("t")
+    key = "leader.replication.throttled.replicas"
+    replicas = ",".join(f"{number}:100" for number in range(10_000, 10_000 + 3_276))  # 32 759 characters
+    assert node.alter(TOPIC, "t", (key, SET, replicas)).error_code == 0
+    assert node.alter(TOPIC, "t", (key, APPEND, "1:100")).error_code == 0
+    assert node.alter(TOPIC, "t", (key, APPEND, "2:100")).error_code == 40
+    assert node.value(TOPIC, "t", key) == (replicas + ",1:100", 1)
+
+
+def test_whole_settings_replace_those_of_before() -> None:
+    """AlterConfigs: what it does not name goes; null is 42, a name twice too."""
+    node = BrokerContext()
+    node.create("t", configs={"flush.ms": "5", "retention.ms": "6"})
+    for version in (0, 1, 2):
+        result = node.alter_whole(TOPIC, "t", {"retention.ms": "7"}, version)
+        assert (result.error_code, result.error_message) == (0, None)
+        assert dict(node.topics.settings_of(TOPIC, "t")) == {"retention.ms": "7"}
+    assert node.alter_whole(TOPIC, "t", {"retention.ms": None}).error_code == 42
+    assert node.alter_whole(TOPIC, "t", {"nope": "1"}).error_code == 40
+    assert node.alter_whole(TOPIC, "nope", {}).error_code == 3
+    assert dict(node.topics.settings_of(TOPIC, "t")) == {"retention.ms": "7"}
+    assert node.alter_whole(TOPIC, "t", {}).error_code == 0
+    assert dict(node.topics.settings_of(TOPIC, "t")) == {}
+
+
+# ---------------------------------------------------------------- the broker
+@pytest.mark.parametrize(
+    ("name", "changes", "code"),
+    [
+        ("9", [("message.max.bytes", SET, "5")], 42),
+        ("x", [("message.max.bytes", SET, "5")], 42),
+        (NODE, [("num.partitions", SET, "5")], 42),
+        (NODE, [("message.max.bytes", SET, "x")], 42),
+        (NODE, [("message.max.bytes", SET, "-1")], 42),
+        (NODE, [("message.max.bytes", APPEND, "5")], 40),
+        (NODE, [("log.cleanup.policy", APPEND, "compact")], 0),
+        (NODE, [("my.plugin.setting", SET, "5")], 0),
+        (NODE, [("nope", DELETE, None)], 0),
+    ],
+)
+def test_changes_of_the_broker(name: str, changes: list[tuple[str, int, str | None]], code: int) -> None:
+    """Another broker, a setting that needs a restart, an unreadable value: 42. Unknown names are kept, as in Kafka."""
+    node = BrokerContext()
+    assert node.alter(BROKER, name, *changes).error_code == code
+
+
+def test_the_brokers_settings_are_shown() -> None:
+    """All of them with type, source and whether they can be changed; "" is what was set at run time for all."""
+    node = BrokerContext({"num.partitions": 3})
+    shown = {c.name: c for c in node.describe(BROKER, NODE).configs}
+    assert shown.keys() == Config.SETTINGS.keys()
+    partitions = shown["num.partitions"]
+    assert (partitions.value, partitions.config_source, partitions.read_only, partitions.config_type) == (
+        "3",
+        4,
+        True,
+        3,
+    )
+    assert (shown["message.max.bytes"].read_only, shown["message.max.bytes"].config_source) == (False, 5)
+    assert node.describe(BROKER, "").configs == ()
+    node.alter(BROKER, "", ("message.max.bytes", SET, "5"), ("my.plugin", SET, "secret"))
+    defaults = {c.name: (c.value, c.config_source, c.is_sensitive) for c in node.describe(BROKER, "").configs}
+    assert defaults == {"message.max.bytes": ("5", 3, False), "my.plugin": (None, 3, True)}
+    (unknown,) = node.describe(BROKER, NODE, "my.plugin").configs
+    assert (unknown.value, unknown.is_sensitive, unknown.config_type, unknown.read_only) == (None, True, 0, True)
+    assert node.config.message_max_bytes == 5
+
+
+def test_passwords_are_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Null and sensitive, its synonyms too."""
+    secret = Setting("ssl.key.password", SettingType.PASSWORD, None, "A secret.", dynamic=True)
+    monkeypatch.setattr(Config, "SETTINGS", {**Config.SETTINGS, secret.name: secret})
+    node = BrokerContext({"ssl.key.password": "hunter2"})
+    (shown,) = node.describe(BROKER, NODE, secret.name, include_synonyms=True).configs
+    assert (shown.value, shown.is_sensitive, shown.config_type) == (None, True, 9)
+    assert [(s.name, s.value, s.source) for s in shown.synonyms] == [(secret.name, None, 4)]
+
+
+# ---------------------------------------------------------------- groups
+def test_a_groups_own_setting_is_in_force_at_once_and_falls_back_when_it_goes() -> None:
+    """group_configs: the group's, else the broker's; whoever observes it is told."""
+    node = BrokerContext({"group.consumer.heartbeat.interval.ms": 6000})
+    groups, key = node.control.group_configs, "consumer.heartbeat.interval.ms"
+    told: list[str] = []
+    groups.observe(told.append)
+    assert groups.get("g", key) == 6000
+    assert node.alter(GROUP, "g", (key, SET, " 7000 ")).error_code == 0
+    assert (groups.get("g", key), groups.get("other", key)) == (7000, 6000)
+    assert node.value(GROUP, "g", key) == ("7000", 8)
+    node.restart()
+    groups = node.control.group_configs
+    assert groups.get("g", key) == 7000
+    assert node.alter(GROUP, "g", (key, DELETE, None)).error_code == 0
+    assert groups.get("g", key) == 6000
+    assert told == ["g"]
+    assert groups.get("g", "share.renew.acknowledge.enable") is True
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "code"),
+    [
+        ("", [("consumer.heartbeat.interval.ms", SET, "5000")], 42),
+        ("g", [("nope", SET, "5")], 40),
+        ("g", [("retention.ms", SET, "5")], 40),
+        ("g", [("consumer.heartbeat.interval.ms", SET, "x")], 40),
+        ("g", [("consumer.heartbeat.interval.ms", SET, "4999")], 40),
+        ("g", [("consumer.heartbeat.interval.ms", SET, "15001")], 40),
+        ("g", [("consumer.session.timeout.ms", SET, "60000")], 0),
+        ("g", [("consumer.session.timeout.ms", SET, "60001")], 40),
+        ("g", [("streams.num.standby.replicas", SET, "2")], 0),
+        ("g", [("streams.num.standby.replicas", SET, "3")], 40),
+        ("g", [("share.delivery.count.limit", SET, "11")], 40),
+        ("g", [("share.isolation.level", APPEND, "read_committed")], 40),
+        ("g", [("nope", DELETE, None)], 0),
+        ("g", [], 0),
+    ],
+)
+def test_changes_of_a_group(name: str, changes: list[tuple[str, int, str | None]], code: int) -> None:
+    """Unknown, unreadable, or outside of the broker's bounds: 40."""
+    assert BrokerContext().alter(GROUP, name, *changes).error_code == code
+
+
+def test_a_session_is_longer_than_the_time_between_heartbeats() -> None:
+    """Checked against what is in force where one of them is not the group's own."""
+    bounds = {
+        "group.consumer.min.session.timeout.ms": 10,
+        "group.consumer.min.heartbeat.interval.ms": 1,
+        "group.consumer.heartbeat.interval.ms": 50,
+        "group.consumer.session.timeout.ms": 100,
+    }
+    node = BrokerContext(bounds)
+    session, heartbeat = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+    assert node.alter(GROUP, "g", (heartbeat, SET, "100")).error_code == 40
+    assert node.alter(GROUP, "g", (session, SET, "50")).error_code == 40
+    assert node.alter(GROUP, "g", (session, SET, "51")).error_code == 0
+    assert node.alter(GROUP, "g", (heartbeat, SET, "51")).error_code == 40
+    assert node.alter(GROUP, "g", (heartbeat, SET, "50"), (session, SET, "60")).error_code == 0
+
+
+def test_a_groups_value_stays_within_bounds_that_became_narrower() -> None:
+    """A restart with other bounds: the value in force is the nearest that is allowed; what was set is still shown."""
+    node = BrokerContext()
+    node.alter(GROUP, "g", ("consumer.session.timeout.ms", SET, "60000"))
+    node.settings["group.consumer.max.session.timeout.ms"] = "50000"
+    node.restart()
+    assert node.control.group_configs.get("g", "consumer.session.timeout.ms") == 50_000
+    assert node.value(GROUP, "g", "consumer.session.timeout.ms") == ("60000", 8)
+
+
+# ---------------------------------------------------------------- metrics subscriptions
+@pytest.mark.parametrize(
+    ("name", "setting", "value", "code"),
+    [
+        ("m", "interval.ms", "1000", 0),
+        ("m", "interval.ms", "99", 40),
+        ("m", "metrics", "a.,b.", 0),
+        ("m", "match", "client_id=abc.*", 0),
+        ("m", "match", "client_id", 40),
+        ("m", "match", "nope=x", 40),
+        ("m", "match", "client_id=[", 40),
+        ("m", "nope", "x", 42),
+        ("", "metrics", "*", 42),
+    ],
+)
+def test_changes_of_a_metrics_subscription(name: str, setting: str, value: str, code: int) -> None:
+    """Kept and shown, with Kafka's checks (KIP-714)."""
+    node = BrokerContext()
+    assert node.alter(METRICS, name, (setting, SET, value)).error_code == code
+    if code == 0:
+        assert node.value(METRICS, name, setting) == (value, 7)
