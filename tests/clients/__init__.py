@@ -1,0 +1,1 @@
+"""Real client libraries against a real server process, over real sockets."""

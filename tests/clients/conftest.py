@@ -1,0 +1,89 @@
+"""One server for all tests of a worker process; each test has topics and groups of its own."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kcore.testing import ServerProcess
+from tests.clients.members import Member
+
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
+    "offsets.topic.num.partitions": "8",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder needs real clients."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.clients)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server on a data folder, with every answer on the disk as in production."""
+    folder = tmp_path_factory.mktemp("server")
+    with ServerProcess(folder / "data", SETTINGS, stderr=folder / "log") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def bootstrap(server: ServerProcess) -> str:
+    """Its HOST:PORT."""
+    return server.bootstrap
+
+
+@pytest.fixture(scope="session")
+def admin(bootstrap: str) -> AdminClient:
+    """For what a test needs around its subject."""
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test uses: for groups, and as the beginning of topics."""
+    return f"t{os.getpid()}-{next(_numbers)}"
+
+
+def create_topic(admin: AdminClient, topic: str, partitions: int = 1, **config: str) -> str:
+    """Creates a topic; settings with underscores for dots."""
+    settings = {key.replace("_", "."): value for key, value in config.items()}
+    admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(30)
+    return topic
+
+
+@pytest.fixture
+def new_topic(admin: AdminClient, name: str) -> Callable[..., str]:
+    """Makes a topic: `new_topic(partitions=1, suffix="", **settings)` returns its name."""
+
+    def create(partitions: int = 1, suffix: str = "", **config: str) -> str:
+        return create_topic(admin, name + suffix, partitions, **config)
+
+    return create
+
+
+@pytest.fixture
+def start_member(bootstrap: str) -> Iterator[Callable[..., Member]]:
+    """Starts group members in processes of their own, and ends those that are left."""
+    members: list[Member] = []
+
+    def start(library: str, **options: Any) -> Member:
+        members.append(Member(library, bootstrap=options.pop("bootstrap", bootstrap), **options))
+        return members[-1]
+
+    yield start
+    for member in members:
+        member.kill()

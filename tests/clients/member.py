@@ -1,0 +1,203 @@
+"""A consumer in a process of its own, so that it can be killed: says what happens to it as JSON lines.
+
+    python member.py '{"library": "aiokafka", "bootstrap": "...", "group": "...", "topics": ["..."], ...}'
+
+It leaves its group when its standard input ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+POLL_S = 0.1
+
+
+class Voice:
+    """Says each thing once it is new."""
+
+    def __init__(self) -> None:
+        self._owned: list[list[Any]] | None = None
+
+    def say(self, event: str, **fields: Any) -> None:
+        """One line."""
+        print(json.dumps({"event": event, **fields}), flush=True)
+
+    def owns(self, assignment: Iterable[Any]) -> None:
+        """Which partitions are owned now."""
+        owned = sorted([part.topic, part.partition] for part in assignment)
+        if owned != self._owned:
+            self._owned = owned
+            self.say("owns", partitions=owned)
+
+    def revoked(self, parts: Iterable[Any]) -> None:
+        """Which partitions were taken away, as the library's listener was told."""
+        taken = sorted([part.topic, part.partition] for part in parts)
+        if taken:
+            self.say("revoked", partitions=taken)
+
+    def record(self, topic: str, partition: int, offset: int, value: bytes | None) -> None:
+        """A record came."""
+        self.say("record", topic=topic, partition=partition, offset=offset, value=(value or b"").decode())
+
+
+def confluent(options: dict[str, Any], voice: Voice, stop: threading.Event) -> None:
+    """librdkafka, by confluent-kafka."""
+    from confluent_kafka import Consumer, KafkaException
+
+    settings = {
+        "bootstrap.servers": options["bootstrap"],
+        "group.id": options["group"],
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "session.timeout.ms": options["session_timeout_ms"],
+        "heartbeat.interval.ms": options["heartbeat_interval_ms"],
+        "partition.assignment.strategy": options["strategy"],
+        "reconnect.backoff.max.ms": 200,
+        "log_level": 0,
+    }
+    if options["instance_id"]:
+        settings["group.instance.id"] = options["instance_id"]
+    consumer = Consumer(settings)
+    consumer.subscribe(options["topics"], on_revoke=lambda _, parts: voice.revoked(parts))
+    while not stop.is_set():
+        messages = [message for message in consumer.consume(100, timeout=POLL_S) if message.error() is None]
+        voice.owns(consumer.assignment())
+        for message in messages:
+            voice.record(message.topic(), message.partition(), message.offset(), message.value())
+        if messages:
+            try:
+                consumer.commit(asynchronous=False)
+            except KafkaException as error:
+                voice.say("commit failed", reason=error.args[0].name())
+            else:
+                voice.say("committed")
+    consumer.close()
+
+
+def kafka_python(options: dict[str, Any], voice: Voice, stop: threading.Event) -> None:
+    """The pure Python client, kafka-python."""
+    from kafka import ConsumerRebalanceListener, KafkaConsumer
+    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+    from kafka.coordinator.assignors.range import RangePartitionAssignor
+    from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+    from kafka.errors import KafkaError
+
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+        def on_partitions_assigned(self, assigned: Any) -> None:
+            pass
+
+        def on_partitions_revoked(self, revoked: Any) -> None:
+            voice.revoked(revoked)
+
+    strategies = {kind.name: kind for kind in (RangePartitionAssignor, RoundRobinPartitionAssignor)}
+    strategies[CooperativeStickyAssignor.name] = CooperativeStickyAssignor
+    consumer = KafkaConsumer(
+        bootstrap_servers=options["bootstrap"],
+        group_id=options["group"],
+        group_instance_id=options["instance_id"],
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=options["session_timeout_ms"],
+        heartbeat_interval_ms=options["heartbeat_interval_ms"],
+        partition_assignment_strategy=[strategies[options["strategy"]]],
+        reconnect_backoff_max_ms=200,
+    )
+    consumer.subscribe(options["topics"], listener=Listener())
+    while not stop.is_set():
+        polled = consumer.poll(timeout_ms=POLL_S * 1000, max_records=100)
+        voice.owns(consumer.assignment())
+        for part, records in polled.items():
+            for record in records:
+                voice.record(part.topic, part.partition, record.offset, record.value)
+        if polled:
+            try:
+                consumer.commit()
+            except KafkaError as error:
+                voice.say("commit failed", reason=type(error).__name__)
+            else:
+                voice.say("committed")
+    consumer.close()
+
+
+async def _aiokafka(options: dict[str, Any], voice: Voice, stop: threading.Event) -> None:
+    from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+    from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+    from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+    from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+    from aiokafka.errors import KafkaError
+
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+        async def on_partitions_assigned(self, assigned: Any) -> None:
+            pass
+
+        async def on_partitions_revoked(self, revoked: Any) -> None:
+            voice.revoked(revoked)
+
+    strategies = {
+        "range": RangePartitionAssignor,
+        "roundrobin": RoundRobinPartitionAssignor,
+        "sticky": StickyPartitionAssignor,
+    }
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=options["bootstrap"],
+        group_id=options["group"],
+        group_instance_id=options["instance_id"],
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=options["session_timeout_ms"],
+        heartbeat_interval_ms=options["heartbeat_interval_ms"],
+        partition_assignment_strategy=(strategies[options["strategy"]],),
+        metadata_max_age_ms=1_000,
+    )
+    consumer.subscribe(options["topics"], listener=Listener())
+    await consumer.start()
+    try:
+        while not stop.is_set():
+            polled = await consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=100)
+            voice.owns(consumer.assignment())
+            for part, records in polled.items():
+                for record in records:
+                    voice.record(part.topic, part.partition, record.offset, record.value)
+            if polled:
+                try:
+                    await consumer.commit()
+                except KafkaError as error:
+                    voice.say("commit failed", reason=type(error).__name__)
+                else:
+                    voice.say("committed")
+    finally:
+        await consumer.stop()
+
+
+def aiokafka(options: dict[str, Any], voice: Voice, stop: threading.Event) -> None:
+    """The asyncio client, aiokafka."""
+    asyncio.run(_aiokafka(options, voice, stop))
+
+
+LIBRARIES = {"confluent-kafka": confluent, "kafka-python": kafka_python, "aiokafka": aiokafka}
+
+
+def _until_input_ends(stop: threading.Event) -> None:
+    sys.stdin.read()
+    stop.set()
+
+
+def main() -> None:
+    """Consumes until its standard input ends."""
+    options = json.loads(sys.argv[1])
+    logging.disable(logging.CRITICAL)
+    stop = threading.Event()
+    threading.Thread(target=_until_input_ends, args=(stop,), daemon=True).start()
+    voice = Voice()
+    LIBRARIES[options["library"]](options, voice, stop)
+    voice.say("left")
+
+
+if __name__ == "__main__":
+    main()

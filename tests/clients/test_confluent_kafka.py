@@ -1,0 +1,301 @@
+"""confluent-kafka (librdkafka): producing, consuming, offsets."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+
+from tests.clients.conftest import create_topic
+from tests.clients.waiting import DEADLINE_S, eventually
+
+NewTopic = Callable[..., str]
+
+
+@contextmanager
+def consuming(bootstrap: str, group: str, **settings: Any) -> Iterator[Consumer]:
+    """A consumer that begins at the start and commits only when told to; settings with underscores for dots."""
+    options = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "fetch.wait.max.ms": 100,
+    }
+    options |= {key.replace("_", "."): value for key, value in settings.items()}
+    consumer = Consumer(options)
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def read(consumer: Consumer, count: int) -> list[Message]:
+    """The next `count` messages."""
+    messages: list[Message] = []
+
+    def enough() -> bool:
+        for message in consumer.consume(count - len(messages), timeout=0.2):
+            assert message.error() is None, message.error()
+            messages.append(message)
+        return len(messages) >= count
+
+    eventually(enough, f"{count} messages")
+    return messages
+
+
+def send(bootstrap: str, topic: str, values: list[Any], partition: int = 0, **settings: Any) -> list[Message]:
+    """Produces values in order; returns what the delivery reports said."""
+    reports: list[Message] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        assert error is None, error
+        reports.append(message)
+
+    options = {"bootstrap.servers": bootstrap} | {key.replace("_", "."): value for key, value in settings.items()}
+    producer = Producer(options)
+    for value in values:
+        producer.produce(topic, value, partition=partition, on_delivery=delivered)
+    assert producer.flush(DEADLINE_S) == 0
+    return reports
+
+
+def read_all(bootstrap: str, group: str, topic: str, count: int, partition: int = 0) -> list[Message]:
+    """The first `count` messages of a partition."""
+    with consuming(bootstrap, group) as consumer:
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+        return read(consumer, count)
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_codec_arrives_as_it_was_sent(
+    codec: str, idempotent: bool, bootstrap: str, name: str, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+    values = [b"the same words over and over %d" % number for number in range(200)]
+    reports = send(bootstrap, topic, values, compression_type=codec, enable_idempotence=idempotent, linger_ms=20)
+    assert [report.offset() for report in reports] == list(range(200))
+    messages = read_all(bootstrap, name, topic, 200)
+    assert [(message.offset(), message.value()) for message in messages] == list(enumerate(values))
+
+
+@pytest.mark.parametrize("acks", [0, 1, "all"])
+def test_every_kind_of_acknowledgement(acks: Any, bootstrap: str, name: str, new_topic: NewTopic) -> None:
+    """With acks=0 the offset is not told (-1 stands for it in the report), the records are there all the same."""
+    topic = new_topic()
+    reports = send(bootstrap, topic, [b"a", b"b", b"c"], acks=acks)
+    offsets = [report.offset() for report in reports]
+    assert all(offset < 0 for offset in offsets[:-1]) if acks == 0 else offsets == [0, 1, 2]
+    assert [message.value() for message in read_all(bootstrap, name, topic, 3)] == [b"a", b"b", b"c"]
+
+
+def test_keys_headers_timestamps_and_tombstones(bootstrap: str, name: str, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    producer = Producer({"bootstrap.servers": bootstrap})
+    headers = [("trace", b"\x00\x01"), ("trace", b"twice"), ("empty", b""), ("null", None)]
+    producer.produce(topic, b"value", b"key", timestamp=1_500_000_000_123, headers=headers)
+    producer.produce(topic, None, b"key", timestamp=1_500_000_000_124)
+    producer.produce(topic, b"", None, timestamp=1_500_000_000_125)
+    assert producer.flush(DEADLINE_S) == 0
+    seen = [
+        (message.key(), message.value(), message.timestamp(), message.headers())
+        for message in read_all(bootstrap, name, topic, 3)
+    ]
+    assert seen == [
+        (b"key", b"value", (TIMESTAMP_CREATE_TIME, 1_500_000_000_123), headers),
+        (b"key", None, (TIMESTAMP_CREATE_TIME, 1_500_000_000_124), None),
+        (None, b"", (TIMESTAMP_CREATE_TIME, 1_500_000_000_125), None),
+    ]
+
+
+def test_a_topic_may_stamp_records_itself(bootstrap: str, name: str, new_topic: NewTopic) -> None:
+    """message.timestamp.type=LogAppendTime."""
+    topic = new_topic(message_timestamp_type="LogAppendTime")
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(topic, b"value", timestamp=1_500_000_000_123)
+    assert producer.flush(DEADLINE_S) == 0
+    [message] = read_all(bootstrap, name, topic, 1)
+    kind, timestamp_ms = message.timestamp()
+    assert kind == TIMESTAMP_LOG_APPEND_TIME
+    assert timestamp_ms > 1_700_000_000_000
+
+
+def test_large_messages_and_those_that_are_too_large(bootstrap: str, name: str, new_topic: NewTopic) -> None:
+    topic = new_topic(max_message_bytes="3000000")
+    large = bytes(range(256)) * 10_000
+    producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 10_000_000})
+    errors: list[KafkaError | None] = []
+    for value in (large, large * 2, b"after"):
+        producer.produce(topic, value, on_delivery=lambda error, _: errors.append(error))
+        assert producer.flush(DEADLINE_S) == 0
+    assert [error and error.code() for error in errors] == [None, KafkaError.MSG_SIZE_TOO_LARGE, None]
+    assert [message.value() for message in read_all(bootstrap, name, topic, 2)] == [large, b"after"]
+
+
+def test_a_topic_is_made_when_somebody_produces_to_it(bootstrap: str, name: str) -> None:
+    """auto.create.topics.enable is on, as in Kafka."""
+    send(bootstrap, name, [b"first"])
+    assert [message.value() for message in read_all(bootstrap, name, name, 1)] == [b"first"]
+
+
+def test_several_partitions_each_in_order(bootstrap: str, name: str, new_topic: NewTopic) -> None:
+    topic = new_topic(6)
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    for number in range(600):
+        producer.produce(topic, b"%d" % number, partition=number % 6)
+    assert producer.flush(DEADLINE_S) == 0
+    with consuming(bootstrap, name) as consumer:
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(6)])
+        seen: dict[int, list[tuple[int, bytes]]] = {partition: [] for partition in range(6)}
+        for message in read(consumer, 600):
+            seen[message.partition()].append((message.offset(), message.value()))
+    assert seen == {
+        partition: [(offset, b"%d" % (offset * 6 + partition)) for offset in range(100)] for partition in range(6)
+    }
+
+
+def test_seek_to_beginning_end_offset_and_time(bootstrap: str, name: str, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(10):
+        producer.produce(topic, b"%d" % number, timestamp=1_600_000_000_000 + 1000 * number)
+    assert producer.flush(DEADLINE_S) == 0
+    with consuming(bootstrap, name, enable_partition_eof=True) as consumer:
+
+        def at(offset: int) -> int | str:
+            """Where the next message comes from after a seek."""
+            consumer.seek(TopicPartition(topic, 0, offset))
+            message = eventually(lambda: consumer.poll(0.5), "a message or the end")
+            if message.error() is None:
+                return message.offset()
+            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+            return f"end at {message.offset()}"
+
+        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        read(consumer, 10)
+        assert at(4) == 4
+        assert at(OFFSET_BEGINNING) == 0
+        assert at(OFFSET_END) == "end at 10"
+        assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30) == (0, 10)
+        asked = [TopicPartition(topic, 0, 1_600_000_003_500), TopicPartition(topic, 0, 1_600_000_099_000)]
+        assert [consumer.offsets_for_times([each], timeout=30)[0].offset for each in asked] == [4, OFFSET_END]
+        assert at(9) == 9
+
+
+def test_commits_sync_async_and_by_hand(bootstrap: str, name: str, new_topic: NewTopic) -> None:
+    topic = new_topic(2)
+    send(bootstrap, topic, [b"%d" % number for number in range(10)])
+    committed_async: list[tuple[KafkaError | None, list[TopicPartition]]] = []
+    arrived = threading.Event()
+
+    def on_commit(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        committed_async.append((error, partitions))
+        arrived.set()
+
+    with consuming(bootstrap, name, on_commit=on_commit) as consumer:
+
+        def committed() -> list[int]:
+            asked = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+            return [part.offset for part in consumer.committed(asked, timeout=30)]
+
+        consumer.subscribe([topic])
+        messages = read(consumer, 10)
+        assert committed() == [OFFSET_INVALID, OFFSET_INVALID]
+        [told] = consumer.commit(messages[2], asynchronous=False)
+        assert (told.offset, told.error) == (3, None)
+        assert committed() == [3, OFFSET_INVALID]
+        consumer.commit(offsets=[TopicPartition(topic, 0, 5, "a note"), TopicPartition(topic, 1, 0)], asynchronous=False)
+        assert committed() == [5, 0]
+        [part] = consumer.committed([TopicPartition(topic, 0)], timeout=30)
+        assert part.metadata == "a note"
+        arrived.clear()
+        committed_async.clear()
+        consumer.commit(messages[6], asynchronous=True)
+        eventually(lambda: consumer.poll(0.05) is not None or arrived.is_set(), "the commit's callback")
+        assert [(error, [(part.partition, part.offset) for part in parts]) for error, parts in committed_async] == [
+            (None, [(0, 7)])
+        ]
+        assert committed() == [7, 0]
+    with consuming(bootstrap, name) as consumer:  # goes on where the group stopped
+        consumer.subscribe([topic])
+        assert [message.offset() for message in read(consumer, 3)] == [7, 8, 9]
+
+
+def test_a_commit_of_a_fenced_member_is_refused(bootstrap: str, name: str, new_topic: NewTopic) -> None:
+    """Who was thrown out for its silence cannot commit: its partitions may have another owner."""
+    topic = new_topic()
+    send(bootstrap, topic, [b"a", b"b"])
+    with consuming(bootstrap, name, max_poll_interval_ms=1_000, session_timeout_ms=1_000) as consumer:
+        consumer.subscribe([topic])
+        read(consumer, 2)
+        with consuming(bootstrap, name) as other:
+            other.subscribe([topic])
+            read(other, 2)  # the first one does not poll: it loses the partition
+            with pytest.raises(KafkaException) as failure:
+                consumer.commit(offsets=[TopicPartition(topic, 0, 2)], asynchronous=False)
+            assert failure.value.args[0].code() in {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION}
+            assert other.committed([TopicPartition(topic, 0)], timeout=30)[0].offset == OFFSET_INVALID
+
+
+def test_auto_commit(bootstrap: str, name: str, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    send(bootstrap, topic, [b"a", b"b", b"c"])
+    with consuming(bootstrap, name, enable_auto_commit=True, auto_commit_interval_ms=100) as consumer:
+        consumer.subscribe([topic])
+        read(consumer, 3)
+
+        def committed() -> bool:
+            consumer.poll(0.05)
+            return consumer.committed([TopicPartition(topic, 0)], timeout=30)[0].offset == 3
+
+        eventually(committed, "the offset is committed in the background")
+
+
+def test_a_pattern_finds_topics_that_come_later(
+    bootstrap: str, name: str, admin: AdminClient, new_topic: NewTopic
+) -> None:
+    first = new_topic(suffix="-match-1")
+    new_topic(suffix="-other")
+    with consuming(bootstrap, name, topic_metadata_refresh_interval_ms=200) as consumer:
+        consumer.subscribe([f"^{name}-match-.*"])
+
+        def assigned() -> list[str]:
+            consumer.poll(0.05)
+            return sorted(part.topic for part in consumer.assignment())
+
+        eventually(lambda: assigned() == [first], "the topic that is there")
+        second = create_topic(admin, name + "-match-2")
+        eventually(lambda: assigned() == [first, second], "the topic that came")
+        admin.delete_topics([first])[first].result(30)
+        eventually(lambda: assigned() == [second], "the topic that went is forgotten")
+
+
+def test_pause_and_resume(bootstrap: str, name: str, new_topic: NewTopic) -> None:
+    topic = new_topic(2)
+    with consuming(bootstrap, name) as consumer:
+        parts = [TopicPartition(topic, 0, OFFSET_BEGINNING), TopicPartition(topic, 1, OFFSET_BEGINNING)]
+        consumer.assign(parts)
+        consumer.pause(parts[:1])
+        send(bootstrap, topic, [b"zero"], partition=0)
+        send(bootstrap, topic, [b"one"], partition=1)
+        assert [message.value() for message in read(consumer, 1)] == [b"one"]
+        consumer.resume(parts[:1])
+        assert [message.value() for message in read(consumer, 1)] == [b"zero"]

@@ -1,0 +1,152 @@
+"""Groups of each client library: members join, leave, crash and come back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.clients.members import Member, Part, share, wait_until
+
+LIBRARIES = ["confluent-kafka", "kafka-python", "aiokafka"]
+STRATEGIES = [
+    ("confluent-kafka", "range"),
+    ("confluent-kafka", "roundrobin"),
+    ("confluent-kafka", "cooperative-sticky"),
+    ("kafka-python", "range"),
+    ("kafka-python", "roundrobin"),
+    ("kafka-python", "cooperative-sticky"),
+    ("aiokafka", "range"),
+    ("aiokafka", "roundrobin"),
+    ("aiokafka", "sticky"),
+]
+SHORT_SESSION_MS = 1_500
+
+
+def parts_of(topic: str, count: int) -> set[Part]:
+    return {(topic, partition) for partition in range(count)}
+
+
+def produce(bootstrap: str, topic: str, partitions: int, values: Sequence[str]) -> None:
+    """Value n goes to partition n modulo `partitions`."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+    for number, value in enumerate(values):
+        producer.produce(topic, value, partition=number % partitions)
+    assert producer.flush(30) == 0
+
+
+def received(values: Sequence[str], *members: Member) -> None:
+    """Waits until the members have had and committed each of `values`, and nothing else, exactly once."""
+    wanted = sorted(values)
+
+    def complete() -> bool:
+        return sum(len(member.records) - member.uncommitted for member in members) >= len(wanted)
+
+    wait_until(complete, f"{len(wanted)} records committed", members)
+    assert sorted(record[3] for member in members for record in member.records) == wanted
+
+
+@pytest.mark.parametrize(("library", "strategy"), STRATEGIES)
+def test_members_join_leave_crash_and_come_back(
+    library: str,
+    strategy: str,
+    name: str,
+    bootstrap: str,
+    new_topic: Callable[..., str],
+    start_member: Callable[..., Member],
+) -> None:
+    """Each partition has one owner after every change, and no record is handed out again after its commit."""
+    topic = new_topic(4)
+    parts = parts_of(topic, 4)
+    options = {"group": name, "topics": [topic], "strategy": strategy}
+
+    first = start_member(library, **options)
+    share(parts, first)
+    taken_before = len(first.revoked)
+    second = start_member(library, **options)
+    share(parts, first, second)
+    taken = frozenset().union(*first.revoked[taken_before:])
+    if strategy == "cooperative-sticky":  # KIP-429: what a member keeps is never taken from it
+        assert taken == second.owned
+    else:
+        assert taken == parts
+
+    values = [f"both-{number}" for number in range(40)]
+    produce(bootstrap, topic, 4, values)
+    received(values, first, second)
+
+    second.leave()  # its session is longer than the deadline: it is the goodbye that frees its partitions
+    share(parts, first)
+
+    third = start_member(library, **options, session_timeout_ms=SHORT_SESSION_MS)
+    share(parts, first, third)
+    more = [f"third-{number}" for number in range(40)]
+    produce(bootstrap, topic, 4, more)
+    received(values + more, first, second, third)
+    third.kill()
+    share(parts, first)
+
+    fourth = start_member(library, **options)
+    share(parts, first, fourth)
+    last = [f"fourth-{number}" for number in range(40)]
+    produce(bootstrap, topic, 4, last)
+    received(values + more + last, first, second, third, fourth)
+    assert [member.failures for member in (first, second, third, fourth)] == [[], [], [], []]
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_static_member_restarts_without_a_rebalance(
+    library: str,
+    name: str,
+    bootstrap: str,
+    new_topic: Callable[..., str],
+    start_member: Callable[..., Member],
+) -> None:
+    """KIP-345: who comes back under its instance id has its partitions back, and nobody else notices."""
+    topic = new_topic(4)
+    parts = parts_of(topic, 4)
+    options = {"group": name, "topics": [topic], "session_timeout_ms": 30_000}
+    stays = start_member(library, **options, instance_id="stays")
+    share(parts, stays)
+    restarts = start_member(library, **options, instance_id="restarts")
+    share(parts, stays, restarts)
+    taken_before = len(stays.revoked)
+    had = restarts.owned
+
+    restarts.kill()
+    again = start_member(library, **options, instance_id="restarts")
+    wait_until(lambda: again.owned == had, "the restarted member has its partitions back", [stays, again])
+    values = [f"after-{number}" for number in range(20)]
+    produce(bootstrap, topic, 4, values)
+    received(values, stays, again)
+    assert stays.revoked[taken_before:] == []
+
+
+def test_three_libraries_share_a_group(
+    name: str,
+    bootstrap: str,
+    new_topic: Callable[..., str],
+    start_member: Callable[..., Member],
+) -> None:
+    """Whoever leads computes assignments that the others can read; members of any library replace each other."""
+    topic = new_topic(6)
+    parts = parts_of(topic, 6)
+    options = {"group": name, "topics": [topic], "strategy": "range"}
+    members = {library: start_member(library, **options, session_timeout_ms=SHORT_SESSION_MS) for library in LIBRARIES}
+    share(parts, *members.values())
+    values = [f"three-{number}" for number in range(60)]
+    produce(bootstrap, topic, 6, values)
+    received(values, *members.values())
+
+    lost: list[Member] = []
+    for library in LIBRARIES:  # each of them leads at some time, and each is lost once
+        lost.append(members.pop(library))
+        lost[-1].kill()
+        share(parts, *members.values())
+        members[library] = start_member(library, **options, session_timeout_ms=SHORT_SESSION_MS)
+        share(parts, *members.values())
+        more = [f"after-{library}-{number}" for number in range(30)]
+        produce(bootstrap, topic, 6, more)
+        values += more
+        received(values, *lost, *members.values())
