@@ -48,6 +48,7 @@ cdef extern from "Python.h":
     PyObject* PyLong_FromLong(long) noexcept
     PyObject* PyLong_FromLongLong(long long) noexcept
     PyObject* PyFloat_FromDouble(double) noexcept
+    const char* PyBytes_AS_STRING(PyObject*) noexcept
     PyObject* PyBytes_FromStringAndSize(const char*, Py_ssize_t) noexcept
     PyObject* PyUnicode_DecodeUTF8(const char*, Py_ssize_t, const char*) noexcept
     bint PyUnicode_IS_ASCII(PyObject*) noexcept
@@ -86,7 +87,10 @@ DEF SHORTEST_KEPT = 2   # Python keeps shorter ones itself
 DEF LONGEST_KEPT = 80
 DEF KEPT = 4096
 
+DEF KEPT_UUIDS = 1024
+
 cdef PyObject* _kept[KEPT]
+cdef PyObject* _kept_uuids[KEPT_UUIDS]
 
 
 cdef inline uint64_t _eight(const unsigned char* at) noexcept:
@@ -248,13 +252,23 @@ cdef inline PyObject* _bytes(Reader* reader, bint compact, bint nullable) noexce
 cdef inline PyObject* _uuid(Reader* reader) noexcept:
     if _short(reader, 16):
         return NULL
+    cdef const unsigned char* at = reader.at
     cdef PyObject* uuid
-    if _int64(reader.at) == 0 and _int64(reader.at + 8) == 0:
+    reader.at += 16
+    if _eight(at) == 0 and _eight(at + 8) == 0:
         uuid = <PyObject*>_ZERO_UUID
         Py_INCREF(uuid)
-    else:
-        uuid = PyBytes_FromStringAndSize(<const char*>reader.at, 16)
-    reader.at += 16
+        return uuid
+    # Topic ids come again as names do.
+    cdef PyObject** slot = &_kept_uuids[((_eight(at) ^ _eight(at + 8)) * 0x9E3779B97F4A7C15ULL) >> 54]
+    uuid = slot[0]
+    if uuid == NULL or memcmp(PyBytes_AS_STRING(uuid), at, 16) != 0:
+        uuid = PyBytes_FromStringAndSize(<const char*>at, 16)
+        if uuid == NULL:
+            return NULL
+        Py_XDECREF(slot[0])
+        slot[0] = uuid
+    Py_INCREF(uuid)
     return uuid
 
 

@@ -446,3 +446,19 @@ def test_a_name_that_comes_again_is_the_same_object() -> None:
     first, second = HeartbeatRequest.decode(data, 4), HeartbeatRequest.decode(data, 4)
     assert first.group_id is second.group_id
     assert first.member_id is not second.member_id, "long strings are not kept"
+
+
+@examples(100, 2000)
+@given(st.lists(st.binary(min_size=16, max_size=16), max_size=8), st.integers(0, 255))
+def test_uuids_are_told_apart_and_come_again_as_the_same_object(ids: list[bytes], step: int) -> None:
+    ids += [bytes(16), bytes([step]) * 16, bytes([step] * 8 + [0] * 8), bytes([0] * 8 + [step] * 8)]
+    request = ConsumerGroupHeartbeatRequest(topic_partitions=[TopicPartitions(topic_id=x) for x in ids])
+    data = request.encode(0)
+    read = ConsumerGroupHeartbeatRequest.decode(data, 0).topic_partitions
+    assert read is not None
+    assert [x.topic_id for x in read] == ids
+    one = ConsumerGroupHeartbeatRequest(topic_partitions=[TopicPartitions(topic_id=ids[0])]).encode(0)
+    first, second = (ConsumerGroupHeartbeatRequest.decode(one, 0).topic_partitions for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert first[0].topic_id is second[0].topic_id
