@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kcore.protocol.error_codes import ErrorCode
+
 if TYPE_CHECKING:
-    from kcore.protocol.error_codes import ErrorCode
     from kcore.runtime.api import Api, RequestContext
+
+logger = logging.getLogger(__name__)
 
 
 class Pending:
@@ -36,13 +40,19 @@ class Pending:
         self._callback: Callable[[Any], None] | None = None
 
     def complete(self, response: Any) -> None:
-        """Gives the response to whoever waits. The runtime calls it; a state machine says `ShardContext.answer`."""
+        """Gives the response to whoever waits. The runtime calls it; a state machine says `ShardContext.answer`.
+
+        A callback that raises is logged and harms nobody: many answers go out one after the other.
+        """
         assert not self.done, "a pending answer is completed exactly once"
         self.done = True
         self.response = response
         callback, self._callback = self._callback, None
         if callback is not None:
-            callback(response)
+            try:
+                callback(response)
+            except Exception:
+                logger.exception("whoever waited for an answer of %s failed", type(self.api).__name__)
 
     def fail(self, code: ErrorCode) -> None:
         """Completes it with the request's own error response for `code`."""
@@ -87,8 +97,15 @@ class Gathered(Pending):
         def arrived(response: Any) -> None:
             self._parts[index] = response
             self._missing -= 1
-            if not self._missing:
-                self.complete(self._build(self._parts))
+            if self._missing:
+                return
+            try:
+                response = self._build(self._parts)
+            except Exception:
+                logger.exception("the parts of an answer of %s do not fit together", type(self.api).__name__)
+                self.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
+            else:
+                self.complete(response)
 
         return arrived
 

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kcore.errors import KafkaError
+from kcore.log.errors import LogError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.loader import LoadReport, ShardLog, replay_log
 from kcore.runtime.machine import Outcome, ShardContext
@@ -17,7 +18,6 @@ from kcore_ext.batch import BatchBuilder
 
 if TYPE_CHECKING:
     from kcore.clock import Now
-    from kcore.log.errors import LogError
     from kcore.runtime.api import Api, RequestContext
     from kcore.runtime.commit import CommitPipeline
     from kcore.runtime.slices import Slices
@@ -29,6 +29,9 @@ M = TypeVar("M")
 
 BATCH_OVERHEAD_BYTES = 61  # the header of a record batch v2
 RECORD_OVERHEAD_BYTES = 21  # at most: length, attributes, timestamp and offset deltas, key and value lengths
+
+Encoded = list[tuple[bytes | None, bytes | None]]
+"""Keys and values of records as they go to the log."""
 
 
 class ShardState(Enum):
@@ -170,6 +173,7 @@ class Shard(Generic[M]):
         except Exception:
             logger.exception("%s-%d: %s failed", self.topic, self.index, type(api).__name__)
             result = api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
+            self._refuse_answers(ErrorCode.UNKNOWN_SERVER_ERROR)
         if type(result) is Outcome:
             if result.records:
                 refused = self._append(result)
@@ -195,11 +199,17 @@ class Shard(Generic[M]):
         """Decides something that nobody asked for: a timer, a slice of periodic work."""
         if self.state is not ShardState.ACTIVE:
             return
-        outcome = action()
+        try:
+            outcome = action()
+        except Exception:
+            logger.exception("%s-%d: %s failed", self.topic, self.index, action)
+            self._refuse_answers(ErrorCode.UNKNOWN_SERVER_ERROR)
+            outcome = None
         if outcome is not None and outcome.records:
             refused = self._append(outcome)
             if refused is not None:
                 logger.error("%s-%d: %s was not written: %s", self.topic, self.index, action, refused.name)
+                self._refuse_answers(refused)
         if self._outbox:
             self._release()
 
@@ -218,74 +228,126 @@ class Shard(Generic[M]):
                 pending.complete(response)
 
     def _refuse(self, api: Api[Any, Any], context: RequestContext, request: Any, reply: Any, code: ErrorCode) -> Any:
-        response = api.error(context, request, code)
+        """The answer to a request whose facts were not taken."""
+        if code is ErrorCode.KAFKA_STORAGE_ERROR:
+            code = api.storage_error
         if isinstance(reply, Pending) and not reply.done:
             reply.abandon()
+        self._refuse_answers(code)
         if self._outbox:
             self._release()
-        return response
+        return api.error(context, request, code)
+
+    def _refuse_answers(self, code: ErrorCode) -> None:
+        """The decision came to nothing: what it would have answered to others stands on facts that do not exist."""
+        self._outbox = [
+            (pending, pending.api.error(pending.context, pending.request, code)) for pending, _ in self._outbox
+        ]
 
     # ---- facts
 
     def _append(self, outcome: Outcome) -> ErrorCode | None:
-        """Encodes, replays and collects the facts of one decision. Returns a code if nothing of it was taken."""
-        encoded = [
-            (record.key.encode_key(), None if record.value is None else record.value.encode_value(record.version))
-            for record in outcome.records
-        ]
+        """Encodes, replays and collects the facts of one decision. Returns a code if nothing of it was taken;
+        KAFKA_STORAGE_ERROR stands for the API's own `storage_error`.
+        """
+        try:
+            encoded = [
+                (record.key.encode_key(), None if record.value is None else record.value.encode_value(record.version))
+                for record in outcome.records
+            ]
+        except Exception:
+            logger.exception("%s-%d: a decided record cannot be encoded", self.topic, self.index)
+            return ErrorCode.UNKNOWN_SERVER_ERROR
         size_bytes = BATCH_OVERHEAD_BYTES
         for key, value in encoded:
             size_bytes += RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
         if size_bytes > self._max_batch_bytes:
             logger.error("%s-%d: a decision of %d bytes is too large to write", self.topic, self.index, size_bytes)
             return ErrorCode.UNKNOWN_SERVER_ERROR  # Kafka's mapping of MESSAGE_TOO_LARGE
-        transactional = outcome.producer_id >= 0
+        if outcome.producer_id >= 0:
+            return self._append_transactional(outcome, encoded)
         batch = self._batch
-        if batch is not None and (transactional or batch.size_bytes + size_bytes > self._max_batch_bytes):
-            self._close_batch()
+        if batch is not None and batch.size_bytes + size_bytes > self._max_batch_bytes:
+            if not self._close_batch():
+                return ErrorCode.KAFKA_STORAGE_ERROR
             batch = None
         if batch is None:
-            batch = self._open_batch(outcome)
-        try:
-            for offset, record in enumerate(outcome.records, self._next_offset):
-                self.machine.replay(offset, outcome.producer_id, record.key, record.value)  # type: ignore[attr-defined]
-        except Exception:
-            logger.exception("%s-%d: a decided record cannot be replayed", self.topic, self.index)
+            batch = self._batch = BatchBuilder(self._max_batch_bytes, base_timestamp_ms=self._now.wall_ms)
+            self._next_offset = self._log.end_offset
+        if not self._replay(outcome, self._next_offset):
             self._diverge()
-            return ErrorCode.NOT_COORDINATOR
-        wall_ms = self._now.wall_ms
-        for key, value in encoded:
-            taken = batch.append(wall_ms, key, value)
-            assert taken, "the batch was opened with room for the whole decision"
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        self._fill(batch, encoded)
         self._next_offset += len(encoded)
-        if not self.dirty:
-            self.dirty = True
-            self._pipeline.enlist(self)
-        if transactional:
-            self._close_batch()
+        self._enlist()
         return None
 
-    def _open_batch(self, outcome: Outcome) -> BatchBuilder:
-        transactional = outcome.producer_id >= 0
+    def _append_transactional(self, outcome: Outcome, encoded: Encoded) -> ErrorCode | None:
+        """A batch of its own. It is staged before it is replayed: the log may refuse its producer (a newer epoch)."""
+        if not self._close_batch():
+            return ErrorCode.KAFKA_STORAGE_ERROR
         batch = BatchBuilder(
             self._max_batch_bytes,
             base_timestamp_ms=self._now.wall_ms,
             producer_id=outcome.producer_id,
             producer_epoch=outcome.producer_epoch,
-            transactional=transactional,
+            transactional=True,
         )
-        self._next_offset = self._log.end_offset
-        self._batch = batch
-        return batch
+        self._fill(batch, encoded)
+        try:
+            base_offset = self._log.append(bytearray(batch.build()), self.leader_epoch)
+        except KafkaError as error:
+            return error.code
+        except LogError as error:
+            logger.error("%s-%d: the log refused a transaction's facts: %s", self.topic, self.index, error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        self._enlist()
+        if not self._replay(outcome, base_offset):
+            self._lose(LogError(f"{self.topic}-{self.index}: a staged record cannot be replayed"))
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return None
 
-    def _close_batch(self) -> None:
+    def _fill(self, batch: BatchBuilder, encoded: Encoded) -> None:
+        wall_ms = self._now.wall_ms
+        for key, value in encoded:
+            taken = batch.append(wall_ms, key, value)
+            assert taken, "the batch was opened with room for the whole decision"
+
+    def _replay(self, outcome: Outcome, first_offset: int) -> bool:
+        """Applies the facts to memory; False if a bug stands in the way, and memory holds half of them."""
+        try:
+            for offset, record in enumerate(outcome.records, first_offset):
+                self.machine.replay(offset, outcome.producer_id, record.key, record.value)  # type: ignore[attr-defined]
+        except Exception:
+            logger.exception("%s-%d: a decided record cannot be replayed", self.topic, self.index)
+            return False
+        return True
+
+    def _enlist(self) -> None:
+        if not self.dirty:
+            self.dirty = True
+            self._pipeline.enlist(self)
+
+    def _close_batch(self) -> bool:
+        """Hands the open batch to the log's staging; False if the log refused it, and the round is lost."""
         batch, self._batch = self._batch, None
         if batch is None or not batch.count:
-            return
+            return True
         first = self._next_offset - batch.count
-        base_offset = self._log.append(bytearray(batch.build()), self.leader_epoch)
-        # State was replayed at these offsets: another writer in between would make memory and log disagree.
-        assert base_offset == first, f"{self.topic}-{self.index}: batch at {base_offset}, replayed at {first}"
+        try:
+            base_offset = self._log.append(bytearray(batch.build()), self.leader_epoch)
+            # State was replayed at these offsets: another writer in between would make memory and log disagree.
+            assert base_offset == first, f"{self.topic}-{self.index}: batch at {base_offset}, replayed at {first}"
+        except Exception as error:
+            self._lose(error)
+            return False
+        return True
+
+    def _lose(self, error: Exception) -> None:
+        """Memory is ahead of what the log took: the whole round fails, and with it this memory goes."""
+        self._pipeline.doom(error)
+        if self.state is ShardState.ACTIVE:
+            self._transition(ShardState.FAILED, f"the log refused a batch: {error}")
 
     # ---- commit (Participant)
 
@@ -354,9 +416,9 @@ class Shard(Generic[M]):
 
     def _load(self, generation: int) -> Iterator[None]:
         report = LoadReport()
-        machine = self.factory(ShardContext(self, self._now))
         started_ms = self._now.update()
         try:
+            machine = self.factory(ShardContext(self, self._now))
             for _ in replay_log(self._log, machine, report):
                 yield
                 if self.generation != generation:
@@ -395,7 +457,10 @@ class Shard(Generic[M]):
     def _leave(self) -> None:
         """Soft state ends with the memory it belongs to."""
         self.generation += 1
-        self.machine.on_unloaded()  # type: ignore[attr-defined]
+        try:
+            self.machine.on_unloaded()  # type: ignore[attr-defined]
+        except Exception:
+            logger.exception("%s-%d: its machine did not let go", self.topic, self.index)
         outbox, self._outbox = self._outbox, []
         parked, self._parked = self._parked, set()
         for pending in (*(pending for pending, _ in outbox), *parked):

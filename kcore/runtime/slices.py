@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterator
+
+logger = logging.getLogger(__name__)
 
 
 class Slices:
@@ -26,13 +29,16 @@ class Slices:
         self._work.append(work)
 
     def step(self) -> bool:
-        """Runs one slice. Returns whether there is more to do."""
+        """Runs one slice. Returns whether there is more to do. Work that raises is logged and over."""
         if not self._work:
             return False
         work = self._work.popleft()
         try:
             next(work)
         except StopIteration:
+            return bool(self._work)
+        except Exception:
+            logger.exception("%s ended early", getattr(work, "__qualname__", work))
             return bool(self._work)
         self._work.append(work)
         return True

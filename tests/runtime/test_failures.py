@@ -1,0 +1,356 @@
+"""What goes wrong behind a decision: nothing that was lost is acknowledged, and nobody else pays for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kcore.errors import KafkaError
+from kcore.log import FailureReason, LogError
+from kcore.protocol import EncodeError
+from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime import Outcome, Pending, Record, RequestContext, ShardState, ShardTimer, gather
+from kcore_ext.batch import iter_records
+from tests.runtime.machines import KEY, AddApi, Bench, Count, CounterMachine, Name
+
+NOT_COORDINATOR = ("error", ErrorCode.NOT_COORDINATOR, None)
+BUG = ("error", ErrorCode.UNKNOWN_SERVER_ERROR, None)
+
+
+class PickyLog:
+    """A shard's log that refuses the next appends with an error; else the real one."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.refusals: list[Exception] = []
+
+    def append(self, batch: bytearray, leader_epoch: int) -> int:
+        if self.refusals:
+            raise self.refusals.pop(0)
+        return int(self.inner.append(batch, leader_epoch))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def picky(bench: Bench) -> PickyLog:
+    log = PickyLog(bench.shard._log)
+    bench.shard._log = log
+    return log
+
+
+def stored(bench: Bench) -> list[tuple[bytes | None, bytes | None]]:
+    return [(r.key, r.value) for _, batch in bench.log.open(KEY).batches() for r in iter_records(batch)]
+
+
+class Unencodable:
+    def encode_key(self) -> bytes:
+        raise EncodeError("name", "too long for its length")
+
+
+class AwkwardApi(AddApi):
+    """Decides what its test says."""
+
+    decision: Any = None
+
+    def decide(self, machine: CounterMachine, context: RequestContext, request: Any) -> Any:
+        if request[0] == "awkward":
+            return self.decision(machine)
+        return super().decide(machine, context, request)
+
+
+def awkward(decision: Any, **options: Any) -> Bench:
+    bench = Bench(**options)
+    bench.api = AwkwardApi()
+    bench.api.decision = decision
+    return bench
+
+
+# ---- the log refuses a batch
+
+
+@pytest.mark.parametrize("error", [LogError("no", FailureReason.IO_ERROR), KafkaError(ErrorCode.INVALID_TXN_STATE)])
+def test_a_batch_that_the_log_refuses_at_the_end_of_a_round_is_not_acknowledged(error: Exception) -> None:
+    bench = Bench()
+    log = picky(bench)
+    bench.run("add", "a", 1)
+    bench.pipeline.commit()
+    write, read = bench.run("add", "a", 5), bench.run("read", "a")
+    log.refusals = [error]
+    assert not bench.pipeline.commit()
+    assert (write.response, read.response) == (NOT_COORDINATOR, NOT_COORDINATOR)
+    bench.slices.finish()
+    assert bench.run("read", "a") == ("count", "a", 1)
+    assert stored(bench) == [(b"a", b"3:1")]
+    again = bench.run("add", "a", 1)
+    assert bench.pipeline.commit()
+    assert again.response == ("added", "a", 2)
+
+
+def test_a_batch_that_the_log_refuses_in_the_middle_of_a_round_takes_the_round_with_it() -> None:
+    """Earlier decisions of the round stand in the batch that was refused: their replies must not go out."""
+    bench = Bench(max_batch_bytes=400)
+    log = picky(bench)
+    log.refusals = [LogError("no", FailureReason.IO_ERROR)]
+    answers = [bench.run("add", f"name-{n:040}", n) for n in range(8)]
+    bench.pipeline.commit()
+    bench.slices.finish()
+    given = [answer.response if isinstance(answer, Pending) else answer for answer in answers]
+    assert given == [NOT_COORDINATOR] * 8
+    assert stored(bench) == []
+    assert bench.shard.machine.counts == {}
+    assert bench.shard.state is ShardState.ACTIVE
+
+
+def test_a_round_that_is_lost_takes_nothing_of_other_shards_to_the_log() -> None:
+    """Half a round would be worse than none: all its replies are refused, so all its facts go."""
+    bench = Bench()
+    log = picky(bench)
+    from kcore.log import PartitionKey
+    from tests.runtime import machines
+
+    other_key = PartitionKey(bytes(15) + b"\x0a", 0)
+    other = machines.Shard(
+        "__other",
+        0,
+        bench.log.open(other_key),
+        CounterMachine,
+        pipeline=bench.pipeline,
+        wheel=bench.wheel,
+        slices=bench.slices,
+        now=bench.now,
+    )
+    other.load()
+    bench.slices.finish()
+    theirs = other.run(bench.api, RequestContext(0), ("add", "b", 1))
+    ours = bench.run("add", "a", 1)
+    log.refusals = [LogError("no", FailureReason.IO_ERROR)]
+    assert not bench.pipeline.commit()
+    assert (theirs.response, ours.response) == (NOT_COORDINATOR, NOT_COORDINATOR)
+    bench.slices.finish()
+    assert list(bench.log.open(other_key).batches()) == []
+    assert other.machine.counts == {}
+    retried = other.run(bench.api, RequestContext(0), ("add", "b", 1))
+    assert bench.pipeline.commit()
+    assert retried.response == ("added", "b", 1)
+
+
+def test_a_transaction_whose_producer_the_log_refuses_changes_nothing_and_harms_nobody() -> None:
+    bench = Bench()
+    log = picky(bench)
+    before = bench.run("add", "a", 1)
+    bench.pipeline.commit()
+    log.refusals = [KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)]
+    assert bench.run("in transaction", "b", 2) == ("error", ErrorCode.INVALID_PRODUCER_EPOCH, None)
+    log.refusals = [LogError("no", FailureReason.IO_ERROR)]
+    assert bench.run("in transaction", "b", 2) == NOT_COORDINATOR
+    after = bench.run("add", "c", 1)
+    assert bench.pipeline.commit()
+    assert (before.response, after.response) == (("added", "a", 1), ("added", "c", 1))
+    assert bench.shard.machine.counts == {"a": 1, "c": 1}
+    assert stored(bench) == [(b"a", b"3:1"), (b"c", b"3:1")]
+
+
+def test_a_transaction_that_cannot_be_replayed_is_not_written() -> None:
+    bench = Bench()
+    assert bench.run("in transaction", "unreplayable", 2) == NOT_COORDINATOR
+    assert not bench.pipeline.commit()
+    bench.slices.finish()
+    assert stored(bench) == []
+    assert bench.shard.state is ShardState.ACTIVE
+
+
+def test_an_append_of_somebody_else_between_replay_and_write_is_found_out() -> None:
+    """State was replayed at offsets that are taken now: the round fails rather than disagree with its log."""
+    bench = Bench()
+    lost = bench.run("add", "a", 1)
+    from kcore_ext.batch import BatchBuilder
+
+    builder = BatchBuilder(1_000, base_timestamp_ms=1)
+    builder.append(1, b"intruder", b"0:9")
+    log = bench.log.open(KEY)
+    log.append(bytearray(builder.build()), log.leader_epoch)
+    assert not bench.pipeline.commit()
+    bench.slices.finish()
+    assert lost.response == NOT_COORDINATOR
+    assert bench.shard.machine.counts == {}
+    assert stored(bench) == []
+
+
+@pytest.mark.parametrize("error", [MemoryError("no room"), OSError("the disk went away")])
+def test_a_commit_that_fails_in_an_unknown_way_is_a_failed_commit(error: Exception) -> None:
+    bench = Bench()
+    lost = bench.run("add", "a", 1)
+
+    def commit() -> None:
+        raise error
+
+    real, bench.log.commit = bench.log.commit, commit  # type: ignore[method-assign]
+    assert not bench.pipeline.commit()
+    bench.log.commit = real  # type: ignore[method-assign]
+    bench.log.rollback()
+    bench.slices.finish()
+    assert lost.response == NOT_COORDINATOR
+    kept = bench.run("add", "a", 2)
+    assert bench.pipeline.commit()
+    assert kept.response == ("added", "a", 2)
+    assert stored(bench) == [(b"a", b"3:2")]
+
+
+def test_an_interrupt_in_a_commit_leaves_what_the_log_holds_and_goes_on_to_the_caller() -> None:
+    bench = Bench()
+    lost = bench.run("add", "a", 1)
+    real = bench.log.commit
+
+    def commit() -> None:
+        real()
+        raise KeyboardInterrupt
+
+    bench.log.commit = commit  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        bench.pipeline.commit()
+    bench.log.commit = real  # type: ignore[method-assign]
+    bench.slices.finish()
+    assert lost.response == NOT_COORDINATOR
+    assert bench.run("read", "a") == ("count", "a", 1), "it was written, and that is what is told from now on"
+
+
+# ---- bugs in state machines
+
+
+def test_a_record_that_cannot_be_encoded_is_refused_before_anything_changes() -> None:
+    bench = awkward(lambda machine: Outcome([Record(Name("a"), Count(1)), Record(Unencodable(), None)], "kept"))
+    assert bench.run("awkward") == BUG
+    assert bench.shard.machine.counts == {}
+    assert not bench.pipeline.dirty
+
+
+def test_who_is_answered_by_a_decision_that_comes_to_nothing_is_refused_too() -> None:
+    """A parked request must not be told of facts that were never written."""
+
+    def decide(machine: CounterMachine) -> Outcome:
+        for _, _, pending in machine.waiting:
+            machine.context.answer(pending, "your assignment")
+        return Outcome([Record(Unencodable(), None)], "kept")
+
+    bench = awkward(decide)
+    waiting = bench.run("wait", "a", 1)
+    assert bench.run("awkward") == BUG
+    assert waiting.response == BUG
+
+
+def test_who_is_answered_by_a_decision_that_raises_is_refused_too() -> None:
+    def decide(machine: CounterMachine) -> Outcome:
+        machine.context.answer(machine.waiting[0][2], "your assignment")
+        raise RuntimeError("a bug")
+
+    bench = awkward(decide)
+    waiting = bench.run("wait", "a", 1)
+    assert bench.run("awkward") == BUG
+    assert waiting.response == BUG
+
+
+class Faulty(ShardTimer):
+    __slots__ = ()
+
+    def fire(self) -> Outcome | None:
+        raise RuntimeError("a bug in a timeout")
+
+
+def test_a_timer_that_raises_does_not_stop_the_others() -> None:
+    bench = Bench()
+    bench.run("add", "a", 1)
+    bench.pipeline.commit()
+    bench.shard.schedule(bench.now.now_ms + 100, Faulty())
+    bench.run("forget after", "a", 100)
+    bench.pass_ms(100)
+    bench.pipeline.commit()
+    assert bench.shard.machine.counts == {}
+
+
+def test_long_work_that_raises_is_over_and_other_work_goes_on() -> None:
+    bench = Bench()
+    done = []
+
+    def faulty() -> Iterator[None]:
+        yield
+        raise RuntimeError("a bug in long work")
+
+    def sound() -> Iterator[None]:
+        for n in range(5):
+            done.append(n)
+            yield
+
+    bench.slices.add(faulty())
+    bench.slices.add(sound())
+    bench.slices.finish()
+    assert done == [0, 1, 2, 3, 4]
+    assert len(bench.slices) == 0
+
+
+def test_a_machine_that_cannot_be_made_or_let_go_fails_its_load_alone() -> None:
+    bench = Bench()
+    bench.shard.factory = lambda context: 1 / 0
+    bench.shard.machine.on_unloaded = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    parked = bench.run("wait", "a", 1)
+    bench.log.failures_left = 1
+    bench.run("add", "a", 1)
+    bench.pipeline.commit()
+    bench.slices.finish()
+    assert parked.response == NOT_COORDINATOR
+    assert bench.shard.state is ShardState.FAILED
+
+
+# ---- whoever waits
+
+
+def test_a_callback_that_raises_does_not_keep_answers_from_others() -> None:
+    bench = Bench()
+    got: list[Any] = []
+    for n in range(3):
+        pending = bench.run("add", "a", 1)
+        pending.on_complete(got.append if n != 1 else lambda response: 1 / 0)
+    assert bench.pipeline.commit()
+    assert got == [("added", "a", 1), ("added", "a", 3)]
+    assert not bench.pipeline.dirty
+
+
+def test_a_participant_that_raises_does_not_keep_others_from_the_news() -> None:
+    class Participant:
+        def __init__(self, faulty: bool) -> None:
+            self.faulty = faulty
+            self.news: list[str] = []
+
+        def seal(self) -> None:
+            pass
+
+        def committed(self) -> None:
+            if self.faulty:
+                raise RuntimeError("a bug behind a commit")
+            self.news.append("committed")
+
+        def failed(self, error: LogError) -> None:
+            if self.faulty:
+                raise RuntimeError("a bug behind a failed commit")
+            self.news.append("failed")
+
+    bench = Bench()
+    first, last = Participant(True), Participant(False)
+    for fails in (0, 1):
+        bench.log.failures_left = fails
+        bench.pipeline.enlist(first)
+        pending = bench.run("add", "a", 1)
+        bench.pipeline.enlist(last)
+        assert bench.pipeline.commit() is not bool(fails)
+        assert pending.done
+    assert last.news == ["committed", "failed"]
+
+
+def test_parts_that_do_not_fit_together_are_still_an_answer() -> None:
+    api, context = AddApi(), RequestContext(0)
+    part = Pending(api, context, "part")
+    whole = gather(api, context, "whole", [part], lambda parts: 1 / 0)
+    part.complete("a")
+    assert whole.response == BUG
