@@ -44,7 +44,7 @@ class DelayedFetch(DelayedOperation):
         pending: who waits.
         items: the request's partitions.
         params: the request's limits.
-        fetch_context: the request's session.
+        fetch_context: the request's session, None without.
         unsettled: appends that the answer has to wait for whatever it holds: (partition, end offset when asked).
     """
 
@@ -56,7 +56,7 @@ class DelayedFetch(DelayedOperation):
         pending: FetchPending,
         items: list[FetchItem],
         params: FetchParams,
-        fetch_context: FetchContext,
+        fetch_context: FetchContext | None,
         unsettled: list[tuple[Partition, int]],
     ) -> None:
         super().__init__()
@@ -102,7 +102,11 @@ class DelayedFetch(DelayedOperation):
                 return self.force_complete()
             if entry.last_fetched_epoch >= 0 and divergence(partition, entry) is not None:
                 return self.force_complete()
-            missing -= available_bytes(partition, entry, read_committed)
+            limit = partition.last_stable_offset if read_committed else partition.high_watermark
+            if entry.fetch_offset < limit:
+                if missing <= 1:
+                    return self.force_complete()
+                missing -= available_bytes(partition, entry, limit)
         if missing <= 0:
             return self.force_complete()
         return False

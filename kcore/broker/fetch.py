@@ -202,14 +202,11 @@ def _read_carefully(partition: Partition, entry: Any, params: FetchParams) -> Pa
     return None
 
 
-def available_bytes(partition: Partition, entry: Any, read_committed: bool) -> int:
-    """How many bytes a reader could have now, counted up to its limit for this partition.
+def available_bytes(partition: Partition, entry: Any, limit: int) -> int:
+    """How many bytes a reader could have now below offset `limit`, counted up to its own limit for this partition.
 
     What does not fit any more counts as a full limit: waiting would not bring more. The position must be valid.
     """
-    limit = partition.last_stable_offset if read_committed else partition.high_watermark
-    if entry.fetch_offset >= limit:
-        return 0
     most: int = entry.partition_max_bytes
     batches = partition.log.read(entry.fetch_offset, most, limit, True)
     if not batches:

@@ -29,9 +29,6 @@ class LogConfig:
         delete: cleanup.policy contains delete: retention and DeleteRecords apply.
         retention_ms: how long a batch is kept, -1 for ever.
         retention_bytes: how much of a partition is kept, -1 all.
-        delete_retention_ms: how long compaction keeps a tombstone.
-        min_compaction_lag_ms: how long a record stays out of compaction's reach.
-        min_cleanable_dirty_ratio: how much of the log must be uncleaned before compaction begins.
     """
 
     __slots__ = (
@@ -39,11 +36,8 @@ class LogConfig:
         "compress",
         "compression",
         "delete",
-        "delete_retention_ms",
         "log_append_time",
         "max_message_bytes",
-        "min_cleanable_dirty_ratio",
-        "min_compaction_lag_ms",
         "retention_bytes",
         "retention_ms",
         "segment_bytes",
@@ -74,6 +68,3 @@ class LogConfig:
         self.delete: bool = "delete" in policies
         self.retention_ms: int = get("retention.ms", 604_800_000)
         self.retention_bytes: int = get("retention.bytes", -1)
-        self.delete_retention_ms: int = get("delete.retention.ms", 86_400_000)
-        self.min_compaction_lag_ms: int = get("min.compaction.lag.ms", 0)
-        self.min_cleanable_dirty_ratio: float = get("min.cleanable.dirty.ratio", 0.5)

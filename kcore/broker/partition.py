@@ -5,6 +5,7 @@ With one replica the high watermark is the committed end of the log: it moves wh
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -12,29 +13,26 @@ from typing import TYPE_CHECKING, Any
 from kcore.broker.log_config import LogConfig
 from kcore.broker.producer_state import BatchMetadata, ProducerStates, increment_sequence
 from kcore.errors import KafkaError
+from kcore.log.errors import LogError
 from kcore.protocol.error_codes import ErrorCode
-from kcore_ext.batch import BatchBuilder, parse_control, parse_header
+from kcore_ext.batch import build_control_batch, parse_control, parse_header
 
 if TYPE_CHECKING:
-    from kcore.log.errors import LogError
     from kcore.log.interface import EpochEntry, PartitionLog
     from kcore.runtime.commit import CommitPipeline
 
+logger = logging.getLogger(__name__)
+
+ABORT, COMMIT = 0, 1  # control types of end markers
+
 RECOVERY_SLICE_BATCHES = 2_000
 """How many batches are looked at between two rounds of requests while a partition recovers."""
-
-ABORT_MARKER = 0
-COMMIT_MARKER = 1
-CONTROL_BATCH_BYTES = 128
-"""Room for a batch of one end marker (78 bytes)."""
 
 # Of a batch header: attributes, last offset delta, largest timestamp, producer id, producer epoch, base sequence.
 _PRODUCER_FIELDS = struct.Struct(">hi8xqqhi")
 _PRODUCER_FIELDS_AT = 21
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
-_MARKER_KEY = struct.Struct(">hh")
-_MARKER_VALUE = struct.Struct(">hi")
 
 
 class Partition:
@@ -148,18 +146,30 @@ class Partition:
         return self._recovery is not None
 
     def recovery(self) -> Iterator[None]:
-        """Recovers in slices; ends at once if there is nothing (more) to recover."""
+        """Recovers in slices; ends at once if there is nothing (more) to recover.
+
+        A damaged log ends it too: the partition then goes on `recovering`, and serves nobody.
+        """
         while self._recovery is not None:
             try:
                 next(self._recovery)
             except StopIteration:
                 return
+            except LogError:
+                logger.exception("%r cannot be recovered and stays out of service", self)
+                return
             yield
 
     def finish_recovery(self) -> None:
-        """Recovers to the end now."""
+        """Recovers to the end now.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR if the log is damaged.
+        """
         for _ in self.recovery():
             pass
+        if self._recovery is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _recover(self) -> Iterator[None]:
         """Rebuilds producers and transactions from every batch there is."""
@@ -277,21 +287,14 @@ class Partition:
         if self._recovery is not None:
             self.finish_recovery()
         self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
-        builder = BatchBuilder(
-            CONTROL_BATCH_BYTES,
-            base_timestamp_ms=timestamp_ms,
+        marker = build_control_batch(
+            COMMIT if commit else ABORT,
+            coordinator_epoch,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
-            transactional=True,
-            control=True,
+            timestamp_ms=timestamp_ms,
         )
-        taken = builder.append(
-            timestamp_ms,
-            _MARKER_KEY.pack(0, COMMIT_MARKER if commit else ABORT_MARKER),
-            _MARKER_VALUE.pack(0, coordinator_epoch),
-        )
-        assert taken, "an end marker fits in its batch"
-        offset = self.log.append(bytearray(builder.build()), self.leader_epoch)
+        offset = self.log.append(bytearray(marker), self.leader_epoch)
         self.producers.add_marker(producer_id, producer_epoch, offset, timestamp_ms, coordinator_epoch, commit)
         self._pipeline.enlist(self)
         return offset
@@ -389,10 +392,3 @@ class Partition:
         if first_unstable is not None and first_unstable < stable:
             stable = max(first_unstable, self.log.log_start_offset)
         self.last_stable_offset = stable
-
-    # ---- checks that raise
-
-    def ensure_served(self) -> None:
-        """Raises KafkaError NOT_LEADER_OR_FOLLOWER (clients retry) while the partition recovers or is gone."""
-        if self._recovery is not None or self.closed:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -174,24 +174,27 @@ class ProducerStates:
             if verification is not None:
                 self._check_verified_sequence(verification, first_sequence, True)
             return None
-        duplicate = entry.duplicate(epoch, first_sequence, last_sequence)
-        if duplicate is not None:
-            return duplicate
-        if epoch < entry.epoch:
+        known = entry.epoch
+        follows = first_sequence == 0
+        if epoch == known:
+            last = entry.last_sequence
+            follows = first_sequence == last + 1
+            if not follows:
+                # What follows the last batch cannot repeat one; everything else may, and is then no error.
+                duplicate = entry.duplicate(epoch, first_sequence, last_sequence)
+                if duplicate is not None:
+                    return duplicate
+                follows = first_sequence == 0 and last == MAX_SEQUENCE
+        elif epoch < known:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
-        opens = transactional and (entry.txn_first_offset < 0 or entry.epoch != epoch)
+        opens = transactional and (entry.txn_first_offset < 0 or epoch != known)
         if opens and verify and (guard is None or verification is not guard):
             # The guard is gone once the transaction has begun or ended here: a late answer opens nothing (KIP-890).
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         if verification is not None:
             self._check_verified_sequence(verification, first_sequence, not entry.batches)
-        if epoch != entry.epoch:
-            if first_sequence != 0:
-                raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-        else:
-            last = entry.last_sequence
-            if first_sequence != last + 1 and not (first_sequence == 0 and last == MAX_SEQUENCE):
-                raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        if not follows:
+            raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
         if entry.txn_first_offset >= 0 and not transactional:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         return None

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 
 from kcore.broker.delayed_fetch import DelayedFetch, FetchPending
 from kcore.broker.fetch import FIRST_VERSION_WITH_LEADER, FetchItem, FetchParams, read, refused_early
-from kcore.broker.fetch_session import FIRST_VERSION_WITH_TOPIC_IDS, FetchSessions, by_topic, open_context
+from kcore.broker.fetch_session import (
+    FINAL_EPOCH,
+    FIRST_VERSION_WITH_TOPIC_IDS,
+    FetchSessions,
+    by_topic,
+    open_context,
+)
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -19,7 +25,7 @@ from kcore.protocol.schema import ZERO_UUID
 from kcore.runtime.api import Api
 
 if TYPE_CHECKING:
-    from kcore.broker.fetch_session import FetchContext
+    from kcore.broker.fetch_session import FetchContext, FetchSession
     from kcore.broker.partition import Partition
     from kcore.broker.partitions import Partitions
     from kcore.clock import Now
@@ -99,9 +105,12 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
     def handle(self, context: RequestContext, request: FetchRequest) -> FetchResponse | FetchPending:
         """Answers at once if there is enough to read, or anything wrong; else when there is, or time is up."""
         version = context.api_version
-        fetch_context = open_context(request, version, self.sessions, self._partitions, self._now.now_ms)
-        if isinstance(fetch_context, ErrorCode):
-            return FetchResponse(error_code=fetch_context)
+        fetch_context = None
+        if request.session_epoch != FINAL_EPOCH or request.session_id:
+            opened = open_context(request, version, self.sessions, self._partitions, self._now.now_ms)
+            if isinstance(opened, ErrorCode):
+                return FetchResponse(error_code=opened)
+            fetch_context = opened
         max_bytes = request.max_bytes
         params = FetchParams(
             version,
@@ -111,10 +120,10 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
             request.max_wait_ms,
             self._node_id,
         )
-        if fetch_context.session is None:
+        if fetch_context is None or fetch_context.session is None:
             items = self._items(context, request, version)
         else:
-            items = self._session_items(context, fetch_context)
+            items = self._session_items(context, fetch_context.session)
         told, size, failed = self._read(items, params)
         unsettled = self._unsettled(items, size < max(params.min_bytes, 1) and not failed)
         if not unsettled and (size >= params.min_bytes or failed or params.max_wait_ms <= 0 or not items):
@@ -147,10 +156,8 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
                 items.append(FetchItem(name, topic_id, entry, partition, why))
         return items
 
-    def _session_items(self, context: RequestContext, fetch_context: FetchContext) -> list[FetchItem]:
+    def _session_items(self, context: RequestContext, session: FetchSession) -> list[FetchItem]:
         """All partitions of a session, in the session's order."""
-        session = fetch_context.session
-        assert session is not None
         items = []
         for member in session.partitions.values():
             partition, error = None, ErrorCode.NONE
@@ -221,7 +228,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         request: FetchRequest,
         items: list[FetchItem],
         params: FetchParams,
-        fetch_context: FetchContext,
+        fetch_context: FetchContext | None,
         unsettled: list[tuple[Partition, int]],
     ) -> FetchResponse | FetchPending:
         pending = FetchPending(self, context, request)
@@ -236,16 +243,21 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         return pending
 
     def read_again(
-        self, context: RequestContext, items: list[FetchItem], params: FetchParams, fetch_context: FetchContext
+        self, context: RequestContext, items: list[FetchItem], params: FetchParams, fetch_context: FetchContext | None
     ) -> FetchResponse:
         """The answer of a fetch that waited, of what there is now."""
         told, _, failed = self._read(items, params)
         return self._answer(fetch_context, context, told, items, failed)
 
     def _answer(
-        self, fetch_context: FetchContext, context: RequestContext, told: Told, items: list[FetchItem], failed: bool
+        self,
+        fetch_context: FetchContext | None,
+        context: RequestContext,
+        told: Told,
+        items: list[FetchItem],
+        failed: bool,
     ) -> FetchResponse:
-        if fetch_context.session is None and not fetch_context.founding:
+        if fetch_context is None:
             response = FetchResponse(responses=by_topic(told))
         else:
             response = fetch_context.answer(told, [item.entry for item in items], self._now.now_ms)

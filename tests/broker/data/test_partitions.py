@@ -1,0 +1,341 @@
+"""Partitions: in step with the metadata, as logs of coordinator shards, and after restarts and damage."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from kcore.broker.image import ConfigKey, ConfigType
+from kcore.broker.partition import RECOVERY_SLICE_BATCHES
+from kcore.broker.partitions import Partitions
+from kcore.broker.topic_configs import TopicConfigs
+from kcore.broker.topics import Topics
+from kcore.config import Config
+from kcore.errors import KafkaError
+from kcore.log import PartitionKey
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicRequest,
+    TopicResponse,
+)
+from kcore.runtime import Outcome, Record, Shard, TopicInfo
+from kcore_ext.batch import parse_header
+from tests.broker.data.context import DataPlane, batch_of, values_in
+from tests.broker.data.test_fetch import data_of, entry, fetch, plane_with
+from tests.broker.data.test_produce import produce, request, transactional
+
+ID = b"t" * 16
+WALL_MS = 1_700_000_000_000
+
+
+# ---------------------------------------------------------------- the metadata
+
+
+def followed() -> tuple[DataPlane, Topics, Partitions]:
+    plane = DataPlane()
+    topics = Topics()
+    configs = TopicConfigs(topics, Config.of({}))
+    partitions = Partitions(plane.log, plane.pipeline, plane.slices, configs.effective)
+    topics.listen(partitions)
+    return plane, topics, partitions
+
+
+def test_partitions_come_grow_and_go_with_their_topic() -> None:
+    """Logs are created and dropped in the commit of the metadata that says so."""
+    plane, topics, partitions = followed()
+    topics.created(TopicInfo("t", ID, 2))
+    assert plane.pipeline.dirty
+    plane.commit()
+    topics.grown(TopicInfo("t", ID, 3), 2)
+    plane.commit()
+    assert [partition.index for partition in partitions] == [0, 1, 2]
+    assert partitions.get("t", 2) is partitions.get_by_id(ID, 2)
+    assert [partitions.get("t", index) for index in (3, -1)] == [None, None]
+    assert set(plane.log.partitions()) == {PartitionKey(ID, index) for index in range(3)}
+    partition = partitions.get("t", 0)
+    topics.deleted(TopicInfo("t", ID, 3))
+    plane.pipeline.enlist(partition)  # type: ignore[arg-type]
+    plane.commit()
+    assert (list(partitions), plane.log.partitions()) == ([], [])
+    assert partition is not None
+    assert partition.closed
+
+
+def test_a_topic_made_again_has_an_empty_log() -> None:
+    """The same name with another id; the old id is unknown."""
+    plane, topics, partitions = followed()
+    topics.created(TopicInfo("t", ID, 1))
+    first = partitions.get("t", 0)
+    assert first is not None
+    first.append(bytearray(batch_of(b"v")), 0)
+    plane.commit()
+    topics.deleted(TopicInfo("t", ID, 1))
+    topics.created(TopicInfo("t", b"u" * 16, 1))
+    plane.commit()
+    second = partitions.get("t", 0)
+    assert second is not None
+    assert (second.end_offset, partitions.get_by_id(ID, 0)) == (0, None)
+
+
+def test_settings_are_those_in_force_and_follow_their_changes() -> None:
+    _, topics, partitions = followed()
+    own = ConfigKey(ConfigType.TOPIC, "t")
+    topics.image.put_setting(own, "max.message.bytes", "100")
+    topics.created(TopicInfo("t", ID, 1))
+    partition = partitions.get("t", 0)
+    assert partition is not None
+    assert (partition.config.max_message_bytes, partition.config.retention_ms) == (100, 604_800_000)
+    for name, value in {"cleanup.policy": "compact,delete", "compression.type": "gzip"}.items():
+        topics.image.put_setting(own, name, value)
+    topics.configured(own)
+    config = partition.config
+    assert (config.compact, config.delete, config.compression) == (True, True, 1)
+    assert config.compress(1, b"v" * 100)[:2] == b"\x1f\x8b"
+
+
+# ---------------------------------------------------------------- coordinator shards
+
+
+class Fact:
+    """A key and a value in one."""
+
+    def encode_key(self) -> bytes:
+        return b"k"
+
+    def encode_value(self, version: int) -> bytes:
+        return b"fact"
+
+
+class Machine:
+    """A state machine that counts what it is told."""
+
+    def __init__(self, context: Any) -> None:
+        self.replayed: list[tuple[int, int]] = []
+        self.markers: list[tuple[int, bool]] = []
+
+    def replay(self, offset: int, producer_id: int, key: Any, value: Any) -> None:
+        self.replayed.append((offset, producer_id))
+
+    def replay_marker(self, offset: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
+        self.markers.append((offset, commit))
+
+    def decode(self, key: Any, value: Any) -> Any:
+        return key, value
+
+    def on_loaded(self) -> None:
+        pass
+
+    def on_unloaded(self) -> None:
+        pass
+
+
+def shard_on(plane: DataPlane) -> Shard[Machine]:
+    shard = Shard(
+        "__consumer_offsets",
+        0,
+        plane.partition("__consumer_offsets"),
+        Machine,
+        pipeline=plane.pipeline,
+        wheel=plane.wheel,
+        slices=plane.slices,
+        now=plane.now,
+    )
+    shard.load()
+    plane.slices.finish()
+    plane.commit()
+    return shard
+
+
+def test_a_shard_lives_on_a_partition() -> None:
+    """What it decides is read like any topic; a transaction in it holds committed readers back; it loads again."""
+    plane = DataPlane()
+    plane.topic("__consumer_offsets", cleanup_policy="compact")
+    shard = shard_on(plane)
+    partition = plane.partition("__consumer_offsets")
+    pending = plane.send(fetch(entry(0), topic="__consumer_offsets", wait_ms=500, committed=True), 12)
+    shard.perform(lambda: Outcome([Record(Fact(), Fact())], producer_id=7, producer_epoch=2))
+    plane.commit()
+    assert (pending.done, partition.last_stable_offset, partition.high_watermark) == (False, 0, 1)
+    shard.perform(lambda: Outcome([Record(Fact(), Fact())]))
+    plane.commit()
+    assert not pending.done
+    partition.append_marker(7, 2, 0, True, WALL_MS)
+    plane.commit()
+    assert values_in(data_of(pending.response).records) == [(0, b"fact"), (1, b"fact")]
+    plane.restart()
+    again = shard_on(plane)
+    assert (again.machine.replayed, again.machine.markers) == ([(0, 7), (1, -1)], [(2, True)])
+    assert plane.partition("__consumer_offsets").last_stable_offset == 3
+
+
+def test_a_coordinators_producer_is_fenced_by_its_epoch_alone() -> None:
+    """Section "origin coordinator" of KIP-98: epochs count, sequences do not exist."""
+    plane = DataPlane()
+    plane.topic("__consumer_offsets")
+    partition = plane.partition("__consumer_offsets")
+    for _ in range(2):
+        partition.append(bytearray(batch_of(b"v", producer=(7, 2), transactional=True)), 0)
+    with pytest.raises(KafkaError) as error:
+        partition.append(bytearray(batch_of(b"v", producer=(7, 1), transactional=True)), 0)
+    assert error.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+    with pytest.raises(KafkaError) as error:
+        partition.append(bytearray(batch_of(b"v", producer=(7, 2))), 0)
+    assert error.value.code is ErrorCode.INVALID_TXN_STATE
+    assert partition.end_offset == 2
+
+
+# ---------------------------------------------------------------- recovery
+
+
+def state_of(plane: DataPlane) -> Any:
+    partition = plane.partition("t")
+    return (
+        {producer_id: one.state() for producer_id, one in partition.producers.entries.items()},
+        list(partition.producers.open_transactions.items()),
+        partition.producers.aborted.entries,
+        (partition.log_start_offset, partition.last_stable_offset, partition.high_watermark, partition.end_offset),
+    )
+
+
+def test_a_restart_finds_everything_as_it_was() -> None:
+    """Producers with all five batches, open transactions, aborted ones, offsets (KIP-98, KIP-360)."""
+    plane = plane_with()
+    for sequence in range(7):
+        produce(plane, batch_of(b"v", producer=(5, 1), sequence=sequence))
+    produce(plane, transactional(producer=(6, 0)), tid="tid")
+    produce(plane, transactional(producer=(8, 3)), tid="tid")
+    plane.partition("t").append_marker(8, 3, 4, False, WALL_MS + 5)
+    produce(plane, transactional(1, producer=(8, 3)), tid="tid")
+    plane.partition("t").append_marker(8, 3, 4, True, WALL_MS + 6)
+    plane.commit()
+    before = state_of(plane)
+    assert before[1] == [(6, 7)]
+    assert before[3] == (0, 7, 12, 12)
+    plane.restart()
+    assert state_of(plane) == before
+    assert produce(plane, batch_of(b"v", producer=(5, 1), sequence=2)).base_offset == 2
+
+
+def test_a_partition_serves_nobody_before_it_has_recovered() -> None:
+    """Long logs recover in slices; requests meanwhile are told to come again, and from v10 and v16 on to whom."""
+    plane = plane_with()
+    partition = plane.partition("t")
+    for _ in range(RECOVERY_SLICE_BATCHES + 1):
+        partition.append(bytearray(batch_of(b"v")), 0)
+    plane.commit()
+    plane._open()
+    partition = plane.partition("t")
+    for _ in range(2):
+        assert partition.recovering
+        answer = plane.call(request(("t", 0, batch_of(b"v"))), 11)
+        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert [node.node_id for node in answer.node_endpoints] == [1]
+        assert answer.responses[0].partition_responses[0].current_leader.leader_epoch == 1
+        assert data_of(plane.call(fetch(entry(0)), 12)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        plane.slices.step()
+    assert not partition.recovering
+    assert produce(plane, batch_of(b"v")).error_code == 0
+
+
+def test_an_append_by_a_coordinator_finishes_the_recovery() -> None:
+    """A shard does not wait for slices: its first append needs the producers, so they are read at once."""
+    plane = plane_with(transactional())
+    plane._open()
+    partition = plane.partition("t")
+    with pytest.raises(KafkaError):
+        partition.append(bytearray(batch_of(b"v", producer=(7, 0))), 5)
+    assert partition.producers.open_transactions == {7: 0}
+
+
+def test_a_damaged_log_takes_its_partition_out_of_service(caplog: pytest.LogCaptureFixture) -> None:
+    """The others are served."""
+    plane = DataPlane()
+    plane.topic("t", 2)
+    for index in range(2):
+        for _ in range(2):
+            plane.call(request(("t", index, batch_of(b"v"))), 11)
+    damaged = plane.storage._partitions[plane.storage._keys[PartitionKey(plane.topics["t"].topic_id, 0)].number]
+    bases, batches = damaged.lists
+    damaged.lists = (bases[:1], batches[:1])
+    plane.partition("t").log.high_watermark = 2
+    with caplog.at_level(logging.CRITICAL):
+        first = plane.partition("t")
+        first._recovery = first._recover()
+        first.producers.entries.clear()
+        for _ in first.recovery():
+            pass
+    assert first.recovering
+    answer = plane.call(request(("t", 0, batch_of(b"v")), ("t", 1, batch_of(b"v"))), 11)
+    codes = [topic.partition_responses[0].error_code for topic in answer.responses]
+    assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, 0]
+    with pytest.raises(KafkaError) as error:
+        first.append(bytearray(batch_of(b"v")), 9)
+    assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_producers_are_described() -> None:
+    """DescribeProducers: the whole answer (KIP-664)."""
+    plane = plane_with()
+    produce(plane, batch_of(b"v", producer=(5, 1), sequence=4))
+    produce(plane, transactional(producer=(8, 3)), tid="tid")
+    plane.partition("t").append_marker(9, 2, 6, True, WALL_MS + 5)
+    plane.commit()
+    asked = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0, 1])])
+    assert plane.call(asked, 0) == DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name="t",
+                partitions=[
+                    PartitionResponse(
+                        partition_index=0,
+                        active_producers=[
+                            ProducerState(
+                                producer_id=5,
+                                producer_epoch=1,
+                                last_sequence=4,
+                                last_timestamp=WALL_MS,
+                                coordinator_epoch=-1,
+                                current_txn_start_offset=-1,
+                            ),
+                            ProducerState(
+                                producer_id=8,
+                                producer_epoch=3,
+                                last_sequence=0,
+                                last_timestamp=WALL_MS,
+                                coordinator_epoch=-1,
+                                current_txn_start_offset=1,
+                            ),
+                            ProducerState(
+                                producer_id=9,
+                                producer_epoch=2,
+                                last_sequence=-1,
+                                coordinator_epoch=6,
+                                last_timestamp=WALL_MS + 5,
+                                current_txn_start_offset=-1,
+                            ),
+                        ],
+                    ),
+                    PartitionResponse(
+                        partition_index=1,
+                        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                        error_message=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.message,
+                    ),
+                ],
+            )
+        ]
+    )
+
+
+def test_batches_carry_the_epoch_of_the_node() -> None:
+    """One more at each start (KIP-101)."""
+    plane = plane_with(batch_of(b"v"))
+    plane.restart()
+    produce(plane, batch_of(b"v"))
+    epochs = [parse_header(batch).partition_leader_epoch for _, batch in plane.partition("t").batches()]
+    assert epochs == [0, 1]
