@@ -1,5 +1,5 @@
 cimport cython
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 
 @cython.final
@@ -11,3 +11,20 @@ cdef class OffsetAndMetadata:
     cdef readonly str metadata
     cdef readonly int32_t leader_epoch          # -1: unknown
     cdef char[16] topic_uuid                    # zeroes: unknown
+
+
+@cython.final
+cdef class CommitKey:
+    cdef readonly str group
+    cdef readonly str topic
+    cdef readonly int32_t partition
+    cdef bytes encoded                          # made when it is first asked for, or at once by new_offsets
+
+
+@cython.final
+cdef class OffsetDecoder:
+    cdef bytes names                            # the last key's bytes up to the partition
+    cdef str group
+    cdef str topic
+
+    cdef bint _read_names(self, const uint8_t* at, Py_ssize_t size) except -1

@@ -28,6 +28,7 @@ from kcore.protocol.messages.offset_fetch import (
 from kcore.protocol.schema import ZERO_UUID
 from kcore.runtime.api import Api
 from kcore.runtime.pending import gather
+from kcore_ext.offsets import answer_fetch
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
@@ -42,7 +43,6 @@ SEVERAL_GROUPS_SINCE = 8
 TOPIC_IDS_SINCE = 10
 NO_OFFSET = -1
 NO_LEADER_EPOCH = -1
-UNSTABLE_OFFSET_COMMIT = int(ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
 class GroupQuery:
@@ -53,7 +53,7 @@ class GroupQuery:
         member_id: who asks, None for nobody in particular (v9+).
         member_epoch: the member epoch it believes to be in; -1 without one.
         asked: the topics as they stand in the request; None for all.
-        wanted: the topics that the group is asked for, (asked, name, id or zeroes); empty for all.
+        wanted: the topics that the group is asked for, (asked, name, id or None); empty for all.
         refused: topics of the response that were refused in front.
         require_stable: whether partitions with an open transaction are answered UNSTABLE_OFFSET_COMMIT.
     """
@@ -68,7 +68,7 @@ class GroupQuery:
         self.member_epoch = member_epoch
         self.asked = asked
         self.require_stable = require_stable
-        self.wanted: list[tuple[Any, str, bytes]] = []
+        self.wanted: list[tuple[Any, str, bytes | None]] = []
         self.refused: list[Any] = []
 
 
@@ -100,7 +100,7 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
             if by_id or authorizer is not None:
                 self._check_topics(context, request, request.asked, by_id)
             else:
-                request.wanted = [(asked, asked.name, ZERO_UUID) for asked in request.asked]
+                request.wanted = [(asked, asked.name, None) for asked in request.asked]
         try:
             shard = self._shards.of(request.group_id)
         except KafkaError as error:
@@ -109,7 +109,8 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
 
     def _check_topics(self, context: RequestContext, query: GroupQuery, topics: Sequence[Any], by_id: bool) -> None:
         for asked in topics:
-            name, topic_id = asked.name, ZERO_UUID
+            name: str = asked.name
+            topic_id: bytes | None = None
             if by_id:
                 topic = None if asked.topic_id == ZERO_UUID else self._topics.by_id(asked.topic_id)
                 if topic is None:
@@ -139,6 +140,7 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
             elif code != ErrorCode.GROUP_ID_NOT_FOUND:  # a group that holds no offsets is as good as none
                 return self.error(context, query, code)
         version = context.api_version
+        kind = _partition_type(version)
         topics = (
             self._all(context, offsets, unstable)
             if query.asked is None
@@ -147,8 +149,8 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
                     version,
                     name,
                     asked.topic_id if version >= TOPIC_IDS_SINCE else ZERO_UUID,
-                    _partitions(
-                        version,
+                    answer_fetch(
+                        kind,
                         asked.partition_indexes,
                         offsets.get(name, NO_PARTITIONS),
                         unstable.get(name, NO_PARTITIONS),
@@ -181,9 +183,8 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
                     continue
                 topic_id = topic.topic_id
             pending = unstable.get(name, NO_PARTITIONS)
-            topics.append(
-                _topic(version, name, topic_id, _partitions(version, partitions, partitions, pending, ZERO_UUID))
-            )
+            answers = answer_fetch(_partition_type(version), partitions, partitions, pending, None)
+            topics.append(_topic(version, name, topic_id, answers))
         return topics
 
     def error(self, context: RequestContext, request: GroupQuery, code: ErrorCode, message: str | None = None) -> Any:
@@ -195,42 +196,8 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
         return _answer(version, request.group_id, topics, code)
 
 
-def _partitions(
-    version: int,
-    indexes: Sequence[int] | Mapping[int, Any],
-    offsets: Mapping[int, OffsetAndMetadata],
-    unstable: Mapping[int, Any],
-    topic_id: bytes,
-) -> list[Any]:
-    """The answers for a topic's partitions.
-
-    Args:
-        version: of the response.
-        indexes: the partitions, answered in this order.
-        offsets: the topic's materialised offsets.
-        unstable: the partitions with offsets of open transactions, if these matter.
-        topic_id: an offset that was committed for a topic of the same name with another id is none; zeroes: any is.
-    """
-    kind = OffsetFetchResponsePartitions if version >= SEVERAL_GROUPS_SINCE else OffsetFetchResponsePartition
-    answers = []
-    for index in indexes:
-        if index in unstable:
-            answers.append(_no_offset(kind, index, UNSTABLE_OFFSET_COMMIT))
-            continue
-        offset = offsets.get(index)
-        if offset is None or (topic_id != ZERO_UUID and not offset.belongs_to(topic_id)):
-            answers.append(_no_offset(kind, index, 0))
-        else:
-            answers.append(
-                kind(
-                    partition_index=index,
-                    committed_offset=offset.committed_offset,
-                    committed_leader_epoch=offset.leader_epoch,
-                    metadata=offset.metadata,
-                    error_code=0,
-                )
-            )
-    return answers
+def _partition_type(version: int) -> Any:
+    return OffsetFetchResponsePartitions if version >= SEVERAL_GROUPS_SINCE else OffsetFetchResponsePartition
 
 
 def _no_offset(kind: Any, index: int, code: int) -> Any:
@@ -250,7 +217,7 @@ def _topic(version: int, name: str, topic_id: bytes, partitions: list[Any]) -> A
 
 
 def _refused_topic(version: int, asked: Any, code: ErrorCode) -> Any:
-    kind = OffsetFetchResponsePartitions if version >= SEVERAL_GROUPS_SINCE else OffsetFetchResponsePartition
+    kind = _partition_type(version)
     topic_id = asked.topic_id if version >= TOPIC_IDS_SINCE else ZERO_UUID
     return _topic(version, asked.name, topic_id, [_no_offset(kind, index, code) for index in asked.partition_indexes])
 

@@ -10,25 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kcore.group.offsets.records import NO_EXPIRY, expire_timestamp, offset_record
+from kcore.group.offsets.records import NO_EXPIRY, expire_timestamp
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.schema import ZERO_UUID
+from kcore.runtime.machine import Record
 from kcore.runtime.topics import TopicInfo
+from kcore_ext.offsets import new_offsets
 
 if TYPE_CHECKING:
     from kcore.group.offsets.records import RequestedOffset
     from kcore.group.shard import GroupShard
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
-    from kcore.runtime.machine import Record
     from kcore.runtime.topics import TopicImage
 
 NONE = int(ErrorCode.NONE)
 UNKNOWN_TOPIC_OR_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 UNKNOWN_TOPIC_ID = int(ErrorCode.UNKNOWN_TOPIC_ID)
 TOPIC_AUTHORIZATION_FAILED = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-OFFSET_METADATA_TOO_LARGE = int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
 
 
 NO_TOPIC = TopicInfo("", ZERO_UUID, 0)
@@ -178,34 +178,26 @@ def accept(
     now_ms = machine.now.wall_ms
     expire_ms = expire_timestamp(retention_time_ms, now_ms)
     limit = machine.config.offset_metadata_max_bytes
-    partition = answers.partition
     records: list[Record] = []
     topics = []
     for asked, topic, codes in plan.topics:
-        partitions = []
-        for index, wanted in enumerate(asked.partitions):
-            code = NONE if codes is None else codes[index]
-            if code == NONE:
-                metadata = wanted.committed_metadata
-                if metadata and is_too_long(metadata, limit):
-                    code = OFFSET_METADATA_TOO_LARGE
-                else:
-                    topic_id = topic.topic_id if with_topic_ids else ZERO_UUID
-                    records.append(offset_record(group_id, topic.name, topic_id, wanted, now_ms, expire_ms))
-            partitions.append(partition(partition_index=wanted.partition_index, error_code=code))
+        topic_id = topic.topic_id if with_topic_ids else ZERO_UUID
+        partitions = new_offsets(
+            group_id,
+            topic.name,
+            topic_id,
+            asked.partitions,
+            codes,
+            now_ms,
+            expire_ms,
+            limit,
+            records,
+            Record,
+            answers.partition,
+        )
         topics.append(answers.topic(asked, partitions))
     machine.offsets.commits += len(records)
     if not records and group_id not in machine.groups:
         # Nothing but refused metadata: the simple group is there all the same, until the shard is loaded again.
         machine.get_or_create_group(group_id)
     return records, answers.response(topics)
-
-
-def is_too_long(metadata: str, limit: int) -> bool:
-    """Whether metadata has more than `limit` UTF-16 code units: what Kafka counts, though the setting says bytes."""
-    length = len(metadata)
-    if length > limit:
-        return True
-    if metadata.isascii() or 2 * length <= limit:
-        return False
-    return length + sum(char > "\uffff" for char in metadata) > limit

@@ -5,24 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from kcore.protocol.schema import ZERO_UUID
 from kcore.runtime.machine import Record
-from kcore_ext.offsets import OffsetAndMetadata
+from kcore_ext.offsets import CommitKey, OffsetAndMetadata
 
 if TYPE_CHECKING:
     from kcore.group.offsets.store import OffsetStore
     from kcore.protocol.records.legacy_offset_commit import LegacyOffsetCommitValue
+    from kcore.protocol.records.offset_commit import OffsetCommitValue
 
 NO_EXPIRY = -1
 NO_LEADER_EPOCH = -1
 INT64_MAX = (1 << 63) - 1
-
-VALUE_VERSION = 4
-"""Offsets are written with their topic's id (Kafka 4.1)."""
-
-EXPIRING_VALUE_VERSION = 1
-"""The only version with an expiry time of its own, which OffsetCommit v2-4 may ask for; it has no leader epoch."""
 
 
 class RequestedOffset(Protocol):
@@ -32,44 +26,6 @@ class RequestedOffset(Protocol):
     committed_offset: int
     committed_leader_epoch: int
     committed_metadata: str | None
-
-
-def offset_record(
-    group_id: str,
-    topic: str,
-    topic_id: bytes,
-    asked: RequestedOffset,
-    now_ms: int,
-    expire_timestamp_ms: int = NO_EXPIRY,
-) -> Record:
-    """The record of one committed offset.
-
-    Args:
-        group_id: the group.
-        topic: the topic's name.
-        topic_id: its id, 16 bytes; zeroes if unknown.
-        asked: the partition, the offset as the client gave it (no range is checked), and its remark.
-        now_ms: when it was committed, milliseconds since the epoch.
-        expire_timestamp_ms: when it expires, milliseconds since the epoch; -1: with its group (KIP-211).
-    """
-    key = OffsetCommitKey(group=group_id, topic=topic, partition=asked.partition_index)
-    if expire_timestamp_ms == NO_EXPIRY:
-        value = OffsetCommitValue(
-            offset=asked.committed_offset,
-            leader_epoch=asked.committed_leader_epoch,
-            metadata=asked.committed_metadata or "",
-            commit_timestamp=now_ms,
-            topic_id=topic_id,
-        )
-        return Record(key, value, VALUE_VERSION)
-    # What the version cannot hold is left out, so that memory is the same before and after a restart.
-    value = OffsetCommitValue(
-        offset=asked.committed_offset,
-        metadata=asked.committed_metadata or "",
-        commit_timestamp=now_ms,
-        expire_timestamp=expire_timestamp_ms,
-    )
-    return Record(key, value, EXPIRING_VALUE_VERSION)
 
 
 def expire_timestamp(retention_time_ms: int, now_ms: int) -> int:
@@ -89,7 +45,7 @@ def expire_timestamp(retention_time_ms: int, now_ms: int) -> int:
 
 def tombstone(group_id: str, topic: str, partition: int) -> Record:
     """The record that removes an offset, materialised and pending."""
-    return Record(OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
+    return Record(CommitKey(group_id, topic, partition), None)
 
 
 def tombstones(group_id: str, partitions: Iterable[tuple[str, int]]) -> list[Record]:

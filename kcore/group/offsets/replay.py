@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kcore.group.offsets.records import materialised, materialised_legacy
 from kcore.protocol.records.legacy_offset_commit import LegacyOffsetCommitKey, LegacyOffsetCommitValue
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from kcore_ext.offsets import CommitKey, OffsetAndMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
 
 
-def replay_offset(
-    shard: GroupShard, offset: int, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue | None
+def replay_commit(
+    shard: GroupShard, offset: int, producer_id: int, key: CommitKey, value: OffsetAndMetadata | None
 ) -> None:
     """Applies a committed offset or its tombstone. An offset of an unknown group makes a simple group of it.
 
@@ -33,13 +34,24 @@ def replay_offset(
     if group is None:
         group = shard.get_or_create_group(key.group)
     # The group's own string: one for all of its offsets, whatever request or record they came in.
+    shard.offsets.put(producer_id, group.group_id, key.topic, key.partition, value.place(offset))
+
+
+def replay_offset(
+    shard: GroupShard, offset: int, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue | None
+) -> None:
+    """Applies an offset in the codec's types, as `replay_commit`."""
+    if value is None:
+        shard.offsets.remove(key.group, key.topic, key.partition)
+        return
+    group = shard.get_or_create_group(key.group)
     shard.offsets.put(producer_id, group.group_id, key.topic, key.partition, materialised(offset, value))
 
 
 def replay_legacy_offset(
     shard: GroupShard, offset: int, producer_id: int, key: LegacyOffsetCommitKey, value: LegacyOffsetCommitValue | None
 ) -> None:
-    """Applies an offset whose key is of version 0, as `replay_offset`."""
+    """Applies an offset whose key is of version 0, as `replay_commit`."""
     if value is None:
         shard.offsets.remove(key.group, key.topic, key.partition)
         return
@@ -53,6 +65,7 @@ def replay_marker(shard: GroupShard, offset: int, producer_id: int, producer_epo
 
 
 REPLAY: dict[type, Callable[[GroupShard, int, int, Any, Any], None]] = {
+    CommitKey: replay_commit,
     OffsetCommitKey: replay_offset,
     LegacyOffsetCommitKey: replay_legacy_offset,
 }

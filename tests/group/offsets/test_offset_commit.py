@@ -236,6 +236,18 @@ def test_nothing_but_refused_metadata_makes_a_group_until_the_next_load(context)
     assert context.machine.groups == {}
 
 
+def test_a_group_id_that_is_too_long_for_a_record_fails_its_request_alone(context):
+    """No wire carries such an id; a program that embeds the engine may."""
+    partitions = [OffsetCommitRequestPartition(partition_index=p) for p in (0, 9)]
+    topics = [OffsetCommitRequestTopic(name="topic", partitions=partitions)]
+    request = OffsetCommitRequest(group_id="g" * 40_000, topics=topics)
+    response = context.api(OffsetCommitApi).handle(RequestContext(9), request)
+    assert [p.error_code for p in response.topics[0].partitions] == [-1, 3]
+    context.finish()
+    assert context.records() == []
+    assert context.commit_offsets("g", {"topic": {0: 1}}) == [0]
+
+
 # ---- durability
 
 

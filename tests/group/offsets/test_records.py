@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcore.group.offsets.records import INT64_MAX, expire_timestamp, offset_record, tombstone
+from kcore.group.offsets.records import INT64_MAX, expire_timestamp, tombstone
 from kcore.group.shard import TOPIC_NAME
 from kcore.protocol.records import decode_key, decode_value
 from kcore.protocol.records.legacy_offset_commit import LegacyOffsetCommitKey, LegacyOffsetCommitValue
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
-from kcore_ext.offsets import OffsetAndMetadata
+from kcore.runtime.machine import Record
+from kcore_ext.offsets import OffsetAndMetadata, new_offsets
 from tests.group.offsets.world import OffsetsContext
 
 TOPIC_ID = bytes(range(16))
@@ -28,6 +29,13 @@ def asked(partition=3, offset=42, epoch=5, metadata: str | None = "note"):
         committed_leader_epoch=epoch,
         committed_metadata=metadata,
     )
+
+
+def offset_record(group, topic, topic_id, wanted, now_ms, expire_ms=-1) -> Record:
+    records: list[Record] = []
+    new_offsets(group, topic, topic_id, [wanted], None, now_ms, expire_ms, 4096, records, Record, lambda **_: None)
+    (record,) = records
+    return record
 
 
 def test_an_offset_is_written_with_version_4():

@@ -1,0 +1,65 @@
+"""What kcore_ext.offsets does, said plainly with the codec's own types: the definition it is held to."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from typing import Any
+
+from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from kcore_ext.offsets import OffsetAndMetadata
+
+
+def is_too_long(metadata: str, limit: int) -> bool:
+    """More than `limit` UTF-16 code units."""
+    return len(metadata.encode("utf-16-be")) // 2 > limit
+
+
+def new_offsets(
+    group_id: str,
+    topic: str,
+    topic_id: bytes,
+    partitions: Iterable[Any],
+    codes: list[int] | None,
+    now_ms: int,
+    expire_ms: int,
+    limit: int,
+) -> tuple[list[tuple[bytes, bytes]], list[tuple[int, int]]]:
+    """The records' keys and values in bytes, and the answers as (partition, code)."""
+    records, answers = [], []
+    for index, asked in enumerate(partitions):
+        code = 0 if codes is None else codes[index]
+        if code == 0 and is_too_long(asked.committed_metadata or "", limit):
+            code = 12
+        answers.append((asked.partition_index, code))
+        if code:
+            continue
+        key = OffsetCommitKey(group=group_id, topic=topic, partition=asked.partition_index)
+        value = OffsetCommitValue(
+            offset=asked.committed_offset,
+            leader_epoch=asked.committed_leader_epoch,
+            metadata=asked.committed_metadata or "",
+            commit_timestamp=now_ms,
+            expire_timestamp=expire_ms,
+            topic_id=topic_id,
+        )
+        records.append((key.encode_key(), value.encode_value(4 if expire_ms == -1 else 1)))
+    return records, answers
+
+
+def answer_fetch(
+    indexes: Iterable[int],
+    offsets: Mapping[int, OffsetAndMetadata],
+    unstable: Container[int],
+    topic_id: bytes | None,
+) -> list[tuple[int, int, int, str, int]]:
+    """The answers as (partition, offset, leader epoch, metadata, code)."""
+    answers = []
+    for index in indexes:
+        offset = offsets.get(index)
+        if index in unstable:
+            answers.append((index, -1, -1, "", 88))
+        elif offset is None or (topic_id is not None and not offset.belongs_to(topic_id)):
+            answers.append((index, -1, -1, "", 0))
+        else:
+            answers.append((index, offset.committed_offset, offset.leader_epoch, offset.metadata, 0))
+    return answers

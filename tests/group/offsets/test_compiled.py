@@ -1,0 +1,198 @@
+"""kcore_ext.offsets against its plain definition and against the codec."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcore.group.shard import TOPIC_NAME
+from kcore.protocol.records import decode_key, decode_value
+from kcore.protocol.records.legacy_offset_commit import LegacyOffsetCommitKey
+from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from kcore.runtime.machine import Record
+from kcore_ext import offsets as compiled
+from kcore_ext.offsets import CommitKey, OffsetAndMetadata, OffsetDecoder
+from tests.group.offsets import plain
+
+int64 = st.integers(-(1 << 63), (1 << 63) - 1)
+int32 = st.integers(-(1 << 31), (1 << 31) - 1)
+uuid = st.just(bytes(16)) | st.binary(min_size=16, max_size=16)
+names = st.text(max_size=12)
+texts = st.text(max_size=200)
+offset_values = st.builds(
+    OffsetCommitValue,
+    offset=int64,
+    leader_epoch=int32,
+    metadata=texts,
+    commit_timestamp=int64,
+    expire_timestamp=int64,
+    topic_id=uuid,
+)
+asked = st.builds(
+    SimpleNamespace,
+    partition_index=st.integers(0, 9),
+    committed_offset=int64,
+    committed_leader_epoch=int32,
+    committed_metadata=st.none() | st.text(max_size=12),
+)
+
+
+def answer(partition_index: int, error_code: int) -> tuple[int, int]:
+    return partition_index, error_code
+
+
+def fetched(**fields: Any) -> tuple[Any, ...]:
+    return tuple(fields.values())
+
+
+@given(
+    names, names, uuid, st.lists(st.tuples(asked, st.sampled_from([0, 0, 3])), max_size=4), int64, int64, st.booleans()
+)
+def test_new_offsets(group, topic, topic_id, entries, now_ms, expire_ms, refused):
+    partitions = [entry for entry, _ in entries]
+    codes = [code for _, code in entries] if refused else None
+    records: list[Record] = []
+    arguments = (group, topic, topic_id, partitions, codes, now_ms, expire_ms, 10)
+    answers = compiled.new_offsets(*arguments, records, Record, answer)
+    expected_records, expected_answers = plain.new_offsets(*arguments)
+    assert answers == expected_answers
+    assert [(r.key.encode_key(), r.value.encode_value(r.version)) for r in records] == expected_records
+
+
+@given(st.text(max_size=20), st.integers(0, 20))
+def test_is_too_long(metadata, limit):
+    assert compiled.is_too_long(metadata, limit) == plain.is_too_long(metadata, limit)
+
+
+@given(
+    st.lists(st.integers(0, 5)),
+    st.dictionaries(
+        st.integers(0, 5), st.tuples(int64, int32, texts, st.sampled_from([bytes(16), b"1" * 16, b"2" * 16]))
+    ),
+    st.sets(st.integers(0, 5)),
+    st.sampled_from([None, b"1" * 16, bytes(16)]),
+)
+def test_answer_fetch(indexes, found, unstable, topic_id):
+    offsets = {
+        partition: OffsetAndMetadata(0, offset, epoch, metadata, 0, -1, stored_id)
+        for partition, (offset, epoch, metadata, stored_id) in found.items()
+    }
+    expected = plain.answer_fetch(indexes, offsets, unstable, topic_id)
+    assert compiled.answer_fetch(fetched, indexes, offsets, unstable, topic_id) == expected
+
+
+# ---- reading
+
+
+def read(key: bytes, value: bytes | None) -> Any:
+    """As the codec reads it, in the compiled types."""
+    typed = decode_key(TOPIC_NAME, key)
+    commit_key = CommitKey(typed.group, typed.topic, typed.partition)
+    if value is None:
+        return commit_key, None
+    found = decode_value(typed, value)
+    return commit_key, OffsetAndMetadata(
+        -1,
+        found.offset,
+        getattr(found, "leader_epoch", -1),
+        found.metadata,
+        found.commit_timestamp,
+        getattr(found, "expire_timestamp", -1),
+        getattr(found, "topic_id", bytes(16)),
+    )
+
+
+@given(names, names, int32, offset_values, st.integers(0, 4))
+def test_the_decoder_reads_every_version_as_the_codec_does(group, topic, partition, value, version):
+    key = OffsetCommitKey(group=group, topic=topic, partition=partition).encode_key()
+    data = value.encode_value(version)
+    assert OffsetDecoder().decode(key, data) == read(key, data)
+    assert OffsetDecoder().decode(key, None) == (CommitKey(group, topic, partition), None)
+    legacy = LegacyOffsetCommitKey(group=group, topic=topic, partition=partition).encode_key()
+    if version == 0:
+        assert OffsetDecoder().decode(legacy, data) == read(legacy, data)
+    assert OffsetDecoder().decode(legacy, None) == read(legacy, None)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "ab", "b", "é"]), st.sampled_from(["c", "bc", "c"]), int32)))
+def test_a_decoder_that_remembers_names_reads_any_sequence(keys):
+    decoder = OffsetDecoder()
+    for group, topic, partition in keys:
+        key = OffsetCommitKey(group=group, topic=topic, partition=partition).encode_key()
+        assert decoder.decode(key, None) == (CommitKey(group, topic, partition), None)
+
+
+@given(names, names, int32, offset_values, st.integers(0, 4), st.data())
+def test_what_is_cut_or_longer_is_left_to_the_codec(group, topic, partition, value, version, data):
+    key = OffsetCommitKey(group=group, topic=topic, partition=partition).encode_key()
+    body = value.encode_value(version)
+    cut = data.draw(st.integers(0, len(body) - 1))
+    assert OffsetDecoder().decode(key, body[:cut]) is None
+    assert OffsetDecoder().decode(key, body + b"\0") is None
+    assert OffsetDecoder().decode(key + b"\0", body) is None
+    assert OffsetDecoder().decode(key[: data.draw(st.integers(0, len(key) - 1))], body) is None
+
+
+@given(names, names, int32, st.binary(max_size=60))
+def test_no_bytes_are_read_otherwise_than_the_codec_reads_them(group, topic, partition, data):
+    key = OffsetCommitKey(group=group, topic=topic, partition=partition).encode_key()
+    try:
+        found = OffsetDecoder().decode(key, data)
+    except UnicodeDecodeError:
+        return
+    if found is not None:
+        assert found == read(key, data)
+
+
+@pytest.mark.parametrize("key", ["0002000167", "0003000167", "00", "", "ffff00016700017400000003"])
+def test_other_records_are_not_the_decoders(key):
+    assert OffsetDecoder().decode(bytes.fromhex(key), b"") is None
+
+
+def test_a_newer_version_is_left_to_the_codec():
+    key = OffsetCommitKey(group="g", topic="t", partition=0).encode_key()
+    assert OffsetDecoder().decode(key, b"\0\5" + bytes(30)) is None
+
+
+def test_tagged_fields_that_kafka_does_not_write_are_left_to_the_codec():
+    key = OffsetCommitKey(group="g", topic="t", partition=0).encode_key()
+    plain_body = OffsetCommitValue(offset=1).encode_value(4)
+    strange = plain_body[:-1] + bytes([1, 5, 16]) + bytes(16)  # one field, number 5
+    assert OffsetDecoder().decode(key, strange) is None
+    assert decode_value(decode_key(TOPIC_NAME, key), strange) == OffsetCommitValue(offset=1)
+
+
+# ---- writing
+
+
+def test_a_record_stands_in_one_place():
+    entry = OffsetAndMetadata(-1, 1, -1, "", 0, -1, bytes(16))
+    assert entry.place(5) is entry
+    assert entry.record_offset == 5
+    with pytest.raises(ValueError, match="already stands at 5"):
+        entry.place(6)
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match="32768 bytes"):
+        CommitKey("g" * 32_768, "t", 0).encode_key()
+    with pytest.raises(ValueError, match="40000 bytes"):
+        CommitKey("g", "é" * 20_000, 0).encode_key()
+    entry = OffsetAndMetadata(-1, 1, -1, "m" * 32_768, 0, 5, bytes(16))
+    with pytest.raises(ValueError, match="32768 bytes"):
+        entry.encode_value(1)
+    for version in (0, 2, 3, 5):
+        with pytest.raises(ValueError, match="versions 1 and 4"):
+            entry.encode_value(version)
+
+
+def test_keys_are_values():
+    assert CommitKey("g", "t", 1) == CommitKey("g", "t", 1) != CommitKey("g", "t", 2)
+    assert CommitKey("g", "t", 1) != CommitKey("h", "t", 1)
+    assert CommitKey("g", "t", 1) != ("g", "t", 1)
+    assert len({CommitKey("g", "t", 1), CommitKey("g", "t", 1)}) == 1
+    assert repr(CommitKey("g", "t", 1)) == "CommitKey('g', 't', 1)"
