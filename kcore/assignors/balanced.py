@@ -12,7 +12,8 @@ class BalancedAssignor:
     and
     the smallest sum of differences); among those one in which the fewest partitions leave a member that may keep them;
     among those one with the most partitions on their member's rack. Ties go by member id. What members have is
-    `Member.owned` or `previous`; of two claimants the lower member id keeps a partition.
+    `Member.owned` or `previous`; of two claimants the newer generation, then the lower member id,
+    keeps a partition.
 
     Eager: what it takes from one member it gives to the other at once. Server-side groups hand over safely anyway; a
     classic group must use it with eager rebalancing.

@@ -359,6 +359,20 @@ cdef int least_imbalance(Problem p, vector[int]& previous, bint racks, vector[in
     return 0
 
 
+cdef int _newest_owners(Problem p, vector[int]& owner) noexcept nogil:
+    """Earlier owners; of several claimants the one of the newest generation, then the lowest member id."""
+    cdef int m, i, q
+    p.owners_of_claims(owner)
+    if p.has_owner or not p.has_claims or p.generation.empty():
+        return 0
+    for m in range(p.members):
+        for i in range(p.claim_first[m], p.claim_first[m + 1]):
+            q = p.claims[i]
+            if p.generation[m] > p.generation[owner[q]]:
+                owner[q] = m
+    return 0
+
+
 def run(Problem problem not None, previous=None, bint racks=True):
     """kcore.balanced over arrays: the owner of every partition."""
     cdef vector[int] before, owner
@@ -373,6 +387,6 @@ def assign(members, topics, previous=None):
     cdef Lowered low = lower(members, topics, OWNED, True, previous)
     cdef vector[int] before, owner
     with nogil:
-        low.problem.owners_of_claims(before)
+        _newest_owners(low.problem, before)
         least_imbalance(low.problem, before, True, owner)
     return low.exclusive(owner)
