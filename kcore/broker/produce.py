@@ -131,7 +131,42 @@ def append(
         KafkaError: the batch is refused.
         LogError: it could not be staged.
     """
-    config = partition.config
+    batch, max_timestamp_ms, append_time_ms = _checked(records, header, partition.config, wall_ms)
+    producer_id = header.producer_id
+    transactional = header.is_transactional
+    if producer_id >= 0:
+        duplicate = partition.producers.check_client_data(
+            producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.last_sequence,
+            transactional,
+            guard,
+            verify,
+        )
+        if duplicate is not None:
+            return duplicate.base_offset, duplicate.timestamp_ms
+    base_offset = partition.append_data(
+        batch,
+        producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.last_offset_delta,
+        max_timestamp_ms,
+        transactional,
+    )
+    return base_offset, append_time_ms
+
+
+def _checked(records: bytes, header: BatchHeader, config: LogConfig, wall_ms: int) -> tuple[bytearray, int, int]:
+    """A batch as the log keeps it, once everything about it but its producer is checked.
+
+    Returns:
+        (batch, its largest timestamp, the time of the append or -1).
+
+    Raises:
+        KafkaError: the batch is refused.
+    """
     if header.base_offset != 0:
         raise KafkaError(ErrorCode.INVALID_RECORD)
     size = header.size_bytes
@@ -143,14 +178,13 @@ def append(
     except CorruptBatchError as error:
         refused = ErrorCode.CORRUPT_MESSAGE if error.fault in {"crc", "size", "magic"} else ErrorCode.INVALID_RECORD
         raise KafkaError(refused) from error
-    producer_id = header.producer_id
     last_delta = header.last_offset_delta
     codec = header.compression
     if (
         last_delta + 1 != header.record_count
         or last_delta < 0
         or header.is_control
-        or (producer_id >= 0 and header.base_sequence < 0)
+        or (header.producer_id >= 0 and header.base_sequence < 0)
         or not (consecutive or codec)
     ):
         raise KafkaError(ErrorCode.INVALID_RECORD)
@@ -177,29 +211,7 @@ def append(
         _correct_max_timestamp(batch, max_timestamp_ms)
     if len(batch) > config.segment_bytes:
         raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
-    transactional = header.is_transactional
-    if producer_id >= 0:
-        duplicate = partition.producers.check_client_data(
-            producer_id,
-            header.producer_epoch,
-            header.base_sequence,
-            header.last_sequence,
-            transactional,
-            guard,
-            verify,
-        )
-        if duplicate is not None:
-            return duplicate.base_offset, duplicate.timestamp_ms
-    base_offset = partition.append_data(
-        batch,
-        producer_id,
-        header.producer_epoch,
-        header.base_sequence,
-        last_delta,
-        max_timestamp_ms,
-        transactional,
-    )
-    return base_offset, append_time_ms
+    return batch, max_timestamp_ms, append_time_ms
 
 
 def _refuse_records(batch: bytearray, header: BatchHeader, config: LogConfig, wall_ms: int) -> NoReturn:

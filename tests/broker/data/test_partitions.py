@@ -175,7 +175,7 @@ def test_a_shard_lives_on_a_partition() -> None:
 
 
 def test_a_coordinators_producer_is_fenced_by_its_epoch_alone() -> None:
-    """Section "origin coordinator" of KIP-98: epochs count, sequences do not exist."""
+    """Origin coordinator (KIP-98): epochs count, sequences do not exist."""
     plane = DataPlane()
     plane.topic("__consumer_offsets")
     partition = plane.partition("__consumer_offsets")
