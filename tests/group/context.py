@@ -73,7 +73,7 @@ class Call:
         """Takes the answer as a client would read it: encoded and decoded in the request's version."""
         assert not self.done, "a request is answered once"
         self.done = True
-        kind = self._api.response_type  # type: ignore[attr-defined]
+        kind = self._api.response_type
         self.response = kind.decode(response.encode(self._version), self._version)
 
 
@@ -181,7 +181,7 @@ class GroupContext:
     ) -> Call:
         """Sends a request, encoded and decoded as on the wire; `done` if it was answered (and committed) at once."""
         if version is None:
-            version = api.versions[1]  # type: ignore[attr-defined]
+            version = api.versions[1]
         call = Call(api, version)
         context = RequestContext(version, client_id, client_host)
         request = type(request).decode(request.encode(version), version)
@@ -247,6 +247,7 @@ class GroupContext:
                     continue
                 for record in iter_records(batch):
                     if record.offset >= self._seen[index]:
+                        assert record.key is not None
                         key = decode_key(TOPIC_NAME, record.key)
                         found.append((key, None if record.value is None else decode_value(key, record.value)))
             self._seen[index] = log.high_watermark

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from kcore.group.apis import group_apis
+from kcore.group.shard import TOPIC_NAME
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import RequestContext
 from kcore.runtime.cluster import SingleNodeCluster
-from tests.group.context import TOPIC_NAME, Call, GroupContext
+from tests.group.context import Call, GroupContext
 
 ROOT = Path(__file__).parents[1] / "golden"
 sys.path.append(str(ROOT))  # the scripts import each other by plain names
@@ -61,7 +62,7 @@ class Node:
             cluster=cluster,
             verifier=NoTransactions(),
         )
-        self.apis = {int(api.key): api for api in apis}  # type: ignore[attr-defined]
+        self.apis = {int(api.key): api for api in apis}
 
     def fetch(self, partition: int, offset: int) -> bytes:
         """The committed batches from an offset on."""
@@ -138,7 +139,7 @@ class Request:
             self.connection.serve()
         self.connection.serve()
         if isinstance(self.call, Shown):
-            return self.call.response
+            return dict(self.call.response)
         name = self.api + "Response"
         return kwire.decode(name, self.version, self.call.response.encode(self.version))  # type: ignore[no-any-return]
 

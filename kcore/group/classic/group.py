@@ -282,25 +282,28 @@ class ClassicGroup(Group):
             self._supersede(member, True, member.awaiting_join)
         member.awaiting_join = pending
 
-    def answer_join(self, member: Member, response: JoinGroupResponse) -> None:
-        """Answers a member's parked join."""
-        assert member.awaiting_join is not None, member
+    def answer_join(self, member: Member, response: JoinGroupResponse, code: ErrorCode = ErrorCode.NONE) -> None:
+        """Answers a member's parked join; `code` is the response's."""
+        pending = member.awaiting_join
+        assert pending is not None, member
         answer = self.shard.context.answer
-        answer(member.awaiting_join, response)
+        answer(pending, response)
+        pending.parked = (
+            False  # the last join of a phase is answered in its own decision: it waits for a commit at most
+        )
         member.awaiting_join = None
         self.members_awaiting_join -= 1
         if self.superseded:
             older = self.superseded.pop((member.member_id, True), None)
             if older is not None:
-                if response.error_code:  # refusals differ by version, and the older request may have another one
-                    code = ErrorCode(response.error_code)
+                if code:  # refusals differ by version, and the older request may have another one
                     response = join_error(older.context.api_version, response.member_id, code)
                 answer(older, response)
 
     def refuse_join(self, member: Member, member_id: str, code: ErrorCode) -> None:
         """Answers a member's parked join with an error; `member_id` is what the answer says of who it is."""
         assert member.awaiting_join is not None, member
-        self.answer_join(member, join_error(member.awaiting_join.context.api_version, member_id, code))
+        self.answer_join(member, join_error(member.awaiting_join.context.api_version, member_id, code), code)
 
     def park_sync(self, member: Member, pending: Pending) -> None:
         """A member's sync waits for the leader's; an earlier one of it gets the same answer."""

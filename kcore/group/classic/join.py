@@ -209,14 +209,15 @@ class _Join:
             member = group.replace_static_member(old, new_id)
             return self._rejoin(member, "a static member came back")
         former_leader_id = group.leader_id or ""
-        if not self._snapshot_fits(new_id):
-            return self._refuse(UNKNOWN_MEMBER, ErrorCode.UNKNOWN_SERVER_ERROR)
         member = group.replace_static_member(old, new_id)
         self._update(member)
         leader = group.members[group.leader_id or ""]
         if select_protocol(group.members, group.supported_protocols, leader) != group.protocol_name:
             return self._go_on(self._park(member), "a static member came back with other protocols")
-        return Outcome([group_snapshot(group)], self._goes_on(member, former_leader_id))
+        record = group_snapshot(group)
+        if size_bound_bytes(record) > group.shard.max_record_bytes:
+            return self._go_on(self._park(member), "a static member came back with more than a record can hold")
+        return Outcome([record], self._goes_on(member, former_leader_id))
 
     def _goes_on(self, member: Member, former_leader_id: str) -> JoinGroupResponse:
         """What a static member is told that came back into a generation that goes on (KIP-814).
@@ -234,9 +235,3 @@ class _Join:
         response = join_success(group, member.member_id, response_members(group))
         response.skip_assignment = True
         return response
-
-    def _snapshot_fits(self, new_id: str) -> bool:
-        """Whether the record that the replacement will need can be written, with what the member brings along."""
-        group = self.group
-        added_bytes = len(new_id.encode()) * 2 + sum(len(metadata) for _, metadata in self.protocols)
-        return size_bound_bytes(group_snapshot(group)) + added_bytes <= group.shard.max_record_bytes

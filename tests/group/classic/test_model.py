@@ -89,11 +89,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         group = self.group()
         generation = (group.generation_id if group is not None else 1) - late
         given = {name: f"{name} in {generation}".encode() for name in (group.members if group is not None else ())}
-        self.sent(
-            self.world.sync(
-                member_id, given, generation=generation, protocol_name=group and group.protocol_name, version=4
-            )
-        )
+        self.sent(self.world.sync(member_id, given, generation=generation, protocol_name=None, version=4))
 
     @rule(member_id=ids)
     def beat(self, member_id: str) -> None:

@@ -491,6 +491,16 @@ def test_static_member_that_has_not_synced_leaves_its_place_on_the_list() -> Non
     assert set(world.group().members) == {world.leader, world.follower, new_id}
 
 
+def test_static_member_comes_back_with_more_than_a_record_can_hold() -> None:
+    """The generation cannot go on under its new id, since that could not be written: the group rebalances."""
+    world = World().build(COMPLETING, pending=False)
+    assert world.sync(world.leader, {world.leader: bytes(1_047_000)}).done
+    world.context.records()
+    assert not world.join(instance="one", offer=[("range", bytes(2000))]).done
+    assert world.state is PREPARING
+    assert world.context.records() == []
+
+
 # ---------------------------------------------------------------- requests sent twice
 
 

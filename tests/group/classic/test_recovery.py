@@ -245,7 +245,7 @@ def test_answers_while_the_group_is_being_loaded() -> None:
     assert world.describe().error_code == loading
     assert world.delete("g") == {"g": loading}
     assert world.list() == ListGroupsResponse(error_code=loading)
-    del context.finish  # type: ignore[method-assign]
+    del context.finish
     context.finish()
     assert world.beat(world.leader, generation=2) == ErrorCode.NONE
     assert world.state is STABLE
@@ -268,7 +268,7 @@ def test_later_record_replaces_the_group() -> None:
         "c": (b"3", (("range", META),)),
     }
     assert group.supported_protocols == {"range": 2}
-    assert group.subscribed_topics == {"topic", "other"}
+    assert group.subscribed_topics == frozenset({"topic", "other"})
 
 
 def test_records_lead_to_empty_and_back_and_away() -> None:
