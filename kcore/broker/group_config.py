@@ -142,6 +142,12 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {row.setting.name: row for row in sort
 """Name -> setting, in the order of names: those of Kafka 4.3."""
 
 
+_BROKER_ATTRIBUTES: dict[str, str | None] = {
+    name: None if row.broker is None else row.broker.replace(".", "_") for name, row in GROUP_SETTINGS.items()
+}
+"""Name -> the attribute of `Config` that counts where a group has none of its own: read with every heartbeat."""
+
+
 def read_group_settings(own: Mapping[str, str], config: Config) -> dict[str, Any]:
     """Reads and checks all settings of a group.
 
@@ -204,8 +210,8 @@ class GroupConfigs(MetadataListener):
         own = self._own.get(group_id)
         if own is not None and key in own:
             return own[key]
-        row = GROUP_SETTINGS[key]
-        return row.setting.default if row.broker is None else self._config.get(row.broker)
+        attribute = _BROKER_ATTRIBUTES[key]
+        return GROUP_SETTINGS[key].setting.default if attribute is None else getattr(self._config, attribute)
 
     def own(self, group_id: str) -> Mapping[str, str]:
         """What was set for the group itself, name -> text."""

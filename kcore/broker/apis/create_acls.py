@@ -22,6 +22,7 @@ class CreateAclsApi(Api[CreateAclsRequest, CreateAclsResponse]):
     request_type: ClassVar[type] = CreateAclsRequest
     response_type: ClassVar[type] = CreateAclsResponse
     versions: ClassVar[tuple[int, int]] = (1, 3)
+    differs: ClassVar[str] = "Answers as Kafka does without an authorizer."
 
     def handle(self, context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
         """SECURITY_DISABLED for each."""

@@ -26,6 +26,7 @@ class CreateDelegationTokenApi(Api[CreateDelegationTokenRequest, CreateDelegatio
     request_type: ClassVar[type] = CreateDelegationTokenRequest
     response_type: ClassVar[type] = CreateDelegationTokenResponse
     versions: ClassVar[tuple[int, int]] = (1, 3)
+    differs: ClassVar[str] = "Answers as Kafka does without delegation tokens."
 
     def handle(self, context: RequestContext, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
         """A refusal."""

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kcore.broker.apis.control import ControlApi, text, told
+from kcore.broker.names import is_internal
 from kcore.broker.records import partition_records
 from kcore.broker.topic_creation import MAX_PARTITIONS_PER_REQUEST
 from kcore.errors import KafkaError
@@ -43,6 +44,10 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
     request_type: ClassVar[type] = CreatePartitionsRequest
     response_type: ClassVar[type] = CreatePartitionsResponse
     versions: ClassVar[tuple[int, int]] = (0, 3)
+    differs: ClassVar[str] = (
+        "Internal topics are refused with INVALID_PARTITIONS: their count says which partition a group lives in, so "
+        "that Kafka's tools refuse it, too, though its servers do not."
+    )
 
     def __init__(
         self, shard: Shard[MetadataMachine], creation: TopicCreation, authorizer: Authorizer | None = None
@@ -83,6 +88,8 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
         topic = machine.image.by_name(asked.name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if is_internal(topic.name):
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"the partitions of {topic.name} are fixed")
         added = asked.count - topic.partitions
         if added <= 0:
             raise KafkaError(

@@ -22,6 +22,7 @@ class DeleteAclsApi(Api[DeleteAclsRequest, DeleteAclsResponse]):
     request_type: ClassVar[type] = DeleteAclsRequest
     response_type: ClassVar[type] = DeleteAclsResponse
     versions: ClassVar[tuple[int, int]] = (1, 3)
+    differs: ClassVar[str] = "Answers as Kafka does without an authorizer."
 
     def handle(self, context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
         """SECURITY_DISABLED for each."""

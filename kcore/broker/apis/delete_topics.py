@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kcore.broker.apis.control import ControlApi, text, told
+from kcore.broker.names import is_internal
 from kcore.broker.records import removal_records
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
@@ -37,6 +38,10 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
     request_type: ClassVar[type] = DeleteTopicsRequest
     response_type: ClassVar[type] = DeleteTopicsResponse
     versions: ClassVar[tuple[int, int]] = (1, 6)
+    differs: ClassVar[str] = (
+        "Internal topics are refused with INVALID_TOPIC_EXCEPTION: Kafka deletes them, and all groups and transactions "
+        "with them."
+    )
 
     def __init__(self, shard: Shard[MetadataMachine], config: Config, authorizer: Authorizer | None = None) -> None:
         super().__init__(shard, authorizer)
@@ -106,11 +111,11 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
         return []
 
     def _refusal(self, context: RequestContext, name: str) -> ErrorCode | None:
-        if self.allowed(context, Operation.DELETE, ResourceType.CLUSTER):
-            return None
-        if self.allowed(context, Operation.DELETE, ResourceType.TOPIC, name):
-            return None
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if not self.allowed(context, Operation.DELETE, ResourceType.CLUSTER) and not self.allowed(
+            context, Operation.DELETE, ResourceType.TOPIC, name
+        ):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return ErrorCode.INVALID_TOPIC_EXCEPTION if is_internal(name) else None
 
     def _described(self, context: RequestContext, name: str) -> bool:
         return self.allowed(context, Operation.DELETE, ResourceType.CLUSTER) or self.allowed(

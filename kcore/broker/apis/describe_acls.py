@@ -22,6 +22,7 @@ class DescribeAclsApi(Api[DescribeAclsRequest, DescribeAclsResponse]):
     request_type: ClassVar[type] = DescribeAclsRequest
     response_type: ClassVar[type] = DescribeAclsResponse
     versions: ClassVar[tuple[int, int]] = (1, 3)
+    differs: ClassVar[str] = "Answers as Kafka does without an authorizer."
 
     def handle(self, context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
         """SECURITY_DISABLED."""

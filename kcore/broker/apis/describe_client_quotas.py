@@ -38,6 +38,7 @@ class DescribeClientQuotasApi(Api[DescribeClientQuotasRequest, DescribeClientQuo
     request_type: ClassVar[type] = DescribeClientQuotasRequest
     response_type: ClassVar[type] = DescribeClientQuotasResponse
     versions: ClassVar[tuple[int, int]] = (0, 1)
+    differs: ClassVar[str] = "There are no quotas: it finds nothing."
 
     def __init__(self, authorizer: Authorizer | None = None) -> None:
         self._authorizer = authorizer

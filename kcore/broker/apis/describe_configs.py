@@ -46,6 +46,7 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
     request_type: ClassVar[type] = DescribeConfigsRequest
     response_type: ClassVar[type] = DescribeConfigsResponse
     versions: ClassVar[tuple[int, int]] = (1, 4)
+    differs: ClassVar[str] = "Loggers (resource type 8) have no settings: they are the embedding program's own."
 
     def __init__(
         self,

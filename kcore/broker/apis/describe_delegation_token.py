@@ -26,6 +26,7 @@ class DescribeDelegationTokenApi(Api[DescribeDelegationTokenRequest, DescribeDel
     request_type: ClassVar[type] = DescribeDelegationTokenRequest
     response_type: ClassVar[type] = DescribeDelegationTokenResponse
     versions: ClassVar[tuple[int, int]] = (1, 3)
+    differs: ClassVar[str] = "Answers as Kafka does without delegation tokens."
 
     def handle(
         self, context: RequestContext, request: DescribeDelegationTokenRequest

@@ -40,6 +40,7 @@ class ElectLeadersApi(ControlApi[ElectLeadersRequest, ElectLeadersResponse]):
     request_type: ClassVar[type] = ElectLeadersRequest
     response_type: ClassVar[type] = ElectLeadersResponse
     versions: ClassVar[tuple[int, int]] = (0, 2)
+    differs: ClassVar[str] = "No election is ever held: a partition is led where its log is."
 
     def __init__(
         self, shard: Shard[MetadataMachine], cluster: ClusterView, authorizer: Authorizer | None = None

@@ -23,6 +23,7 @@ class ExpireDelegationTokenApi(Api[ExpireDelegationTokenRequest, ExpireDelegatio
     request_type: ClassVar[type] = ExpireDelegationTokenRequest
     response_type: ClassVar[type] = ExpireDelegationTokenResponse
     versions: ClassVar[tuple[int, int]] = (1, 2)
+    differs: ClassVar[str] = "Answers as Kafka does without delegation tokens."
 
     def handle(self, context: RequestContext, request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:
         """A refusal."""

@@ -31,6 +31,7 @@ class ListPartitionReassignmentsApi(Api[ListPartitionReassignmentsRequest, ListP
     request_type: ClassVar[type] = ListPartitionReassignmentsRequest
     response_type: ClassVar[type] = ListPartitionReassignmentsResponse
     versions: ClassVar[tuple[int, int]] = (0, 0)
+    differs: ClassVar[str] = "Partitions never move: it finds nothing."
 
     def __init__(self, authorizer: Authorizer | None = None) -> None:
         self._authorizer = authorizer

@@ -60,6 +60,9 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
     response_type: ClassVar[type] = MetadataResponse
     versions: ClassVar[tuple[int, int]] = (0, 13)
     storage_error: ClassVar[ErrorCode] = ErrorCode.LEADER_NOT_AVAILABLE
+    differs: ClassVar[str] = (
+        "A topic that is made on demand is in the answer at once; Kafka's clients ask a second time."
+    )
 
     def __init__(
         self,

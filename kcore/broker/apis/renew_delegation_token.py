@@ -23,6 +23,7 @@ class RenewDelegationTokenApi(Api[RenewDelegationTokenRequest, RenewDelegationTo
     request_type: ClassVar[type] = RenewDelegationTokenRequest
     response_type: ClassVar[type] = RenewDelegationTokenResponse
     versions: ClassVar[tuple[int, int]] = (1, 2)
+    differs: ClassVar[str] = "Answers as Kafka does without delegation tokens."
 
     def handle(self, context: RequestContext, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
         """A refusal."""

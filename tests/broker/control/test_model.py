@@ -87,6 +87,8 @@ class ControlPlaneModel(RuleBasedStateMachine):
         (result,) = self.node.call(DeleteTopicsRequest(topic_names=[name]), 5).responses
         if name not in self.topics:
             assert result.error_code == 3
+        elif name == "__consumer_offsets":
+            assert result.error_code == 17
         elif self.saved():
             assert result.error_code == 0
             del self.topics[name]
@@ -100,7 +102,7 @@ class ControlPlaneModel(RuleBasedStateMachine):
         (result,) = self.node.call(CreatePartitionsRequest(topics=[topic])).results
         if name not in self.topics:
             assert result.error_code == 3
-        elif count <= self.topics[name].partitions:
+        elif name == "__consumer_offsets" or count <= self.topics[name].partitions:
             assert result.error_code == 37
         elif self.saved():
             assert result.error_code == 0

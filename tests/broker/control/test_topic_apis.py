@@ -85,6 +85,21 @@ def test_what_one_may_not_see_is_not_told() -> None:
     ]
 
 
+def test_internal_topics_stay_as_they_are() -> None:
+    """Coordinators keep their state in them: they are neither deleted nor grown."""
+    node = BrokerContext({"offsets.topic.num.partitions": 2})
+    node.control.internal_topics.ensure("__consumer_offsets")
+    node.finish()
+    before = node.picture()
+    topic_id = node.topics.by_name("__consumer_offsets").topic_id  # type: ignore[union-attr]
+    by_name = node.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="__consumer_offsets")])).responses
+    by_id = node.call(DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=topic_id)])).responses
+    grown = CreatePartitionsTopic(name="__consumer_offsets", count=5, assignments=None)
+    (result,) = node.call(CreatePartitionsRequest(topics=[grown])).results
+    assert [by_name[0].error_code, by_id[0].error_code, result.error_code] == [17, 17, 37]
+    assert node.picture() == before
+
+
 # ---------------------------------------------------------------- CreatePartitions
 def grow(node: BrokerContext, count: int, assignments: Sequence[Sequence[int]] | None, **more: Any) -> Any:
     wanted = None if assignments is None else [CreatePartitionsAssignment(broker_ids=b) for b in assignments]
