@@ -21,11 +21,12 @@ from kcore.broker.housekeeping import Housekeeping, Periodic
 from kcore.broker.log_dirs import EngineLogDirs
 from kcore.broker.names import CONSUMER_OFFSETS
 from kcore.broker.partitions import Partitions
+from kcore.broker.producing import CloseConnectionError
 from kcore.broker.topic_machine import METADATA_PARTITION, metadata_shard
 from kcore.broker.topics import MetadataListener, Topics
 from kcore.clock import Clock, ManualClock, Now, SystemClock
 from kcore.config import Config
-from kcore.errors import ConfigError, KafkaError, KcoreError
+from kcore.errors import ConfigError, KafkaError, KcoreError, LogError
 from kcore.group.apis import group_apis
 from kcore.group.offsets.deletion import on_topic_deleted
 from kcore.group.shard import GroupShard
@@ -270,12 +271,20 @@ class Engine:
 
         Returns:
             The response; a `Pending` if it comes later; None where the protocol has no answer.
+
+        Raises:
+            CloseConnectionError: it failed, and the protocol has no answer that could say so (Produce, acks=0).
         """
         api = self.apis[request.API_KEY]
         try:
             return api.handle(context, request)
         except KafkaError as error:
             return api.error(context, request, error.code, error.message)
+        except CloseConnectionError:
+            raise
+        except LogError as error:
+            logger.error("%s: %s", type(request).__name__, error)
+            return api.error(context, request, api.storage_error)
         except Exception:
             logger.exception("%s failed", type(request).__name__)
             return api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -304,7 +313,10 @@ class Engine:
     def fire_timers(self) -> None:
         """Reads the clock and lets every timer fire that is due."""
         for timer in self.wheel.advance(self.now.update()):
-            timer.payload()
+            try:
+                timer.payload()
+            except Exception:
+                logger.exception("a timer failed: %r", timer.payload)
 
     def turn(self) -> None:
         """Reads the clock, fires timers, does all long work: for a driver whose callers wait anyway."""

@@ -7,15 +7,20 @@ one for plain threads; with a manual clock the same drivers make the simulator.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kcore.errors import EngineClosedError
 from kcore.runtime import Pending
 
 if TYPE_CHECKING:
     from kcore.coordinator import Engine
     from kcore.runtime import RequestContext
+
+logger = logging.getLogger(__name__)
 
 IDLE_WAIT_S = 3_600.0  # a thread that waits looks again after this, whatever the timers say
 
@@ -40,6 +45,7 @@ class AsyncDriver:
         self._alarm_ms = -1
         self._slicing = False
         self._closed = False
+        self._waiting: set[asyncio.Future[Any]] = set()
         engine.pipeline.when_dirty(self.round_is_open)
 
     def at_end_of_round(self, callback: Callable[[], None]) -> None:
@@ -64,7 +70,10 @@ class AsyncDriver:
         self._round = False
         self.engine.commit()
         for callback in self._ends:
-            callback()
+            try:
+                callback()
+            except Exception:
+                logger.exception("%r failed at the end of a round", callback)
         if self.engine.pipeline.dirty:
             self.round_is_open()
         if self.engine.slices and not self._slicing:
@@ -103,14 +112,28 @@ class AsyncDriver:
         self.round_is_open()
 
     def submit(self, context: RequestContext, request: Any) -> asyncio.Future[Any]:
-        """Decides a request; the future has its response once it is durable."""
+        """Decides a request; the future has its response once it is durable.
+
+        Raises:
+            EngineClosedError: the engine was closed; a future that still waits then gets the same.
+        """
+        if self._closed:
+            raise EngineClosedError("the engine is closed")
         future: asyncio.Future[Any] = self.loop.create_future()
         self.begin_round()
         response = self.engine.submit(context, request)
-        if isinstance(response, Pending):
-            response.on_complete(lambda value: future.cancelled() or future.set_result(value))
-        else:
+        if not isinstance(response, Pending):
             future.set_result(response)
+            return future
+
+        def arrived(value: Any) -> None:
+            if not future.done():
+                future.set_result(value)
+
+        response.on_complete(arrived)
+        if not future.done():
+            self._waiting.add(future)
+            future.add_done_callback(self._waiting.discard)
         return future
 
     def start(self) -> None:
@@ -118,18 +141,23 @@ class AsyncDriver:
         self.round_is_open()
 
     def close(self) -> None:
-        """Commits what is there and stops."""
+        """Commits what is there and stops. Who is still parked gets an EngineClosedError."""
+        if self._closed:
+            return
         self.engine.commit()
         self._closed = True
         if self._alarm is not None:
             self._alarm.cancel()
+        for future in list(self._waiting):
+            if not future.done():
+                future.set_exception(EngineClosedError("the engine was closed while this request was parked"))
 
 
 class ThreadDriver:
     """Runs an engine for plain threads: one at a time is inside, others wait, parked callers sleep until answered.
 
-    Timers fire on the thread that comes by, and while callers are parked one of them sleeps until the next deadline,
-    so that theirs are on time. No thread of our own is needed.
+    Timers fire on the thread that comes by, and while callers are parked each of them sleeps until the next deadline
+    at most, so that theirs are on time. No thread of our own is needed.
 
     Args:
         engine: the engine.
@@ -141,19 +169,24 @@ class ThreadDriver:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.inside = threading.Condition(threading.Lock())
+        self._asleep = 0
+        self._wake_ms = -1  # the deadline that sleepers look forward to, -1: none
+        self._closed = False
 
     def submit(self, context: RequestContext, request: Any, timeout_s: float | None = None) -> Any:
         """Decides a request and returns its response once it is durable.
 
+        Args:
+            context: who asks.
+            request: the request.
+            timeout_s: how long it may be parked, in real time whatever the engine's clock says; None: for ever.
+
         Raises:
             TimeoutError: it is still parked after `timeout_s`; the operation goes on, its answer is thrown away.
+            EngineClosedError: the engine was closed, before or while this waited.
         """
         with self.inside:
-            engine = self.engine
-            engine.turn()
-            response = engine.submit(context, request)
-            if engine.pipeline.dirty:
-                self._commit()
+            response = self._decide(context, request)
             if not isinstance(response, Pending):
                 return response
             if not response.done:
@@ -163,28 +196,57 @@ class ThreadDriver:
     def start(self, context: RequestContext, request: Any) -> Any:
         """Decides a request without waiting for what it may be parked for; commits what it decided."""
         with self.inside:
-            self.engine.turn()
-            response = self.engine.submit(context, request)
-            self._commit()
+            response = self._decide(context, request)
             return response.response if isinstance(response, Pending) and response.done else response
 
+    def _decide(self, context: RequestContext, request: Any) -> Any:
+        if self._closed:
+            raise EngineClosedError("the engine is closed")
+        engine = self.engine
+        engine.turn()
+        try:
+            return engine.submit(context, request)
+        finally:
+            self._commit()
+
     def _commit(self) -> None:
+        """Commits until nothing is left to commit. Sleepers hear of a deadline that is earlier than they know."""
         while self.engine.pipeline.dirty:
             self.engine.commit()
+        if self._asleep:
+            deadline_ms = self.engine.next_deadline_ms()
+            if 0 <= deadline_ms and (self._wake_ms < 0 or deadline_ms < self._wake_ms):
+                self.inside.notify_all()
+
+    def _wake(self, _: Any) -> None:
         self.inside.notify_all()
 
     def _wait(self, pending: Pending, timeout_s: float | None) -> None:
-        monotonic_s = self.engine.clock.monotonic_ms
-        until_ms = None if timeout_s is None else monotonic_s() + int(timeout_s * 1000)
-        while not pending.done:
-            now_ms = monotonic_s()
-            if until_ms is not None and now_ms >= until_ms:
-                pending.abandon()
-                raise TimeoutError(f"no answer within {timeout_s} s")
-            deadline_ms = self.engine.next_deadline_ms()
-            wake_ms = min((ms for ms in (deadline_ms, until_ms) if ms is not None and ms >= 0), default=None)
-            self.inside.wait(IDLE_WAIT_S if wake_ms is None else max(wake_ms - now_ms, 1) / 1000)
-            self.turn()
+        """Sleeps until `pending` is answered; whoever answers it holds the lock."""
+        pending.on_complete(self._wake)
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        self._asleep += 1
+        try:
+            while not pending.done:
+                if self._closed:
+                    raise EngineClosedError("the engine was closed while this request was parked")
+                wait_s = IDLE_WAIT_S
+                self._wake_ms = deadline_ms = self.engine.next_deadline_ms()
+                if deadline_ms >= 0:
+                    wait_s = min(wait_s, max(deadline_ms - self.engine.clock.monotonic_ms(), 1) / 1000)
+                if until_s is not None:
+                    left_s = until_s - time.monotonic()
+                    if left_s <= 0:
+                        raise TimeoutError(f"no answer within {timeout_s} s")
+                    wait_s = min(wait_s, left_s)
+                self.inside.wait(wait_s)
+                if not (pending.done or self._closed):
+                    self.turn()
+        except BaseException:
+            pending.abandon()
+            raise
+        finally:
+            self._asleep -= 1
 
     def turn(self) -> None:
         """Lets what is due happen: timers, slices, commits. The caller holds the lock."""
@@ -192,11 +254,24 @@ class ThreadDriver:
         self._commit()
 
     def run(self) -> None:
-        """The same for a caller outside: after a manual clock was moved."""
+        """The same for a caller outside."""
         with self.inside:
             self.turn()
 
-    def close(self) -> None:
-        """Commits what is there."""
+    def pass_ms(self, ms: int) -> None:
+        """Moves a manual clock; who is answered by what then happens wakes up."""
         with self.inside:
+            if self._closed:
+                raise EngineClosedError("the engine is closed")
+            self.engine.pass_ms(ms)
+            self.inside.notify_all()
+
+    def close(self) -> bool:
+        """Commits what is there and stops. Who is still parked gets an EngineClosedError. False if it was closed."""
+        with self.inside:
+            if self._closed:
+                return False
             self._commit()
+            self._closed = True
+            self.inside.notify_all()
+            return True

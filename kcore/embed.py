@@ -24,7 +24,7 @@ R = TypeVar("R")
 EMBEDDED = "EMBEDDED"  # the listener of callers in the same process
 
 
-def open(  # noqa: A001  # `kcore.open(...)` is how it reads
+def open(  # `kcore.open(...)` is how it reads
     path: str | Path | None = None,
     *,
     config: Config | Mapping[str, Any] | None = None,
@@ -46,11 +46,18 @@ def open(  # noqa: A001  # `kcore.open(...)` is how it reads
         ConfigError: a setting is unknown or not valid.
         DataFolderError: on entering, if the folder cannot be opened.
     """
-    if not isinstance(config, Config):
-        config = Config.of(config)
+    # A copy: one Config may open several engines, and an engine's settings change while it runs.
+    config = _copy(config) if isinstance(config, Config) else Config.of(config)
     if path is not None:
         config.set("kcore.data.dir", str(path), "path")
     return Opening(config, clock, create)
+
+
+def _copy(config: Config) -> Config:
+    given = [entry for entry in config.effective() if entry.source != "default"]
+    return Config(
+        {entry.setting.name: entry.value for entry in given}, {entry.setting.name: entry.source for entry in given}
+    )
 
 
 class Opening:
@@ -114,10 +121,9 @@ class _Caller:
             self._contexts[version, client_id] = context
         return context
 
-    def _manual(self, ms: int) -> None:
+    def _require_manual_clock(self) -> None:
         if not isinstance(self.engine.clock, ManualClock):
             raise TypeError("only an engine opened with a ManualClock can be moved in time")
-        self.engine.pass_ms(ms)
 
 
 class SyncEngine(_Caller):
@@ -142,10 +148,13 @@ class SyncEngine(_Caller):
             request: a request message.
             version: the version it is meant in; None: the newest.
             client_id: who asks (member ids begin with it).
-            timeout_s: how long a join, sync or long poll may be parked; None: as long as it takes.
+            timeout_s: how long a join, sync or long poll may be parked, in real time; None: as long as it takes.
 
         Raises:
             TimeoutError: still parked after `timeout_s`. The operation goes on.
+            EngineClosedError: the engine was closed, before or meanwhile.
+            KcoreError: the engine does not serve such requests.
+            CloseConnectionError: a Produce with acks=0 failed: it has no response that could say so.
         """
         response: R = self._driver.submit(self._context(request, version, client_id), request, timeout_s)
         return response
@@ -155,17 +164,18 @@ class SyncEngine(_Caller):
 
         With a `ManualClock` and one thread, this is how several members take part: start the joins, then `advance`.
         """
-        return self._driver.start(self._context(request, version, client_id), request)
+        response: Pending | R = self._driver.start(self._context(request, version, client_id), request)
+        return response
 
     def advance(self, ms: int) -> None:
         """Moves a `ManualClock` by `ms`; timers fire, each at its own time, and what they decide is committed."""
-        with self._driver.inside:
-            self._manual(ms)
+        self._require_manual_clock()
+        self._driver.pass_ms(ms)
 
     def close(self) -> None:
-        """Commits what is there and closes the log."""
-        self._driver.close()
-        self.engine.close()
+        """Commits what is there and closes the log. Who is still parked gets an EngineClosedError."""
+        if self._driver.close():
+            self.engine.close()
 
 
 class AsyncEngine(_Caller):
@@ -185,15 +195,21 @@ class AsyncEngine(_Caller):
             request: a request message.
             version: the version it is meant in; None: the newest.
             client_id: who asks (member ids begin with it).
+
+        Raises:
+            EngineClosedError: the engine was closed, before or meanwhile.
+            KcoreError: the engine does not serve such requests.
+            CloseConnectionError: a Produce with acks=0 failed: it has no response that could say so.
         """
         response: R = await self._driver.submit(self._context(request, version, client_id), request)
         return response
 
     def advance(self, ms: int) -> None:
         """Moves a `ManualClock` by `ms`; timers fire, each at its own time, and what they decide is committed."""
-        self._manual(ms)
+        self._require_manual_clock()
+        self.engine.pass_ms(ms)
 
     def close(self) -> None:
-        """Commits what is there and closes the log."""
+        """Commits what is there and closes the log. Who is still parked gets an EngineClosedError."""
         self._driver.close()
         self.engine.close()

@@ -35,6 +35,10 @@ class ConfigError(KcoreError):
     """A setting that cannot be used: unknown, of the wrong type, out of bounds, or at odds with another."""
 
 
+class EngineClosedError(KcoreError):
+    """An engine was closed: it decides nothing any more, and who was parked in it gets no answer."""
+
+
 class LogError(KcoreError):
     """A partition log could not be read or written; what was staged is discarded."""
 

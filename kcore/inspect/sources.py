@@ -111,10 +111,11 @@ def _fetched(server: Target, topic: str, partition: int, selection: Selection) -
         answer = server.send(request, NAMES_VERSION).responses[0].partitions[0]
         if answer.error_code:
             raise KcoreError(f"{topic}-{partition}@{position}: {ErrorCode(answer.error_code).name}")
-        batches = list(split_batches(answer.records or b""))
-        if not batches:
+        records = answer.records or b""
+        found = split_batches(records)
+        if not found.batches:
             return
-        for batch in batches:
+        for start, size_bytes in found.batches:
+            batch = records[start : start + size_bytes]
             yield from selection.within(decode_batch(topic, partition, batch))
-            header = parse_header(batch)
-            position = header.base_offset + header.last_offset_delta + 1
+            position = parse_header(batch).next_offset

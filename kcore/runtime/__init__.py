@@ -8,10 +8,11 @@ a group is.
 
 from kcore.runtime.api import Api, RequestContext
 from kcore.runtime.commit import CommitPipeline, Participant
+from kcore.runtime.loader import ShardLog
 from kcore.runtime.machine import Outcome, Record, ShardContext, StateMachine
 from kcore.runtime.partitioner import java_hash, partition_for
 from kcore.runtime.pending import Pending, gather
-from kcore.runtime.shard import Shard, ShardLog, ShardState, ShardTimer
+from kcore.runtime.shard import Shard, ShardState, ShardTimer
 from kcore.runtime.shards import Shards
 from kcore.runtime.slices import Slices
 from kcore.runtime.topics import TopicImage, TopicInfo

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from functools import lru_cache
 
 
 def java_hash(text: str) -> int:
@@ -18,7 +19,8 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value & 0x80000000 else value
 
 
+@lru_cache(maxsize=65_536)  # the same groups come again with every heartbeat
 def partition_for(key: str, partitions: int) -> int:
-    """The partition of `key` among `partitions`: |hash| modulo; |-2147483648| counts as 0, as in Kafka's `Utils.abs`."""
+    """The partition of `key` among `partitions`: |hash| modulo; |-2147483648| counts as 0, as in `Utils.abs`."""
     value = java_hash(key)
     return 0 if value == -(1 << 31) else abs(value) % partitions

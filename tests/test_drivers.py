@@ -1,0 +1,297 @@
+"""Drivers: who waits is answered or told why not, failed commits and bugs do not stop the rest, and closing ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+import kcore
+from kcore.broker.producing import CloseConnectionError
+from kcore.clock import ManualClock, SystemClock
+from kcore.config import Config
+from kcore.coordinator import Engine
+from kcore.drivers import AsyncDriver, ThreadDriver
+from kcore.errors import EngineClosedError, LogError
+from kcore.log import FailureReason, MemoryLogEngine
+from kcore.log.faults import FaultInjectingEngine
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.metadata import MetadataRequest
+from kcore.runtime import Pending, RequestContext
+from tests.kit import QUICK, batch, commit, create, fetch, join, new_member, produce, wait_until
+
+SMALL = {**QUICK, "offsets.topic.num.partitions": "3"}
+
+
+def faulty_engine(clock: Any = None, **settings: str) -> tuple[Engine, FaultInjectingEngine]:
+    log = FaultInjectingEngine(MemoryLogEngine())
+    return Engine(log, Config.of({**SMALL, **settings}), clock or SystemClock()), log
+
+
+def context(version: int) -> RequestContext:
+    return RequestContext(version, "client")
+
+
+class Threaded:
+    """A thread driver as `tests.kit.Target`."""
+
+    def __init__(self, driver: ThreadDriver) -> None:
+        self.driver = driver
+
+    def send(self, request: Any, version: int | None = None) -> Any:
+        version = self.driver.engine.newest_version(request) if version is None else version
+        return self.driver.submit(context(version), request)
+
+
+class Looped:
+    """An async driver, asked one request at a time."""
+
+    def __init__(self, driver: AsyncDriver) -> None:
+        self.driver = driver
+
+    async def send(self, request: Any, version: int | None = None) -> Any:
+        version = self.driver.engine.newest_version(request) if version is None else version
+        return await self.driver.submit(context(version), request)
+
+
+# ---- failed commits, in each driver
+
+
+def test_a_failed_commit_is_answered_as_kafka_does_and_the_next_one_works_with_threads() -> None:
+    engine, log = faulty_engine()
+    target = Threaded(ThreadDriver(engine))
+    target.send(create("t"))
+    log.fail_commit(1, FailureReason.DISK_FULL)
+    refused = target.send(commit("g", {("t", 0): 5}), 9)
+    assert refused.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
+    log.fail_commit(1, FailureReason.DISK_FULL)
+    assert target.send(produce("t", batch([b"v"])), 9).responses[0].partition_responses[0].error_code == 56
+    log.fail_commit(1, FailureReason.DISK_FULL)
+    target.send(create("u"))
+    names = {topic.name for topic in target.send(MetadataRequest(topics=None)).topics}
+    assert names == {"t", "__consumer_offsets"}, "a topic whose creation failed is not there"
+    assert target.send(create("u")).topics[0].error_code == 0
+    assert target.send(commit("g", {("t", 0): 5}), 9).topics[0].partitions[0].error_code == 0
+    answer = target.send(produce("t", batch([b"v"])), 9).responses[0].partition_responses[0]
+    assert (answer.error_code, answer.base_offset) == (0, 0)
+
+
+async def test_a_failed_commit_is_answered_as_kafka_does_and_the_next_one_works_on_a_loop() -> None:
+    engine, log = faulty_engine()
+    driver = AsyncDriver(engine, asyncio.get_running_loop())
+    target = Looped(driver)
+    await target.send(create("t"))
+    log.fail_commit(1, FailureReason.DISK_FULL)
+    refused, other = await asyncio.gather(
+        target.send(commit("g", {("t", 0): 5}), 9), target.send(produce("t", batch([b"v"])), 9)
+    )
+    assert refused.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
+    assert other.responses[0].partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    for _ in range(100):  # the shard loads, a slice a turn of the loop
+        response = await target.send(commit("g", {("t", 0): 5}), 9)
+        if response.topics[0].partitions[0].error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            break
+    assert response.topics[0].partitions[0].error_code == 0
+    driver.close()
+    engine.close()
+
+
+def test_a_failed_commit_in_virtual_time() -> None:
+    """A timer's decision cannot be written: the shard goes back to its log, time goes on."""
+    clock = ManualClock()
+    engine, log = faulty_engine(clock)
+    driver = ThreadDriver(engine)
+    target = Threaded(driver)
+    member = new_member(target, "g", session_ms=10_000)
+    target.send(join("g", member, session_ms=10_000))
+    log.fail_commit(1)
+    driver.pass_ms(10_000)
+    driver.pass_ms(60_000)
+    assert target.send(join("h", "", session_ms=10_000)).error_code == ErrorCode.MEMBER_ID_REQUIRED
+    engine.close()
+
+
+# ---- bugs
+
+
+class Broken:
+    """An API with a bug."""
+
+    storage_error = ErrorCode.KAFKA_STORAGE_ERROR
+
+    def __init__(self, real: Any, error: BaseException) -> None:
+        self.real, self.raised = real, error
+
+    def handle(self, context: Any, request: Any) -> Any:
+        raise self.raised
+
+    def error(self, *arguments: Any) -> Any:
+        return self.real.error(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RuntimeError("a bug"), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (LogError("the disk is gone"), ErrorCode.KAFKA_STORAGE_ERROR),
+    ],
+)
+def test_an_api_that_raises_is_answered_and_what_was_staged_before_is_committed(
+    error: Exception, code: ErrorCode
+) -> None:
+    engine, _ = faulty_engine()
+    target = Threaded(ThreadDriver(engine))
+    target.send(create("t"))
+    real = engine.apis[1]
+    engine.apis[1] = Broken(real, error)  # type: ignore[assignment]
+    answer = target.send(fetch("t"), 12)
+    assert answer.error_code or answer.responses[0].partitions[0].error_code
+    assert code in (answer.error_code, *(part.error_code for row in answer.responses for part in row.partitions))
+    engine.apis[1] = real
+    assert target.send(fetch("t"), 12).responses[0].partitions[0].error_code == 0
+
+
+def test_a_produce_without_acks_that_fails_tells_its_caller() -> None:
+    engine, _ = faulty_engine()
+    target = Threaded(ThreadDriver(engine))
+    target.send(create("t"))
+    assert target.send(produce("t", batch([b"v"]), acks=0), 9) is None
+    with pytest.raises(CloseConnectionError):
+        target.send(produce("nowhere", batch([b"v"]), acks=0), 9)
+    assert not engine.pipeline.dirty
+
+
+def test_a_timer_that_raises_does_not_stop_the_others() -> None:
+    clock = ManualClock()
+    engine, _ = faulty_engine(clock)
+    driver = ThreadDriver(engine)
+    fired: list[str] = []
+    engine.wheel.add(clock.monotonic_ms() + 10, lambda: 1 / 0)
+    engine.wheel.add(clock.monotonic_ms() + 10, lambda: fired.append("second"))
+    driver.pass_ms(10)
+    assert fired == ["second"]
+
+
+async def test_an_end_of_round_that_raises_does_not_stop_the_loop(caplog: pytest.LogCaptureFixture) -> None:
+    engine, _ = faulty_engine()
+    driver = AsyncDriver(engine, asyncio.get_running_loop())
+    ends: list[int] = []
+    driver.at_end_of_round(lambda: ends.append(1 // 0))
+    driver.at_end_of_round(lambda: ends.append(1))
+    target = Looped(driver)
+    with caplog.at_level(logging.CRITICAL):
+        assert (await target.send(create("t"))).topics[0].error_code == 0
+        assert (await target.send(create("u"))).topics[0].error_code == 0
+    assert ends
+    driver.close()
+
+
+# ---- closing
+
+
+def test_threads_that_wait_learn_that_the_engine_was_closed() -> None:
+    with kcore.open(config=SMALL) as engine:
+        make = threading.Barrier(2)
+        got: list[BaseException] = []
+
+        def parked() -> None:
+            engine.send(create("t"))
+            make.wait()
+            try:
+                engine.send(fetch("t", wait_ms=600_000), 12)
+            except BaseException as error:
+                got.append(error)
+
+        thread = threading.Thread(target=parked)
+        thread.start()
+        make.wait()
+        wait_until(lambda: len(engine.engine.purgatory), "the fetch is parked")
+        engine.close()
+        thread.join(30)
+        assert [type(error) for error in got] == [EngineClosedError]
+        with pytest.raises(EngineClosedError):
+            engine.send(create("u"))
+        with pytest.raises(EngineClosedError):
+            engine.start(create("u"))
+        engine.close()
+
+
+async def test_tasks_that_wait_learn_that_the_engine_was_closed() -> None:
+    async with kcore.open(config=SMALL) as engine:
+        await engine.send(create("t"))
+        parked = asyncio.ensure_future(engine.send(fetch("t", wait_ms=600_000), 12))
+        cancelled = asyncio.ensure_future(engine.send(fetch("t", wait_ms=600_000), 12))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        engine.close()
+        with pytest.raises(EngineClosedError):
+            await parked
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        with pytest.raises(EngineClosedError):
+            await engine.send(create("u"))
+
+
+async def test_alarms_and_slices_behind_a_close_do_nothing() -> None:
+    loop = asyncio.get_running_loop()
+    errors: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, what: errors.append(what))
+    engine, _ = faulty_engine()
+    driver = AsyncDriver(engine, loop)
+    engine.wheel.add(engine.now.now_ms + 1, lambda: errors.append({"fired": True}))
+    engine.slices.add(iter([None, None, None]))
+    driver.start()
+    await asyncio.sleep(0)
+    driver.close()
+    engine.close()
+    await asyncio.sleep(0.02)
+    assert errors == []
+
+
+# ---- waking up
+
+
+def test_a_sleeper_hears_of_a_deadline_that_is_earlier_than_the_one_it_waits_for() -> None:
+    """It sleeps until the next deadline it knows; what another thread arms meanwhile may answer it sooner."""
+    with kcore.open(config=SMALL) as engine:
+        engine.send(create("t", "u"))
+        answers: list[Any] = []
+
+        def parked(topic: str, wait_ms: int) -> None:
+            answers.append(
+                (topic, engine.send(fetch(topic, wait_ms=wait_ms), 12).responses[0].partitions[0].error_code)
+            )
+
+        late = threading.Thread(target=parked, args=("t", 600_000), daemon=True)
+        late.start()
+        wait_until(lambda: len(engine.engine.purgatory) == 1, "the long fetch is parked")
+        pending = engine.start(fetch("u", wait_ms=50), 12)
+        assert isinstance(pending, Pending)
+        wait_until(lambda: pending.done, "the thread that sleeps fires the timer of one that does not")
+        engine.send(produce("t", batch([b"v"])), 9)
+        late.join(30)
+        assert answers == [("t", 0)]
+
+
+def test_timeouts_are_of_real_time_even_if_the_clock_stands_still() -> None:
+    with kcore.open(config=SMALL, clock=kcore.ManualClock()) as engine:
+        engine.send(create("t"))
+        with pytest.raises(TimeoutError, match=r"0\.01 s"):
+            engine.send(fetch("t", wait_ms=1_000), 12, timeout_s=0.01)
+        assert len(engine.engine.purgatory) == 0, "an operation that nobody waits for is forgotten"
+
+
+def test_moving_the_clock_wakes_who_is_answered_by_it() -> None:
+    with kcore.open(config=SMALL, clock=kcore.ManualClock()) as engine:
+        engine.send(create("t"))
+        answers: list[Any] = []
+        thread = threading.Thread(target=lambda: answers.append(engine.send(fetch("t", wait_ms=3_600_000), 12)))
+        thread.start()
+        wait_until(lambda: len(engine.engine.purgatory), "the fetch is parked")
+        engine.advance(3_600_000)
+        thread.join(30)
+        assert len(answers) == 1
