@@ -1,4 +1,5 @@
-"""What partitions need from time to time: forgetting idle producers, and deleting what is too old or too much.
+"""What partitions need from time to time: forgetting idle producers, snapshots of the others, and deleting what is
+too old or too much.
 
 Runs in bounded slices between rounds of requests, partition by partition.
 """
@@ -25,6 +26,9 @@ logger = logging.getLogger(__name__)
 PRODUCERS_A_SLICE = 1_000
 BATCHES_A_SLICE = 1_000
 PARTITIONS_A_SLICE = 50
+SNAPSHOT_INTERVAL_MS = 60_000
+SNAPSHOT_MIN_RECORDS = 50_000
+"""How many offsets a restart may have to replay in a partition before its producers are snapshotted."""
 
 
 class Periodic:
@@ -82,7 +86,7 @@ class Housekeeping:
         config: how often, and when a producer counts as idle.
     """
 
-    __slots__ = ("_now", "_partitions", "_producer_expiration_ms", "expiry", "retention")
+    __slots__ = ("_now", "_partitions", "_producer_expiration_ms", "expiry", "retention", "snapshots")
 
     def __init__(
         self,
@@ -100,10 +104,13 @@ class Housekeeping:
         )
         self.retention = Periodic(wheel, slices, now, config.log_retention_check_interval_ms, self.enforce_retention)
 
+        self.snapshots = Periodic(wheel, slices, now, SNAPSHOT_INTERVAL_MS, self.snapshot_producers)
+
     def start(self) -> None:
-        """Arms both timers."""
+        """Arms the timers."""
         self.expiry.start()
         self.retention.start()
+        self.snapshots.start()
 
     def expire_producers(self) -> Iterator[None]:
         """Forgets the producers that were idle too long, in all partitions."""
@@ -116,6 +123,19 @@ class Housekeeping:
             if not until_pause:
                 until_pause = PARTITIONS_A_SLICE
                 yield
+
+    def snapshot_producers(self, min_records: int = SNAPSHOT_MIN_RECORDS) -> Iterator[None]:
+        """Snapshots the producers of partitions whose recovery would replay much, one a slice.
+
+        Args:
+            min_records: how much; 1 for a node that is about to close.
+        """
+        for partition in self._partitions:
+            try:
+                if partition.snapshot_producers(min_records):
+                    yield
+            except LogError as error:
+                logger.warning("snapshot of the producers of %r: %s", partition, error)
 
     def enforce_retention(self) -> Iterator[None]:
         """Deletes what retention.ms and retention.bytes say, in all partitions whose cleanup.policy has delete."""

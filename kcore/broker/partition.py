@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from kcore.broker.log_config import LogConfig
+from kcore.broker.producer_snapshot import decode, encode
 from kcore.broker.producer_state import BatchMetadata, ProducerStates, increment_sequence
 from kcore.errors import KafkaError
-from kcore.log.errors import LogError
+from kcore.log.errors import CorruptLogError, LogError
 from kcore.protocol.error_codes import ErrorCode
 from kcore_ext.batch import build_control_batch, parse_control, parse_header
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from kcore.runtime.commit import CommitPipeline
 
 logger = logging.getLogger(__name__)
+
+SNAPSHOT_MAX_PRODUCERS = 20_000
+"""Partitions with more producers and aborted transactions are not snapshotted: that would hold up requests."""
 
 ABORT, COMMIT = 0, 1  # control types of end markers
 
@@ -172,9 +176,9 @@ class Partition:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _recover(self) -> Iterator[None]:
-        """Rebuilds producers and transactions from every batch there is."""
+        """Rebuilds producers and transactions from the snapshot, if there is one, and every batch behind it."""
         until_pause = RECOVERY_SLICE_BATCHES
-        for _, batch in self.log.batches(check_crc=False):
+        for _, batch in self.log.batches(start=self._restore_snapshot(), check_crc=False):
             self._replay(batch)
             until_pause -= 1
             if not until_pause:
@@ -184,6 +188,46 @@ class Partition:
         self._recovery = None
         self.producers.committed(self.high_watermark)
         self._update_last_stable_offset()
+
+    def _restore_snapshot(self) -> int:
+        """Takes over the producers of the snapshot; returns from where on the log has to be replayed."""
+        log = self.log
+        snapshot = None if self.internal else log.snapshot
+        if snapshot is None or not log.log_start_offset <= snapshot.offset <= log.high_watermark:
+            # Deleted beyond the snapshot: what ended its transactions may be gone too, so it says nothing any more.
+            return log.log_start_offset
+        try:
+            self.producers = decode(log.read_snapshot())
+        except (ValueError, CorruptLogError):
+            logger.exception("%r: the snapshot of its producers is damaged; the whole log is replayed", self)
+            return log.log_start_offset
+        return snapshot.offset
+
+    def snapshot_producers(self, min_records: int) -> bool:
+        """Stages a snapshot of the producers if a restart would have to replay `min_records` offsets or more.
+
+        None is made while anything is staged, of a coordinator's partition (its snapshots are the shard's), or of
+        more producers than can be written without a pause.
+        """
+        log = self.log
+        last = log.snapshot
+        replayed = self.high_watermark - max(log.log_start_offset, -1 if last is None else last.offset)
+        producers = self.producers
+        if (
+            replayed < min_records
+            or self.internal
+            or self.dirty
+            or self.recovering
+            or self.closed
+            or len(producers.entries) + len(producers.aborted) > SNAPSHOT_MAX_PRODUCERS
+        ):
+            return False
+        for index, chunk in enumerate(encode(producers)):
+            log.put_snapshot_chunk(self.high_watermark, index, chunk)
+        log.commit_snapshot(self.high_watermark)
+        log.drop_old_snapshots()
+        self._pipeline.enlist(self)
+        return True
 
     def _replay(self, batch: bytes) -> None:
         attributes, last_delta, timestamp_ms, producer_id, epoch, sequence = _PRODUCER_FIELDS.unpack_from(

@@ -323,6 +323,10 @@ class ProducerStates:
                 self.entries[producer_id].restore(state)
         self.aborted.truncate(high_watermark)
         self._completing = [pair for pair in self._completing if pair[1] < high_watermark]
+        self.find_open_transactions()
+
+    def find_open_transactions(self) -> None:
+        """Lists the open transactions anew, from what the entries say."""
         still_open = [entry for entry in self.entries.values() if entry.txn_first_offset >= 0]
         still_open.sort(key=lambda entry: entry.txn_first_offset)
         self.open_transactions = {entry.producer_id: entry.txn_first_offset for entry in still_open}

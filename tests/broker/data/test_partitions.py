@@ -339,3 +339,85 @@ def test_batches_carry_the_epoch_of_the_node() -> None:
     produce(plane, batch_of(b"v"))
     epochs = [parse_header(batch).partition_leader_epoch for _, batch in plane.partition("t").batches()]
     assert epochs == [0, 1]
+
+
+# ---------------------------------------------------------------- snapshots
+
+
+def busy() -> DataPlane:
+    """Producers in every state: idle, with five batches and more, in a transaction, after an aborted one."""
+    plane = plane_with()
+    for sequence in range(7):
+        produce(plane, batch_of(b"v", producer=(5, 1), sequence=sequence))
+    produce(plane, transactional(producer=(6, 0)), tid="tid")
+    produce(plane, transactional(producer=(8, 3)), tid="tid")
+    plane.partition("t").append_marker(8, 3, 4, False, WALL_MS + 5)
+    plane.commit()
+    return plane
+
+
+def take_snapshot(plane: DataPlane) -> int:
+    taken = sum(1 for _ in plane.housekeeping.snapshot_producers(1))
+    plane.commit()
+    return taken
+
+
+def test_a_restart_from_a_snapshot_finds_everything_as_it_was() -> None:
+    """The same as from the whole log, with what came behind the snapshot; only that is read."""
+    plane = busy()
+    assert take_snapshot(plane) == 1
+    assert take_snapshot(plane) == 0, "nothing came since"
+    partition = plane.partition("t")
+    partition.append_marker(6, 0, 4, False, WALL_MS + 6)
+    produce(plane, batch_of(b"v", producer=(5, 1), sequence=7))
+    before = state_of(plane)
+    plane.restart()
+    assert state_of(plane) == before
+    partition = plane.partition("t")
+    assert partition.log.snapshot is not None
+    assert partition.log.snapshot.offset == 10
+    read = [base for base, _ in partition.log.batches(start=partition._restore_snapshot())]
+    assert read == [10, 11]
+
+
+def test_a_snapshot_below_the_logs_start_counts_for_nothing() -> None:
+    """The marker of a transaction that it shows open may have been deleted: readers would wait for ever."""
+    plane = busy()
+    take_snapshot(plane)
+    partition = plane.partition("t")
+    partition.append_marker(6, 0, 4, True, WALL_MS)
+    partition.append_marker(5, 1, 4, True, WALL_MS)
+    plane.commit()
+    partition.delete_before(11)
+    plane.commit()
+    plane.restart()
+    assert plane.partition("t").producers.open_transactions == {}
+    assert list(plane.partition("t").producers.entries) == [5]
+    assert plane.partition("t").last_stable_offset == 12
+
+
+def test_a_damaged_snapshot_is_replaced_by_the_whole_log(caplog: pytest.LogCaptureFixture) -> None:
+    plane = busy()
+    before = state_of(plane)
+    partition = plane.partition("t")
+    partition.log.put_snapshot_chunk(10, 0, b"no snapshot")
+    partition.log.commit_snapshot(10)
+    plane.log.commit()
+    with caplog.at_level(logging.CRITICAL):
+        plane.restart()
+    assert state_of(plane) == before
+
+
+def test_no_snapshot_is_taken_of_what_may_be_taken_back() -> None:
+    """Staged appends may fail; and a snapshot whose commit fails is none."""
+    plane = busy()
+    plane.send(request(("t", 0, batch_of(b"v", producer=(5, 1), sequence=7))), 11)
+    assert sum(1 for _ in plane.housekeeping.snapshot_producers(1)) == 0
+    plane.commit()
+    assert sum(1 for _ in plane.housekeeping.snapshot_producers(1)) == 1
+    plane.fail_next_commit()
+    plane.commit()
+    assert plane.partition("t").log.snapshot is None
+    before = state_of(plane)
+    plane.restart()
+    assert state_of(plane) == before
