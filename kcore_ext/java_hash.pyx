@@ -1,0 +1,33 @@
+"""Java's string hash: it decides in which partition of an internal topic a key lives, for every request."""
+
+from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH, PyUnicode_KIND, PyUnicode_READ
+from libc.stdint cimport int32_t, uint32_t
+
+
+cdef int32_t hash_of(str text) except? -1:
+    cdef Py_ssize_t i, length = PyUnicode_GET_LENGTH(text)
+    cdef int kind = PyUnicode_KIND(text)
+    cdef void* data = PyUnicode_DATA(text)
+    cdef uint32_t value = 0
+    cdef uint32_t unit
+    for i in range(length):
+        unit = <uint32_t>PyUnicode_READ(kind, data, i)
+        if unit > 0xFFFF:  # two UTF-16 code units, as Java keeps it
+            unit -= 0x10000
+            value = 31 * value + (0xD800 + (unit >> 10))
+            unit = 0xDC00 + (unit & 0x3FF)
+        value = 31 * value + unit
+    return <int32_t> value
+
+
+def java_hash(str text not None) -> int:
+    """Java's `String.hashCode`: over UTF-16 code units, as a signed 32-bit number that wraps around."""
+    return hash_of(text)
+
+
+def partition_for(str key not None, int partitions) -> int:
+    """The partition of `key` among `partitions`: |hash| modulo; |-2147483648| counts as 0, as in Kafka's `Utils.abs`."""
+    cdef int32_t value = hash_of(key)
+    if value == -2147483647 - 1:
+        return 0
+    return (-value if value < 0 else value) % partitions
