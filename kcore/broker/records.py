@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from kcore.broker.image import ConfigType
+from kcore.broker.image import ConfigType, MetadataImage
 from kcore.protocol.records.metadata import (
     ConfigRecord,
     FeatureLevelRecord,
@@ -106,3 +106,17 @@ def feature_record(name: str, level: int) -> Record:
 def producer_ids_record(node_id: int, next_producer_id: int) -> Record:
     """A block of producer ids was taken: the next one begins at `next_producer_id`."""
     return fact(ProducerIdsRecord(broker_id=node_id, broker_epoch=-1, next_producer_id=next_producer_id))
+
+
+def image_records(image: MetadataImage, node_id: int) -> list[Record]:
+    """The fewest facts that say what an image says: replayed, alone or over what it was made of, they give it again."""
+    records = [feature_record(name, level) for name, level in image.features.items()]
+    if image.next_producer_id:
+        records.append(producer_ids_record(node_id, image.next_producer_id))
+    for topic in image.all():
+        own = image.settings_of(ConfigType.TOPIC, topic.name)
+        records += topic_records(topic.name, topic.topic_id, own, image.replicas[topic.topic_id])
+    for owner, settings in image.settings.items():
+        if owner.type != ConfigType.TOPIC:
+            records += [config_record(owner.type, owner.name, name, value) for name, value in settings.items()]
+    return records

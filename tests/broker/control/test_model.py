@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from kcore.broker import topic_machine
 from kcore.broker.image import ConfigType
 from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -30,6 +31,14 @@ class Topic:
 
 class ControlPlaneModel(RuleBasedStateMachine):
     """Topics by name with their partitions and settings; a group's settings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limits = topic_machine.COMPACT_FROM_RECORDS, topic_machine.COMPACT_RATIO
+        topic_machine.COMPACT_FROM_RECORDS, topic_machine.COMPACT_RATIO = 20, 1  # logs of these tests are short
+
+    def teardown(self) -> None:
+        topic_machine.COMPACT_FROM_RECORDS, topic_machine.COMPACT_RATIO = self.limits
 
     @initialize()
     def start(self) -> None:

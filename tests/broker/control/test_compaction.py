@@ -1,0 +1,160 @@
+"""The metadata's log does not grow without end: it is written again, and says the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcore.broker import topic_machine
+from kcore.broker.image import ConfigType
+from kcore.broker.records import config_record, image_records, partition_records
+from kcore.broker.topic_machine import METADATA_PARTITION, MetadataMachine
+from kcore.broker.topics import Topics
+from kcore.log.faults import SimulatedCrashError
+from kcore.log.interface import PartitionLog
+from kcore.protocol.messages.delete_topics import DeleteTopicsRequest
+from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
+from kcore.runtime import Outcome
+from tests.broker.context import NODE_ID, BrokerContext
+
+
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch) -> BrokerContext:
+    """A node whose log is compacted early, with some of everything."""
+    monkeypatch.setattr(topic_machine, "COMPACT_FROM_RECORDS", 60)
+    monkeypatch.setattr(topic_machine, "COMPACT_RATIO", 2)
+    node = BrokerContext()
+    node.create("a", 3, configs={"flush.ms": "5"})
+    node.create("b", 1)
+    node.alter(ConfigType.GROUP, "g", ("share.isolation.level", 0, "read_committed"))
+    node.alter(ConfigType.BROKER, "", ("message.max.bytes", 0, "1000"))
+    node.call(InitProducerIdRequest(transactional_id=None))
+    return node
+
+
+def log(node: BrokerContext) -> PartitionLog:
+    return node.engine.open(METADATA_PARTITION)
+
+
+def churn(node: BrokerContext, times: int) -> None:
+    """Changes that leave nothing behind but records."""
+    for i in range(times):
+        node.create(f"churn{i}", 2)
+        node.call(DeleteTopicsRequest(topic_names=[f"churn{i}"]), 5)
+
+
+def flip(node: BrokerContext, times: int) -> None:
+    """A setting comes and goes."""
+    for _ in range(times):
+        node.alter(ConfigType.GROUP, "h", ("share.isolation.level", 0, "read_committed"))
+        node.alter(ConfigType.GROUP, "h", ("share.isolation.level", 1, None))
+
+
+def what_it_says(node: BrokerContext) -> object:
+    """Everything durable but the feature epoch, which is the offset of a record."""
+    picture = list(node.picture())
+    del picture[5]
+    return picture
+
+
+def test_an_image_replayed_says_the_same(node: BrokerContext) -> None:
+    """Into an empty machine, and over itself; listeners hear nothing of what they know."""
+    records = image_records(node.topics.image, 1)
+    machine = MetadataMachine(node.machine.context, Topics(), lambda offset: None, 0)
+    for _ in range(2):
+        for offset, record in enumerate(records):
+            machine.replay(offset, -1, None, record.value)
+    for name in ("names", "ids", "replicas", "collisions", "settings", "features", "next_producer_id"):
+        assert getattr(machine.image, name) == getattr(node.topics.image, name), name
+
+
+def test_the_log_stays_small_and_nobody_hears_of_it(node: BrokerContext) -> None:
+    """Older batches go; what is told is what was changed; restarts show the same."""
+    node.heard.take()
+    before = what_it_says(node)
+    churn(node, 200)
+    told = [event[0] for event in node.heard.take()]
+    assert told == ["created", "deleted"] * 200
+    kept = log(node).end_offset - log(node).log_start_offset
+    assert log(node).end_offset > 800
+    assert kept < 130
+    assert what_it_says(node) == before
+    for _ in range(2):
+        node.restart()
+        assert what_it_says(node) == before
+
+
+def test_decisions_of_the_same_round_are_kept(node: BrokerContext) -> None:
+    """The image may begin in the middle of a batch, and more may follow it there: older records do not count."""
+    node.auto_commit = False
+    middles = 0
+    for round_ in range(20):
+        for i in range(12):
+            node.shard.perform(lambda r=round_, i=i: _grow(node) if i == 5 else _set_group(node, f"g{r}", i))  # type: ignore[misc]
+            node.slices.finish()
+        node.commit()
+        node.commit()
+        before = what_it_says(node)
+        node.auto_commit = True
+        node.restart()
+        node.auto_commit = False
+        assert what_it_says(node) == before
+        first, _ = next(iter(log(node).batches()))
+        middles += first < log(node).log_start_offset
+    assert middles > 0
+
+
+def _set_group(node: BrokerContext, group_id: str, number: int) -> Outcome:
+    value = str(5_000 + number)
+    return node.machine.outcome([config_record(ConfigType.GROUP, group_id, "consumer.heartbeat.interval.ms", value)])
+
+
+def _grow(node: BrokerContext) -> Outcome:
+    topic = node.topics.by_name("b")
+    assert topic is not None
+    return node.machine.outcome(partition_records(topic.topic_id, topic.partitions, [(NODE_ID,)]))
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("nth", range(1, 5))
+def test_a_crash_anywhere_leaves_the_same(node: BrokerContext, nth: int, after: bool) -> None:
+    """Before the image is written, before the rest is deleted, and after either."""
+    while log(node).end_offset - log(node).log_start_offset < 58:
+        flip(node, 1)
+    before = what_it_says(node)
+    node.engine.crash_commit(nth, after=after)
+    with pytest.raises(SimulatedCrashError):
+        flip(node, 10)
+    node._boot()
+    node.alter(ConfigType.GROUP, "h", ("share.isolation.level", 1, None))
+    assert what_it_says(node) == before
+    churn(node, 30)
+    node.restart()
+    assert what_it_says(node) == before
+
+
+def test_a_failed_commit_of_the_image_changes_nothing(node: BrokerContext) -> None:
+    """The next compaction tries again."""
+    before = what_it_says(node)
+    for nth in range(1, 30):
+        node.engine.fail_commit(nth * 3)
+    for i in range(100):
+        node.create(f"churn{i}", 2)
+        if node.topics.by_name(f"churn{i}") is not None:
+            while node.call(DeleteTopicsRequest(topic_names=[f"churn{i}"]), 5).responses[0].error_code:
+                pass
+    assert what_it_says(node) == before
+    node.restart()
+    assert what_it_says(node) == before
+    assert log(node).end_offset - log(node).log_start_offset < 200
+
+
+def test_an_image_too_large_for_one_batch_leaves_the_log_alone(
+    node: BrokerContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is deleted unless the image is durable, whatever else is written in its place."""
+    node.shard._max_batch_bytes = 700
+    before = what_it_says(node)
+    churn(node, 60)
+    assert log(node).log_start_offset == 0
+    node.restart()
+    assert what_it_says(node) == before
