@@ -1,4 +1,7 @@
-"""Produce and fetch, embedded: what one request costs without a network, log in memory, commit included in produce."""
+"""Produce and fetch, embedded: what one request costs without a network, log in memory, commit included in produce.
+
+Each round is `REQUESTS` requests on a fresh log, with one commit behind them, as a busy node has it: divide by that.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,10 @@ from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest
 from kcore.runtime import RequestContext
 from tests.broker.data.context import DataPlane, batch_of
 
+REQUESTS = 100
 RECORDS = (1, 100)
 VALUE = b"v" * 100
-PRODUCE_VERSION, FETCH_VERSION = 11, 12
+PRODUCE, FETCH = RequestContext(11), RequestContext(12)
 
 
 def produce_request(records: bytes) -> ProduceRequest:
@@ -26,76 +30,69 @@ def fetch_request(offset: int) -> FetchRequest:
     return FetchRequest(max_wait_ms=500, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[entry])])
 
 
-@pytest.mark.parametrize("records", RECORDS)
-def test_produce(benchmark: Any, records: int) -> None:
-    """One batch of one partition: check, append; a commit after every 100 requests, as a busy node has it."""
+def plane_with_topic() -> DataPlane:
     plane = DataPlane()
     plane.topic("t")
-    request = produce_request(batch_of(*[VALUE] * records))
-    context = RequestContext(PRODUCE_VERSION)
-    handle, commit = plane.produce_api.handle, plane.pipeline.commit
-
-    def hundred() -> None:
-        for _ in range(100):
-            handle(context, request)
-        commit()
-
-    benchmark.extra_info["requests"] = 100
-    benchmark.pedantic(hundred, rounds=200, warmup_rounds=20)
+    return plane
 
 
+@pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
 @pytest.mark.parametrize("records", RECORDS)
-def test_produce_idempotent(benchmark: Any, records: int) -> None:
-    """The same by an idempotent producer: sequences are checked and kept."""
-    plane = DataPlane()
-    plane.topic("t")
-    context = RequestContext(PRODUCE_VERSION)
-    handle, commit = plane.produce_api.handle, plane.pipeline.commit
+def test_produce(benchmark: Any, records: int, idempotent: bool) -> None:
+    """One batch of one partition a request: checked, appended, answered with the commit."""
     requests = [
-        produce_request(batch_of(*[VALUE] * records, producer=(7, 0), sequence=number * records))
-        for number in range(100 * 100)
+        produce_request(
+            batch_of(
+                *[VALUE] * records,
+                producer=(7, 0) if idempotent else (-1, -1),
+                sequence=number * records if idempotent else -1,
+            )
+        )
+        for number in range(REQUESTS)
     ]
-    following = iter(requests)
 
-    def hundred() -> None:
-        for _ in range(100):
-            handle(context, next(following))
-        commit()
+    def setup() -> tuple[tuple[DataPlane], dict[str, Any]]:
+        return (plane_with_topic(),), {}
 
-    benchmark.extra_info["requests"] = 100
-    benchmark.pedantic(hundred, rounds=90, warmup_rounds=5)
+    def run(plane: DataPlane) -> None:
+        handle = plane.produce_api.handle
+        for request in requests:
+            handle(PRODUCE, request)
+        plane.pipeline.commit()
+
+    benchmark.extra_info["requests"] = REQUESTS
+    benchmark.pedantic(run, setup=setup, rounds=100, warmup_rounds=5)
 
 
 @pytest.mark.parametrize("records", RECORDS)
 def test_fetch(benchmark: Any, records: int) -> None:
     """One batch of one partition, which is there."""
-    plane = DataPlane()
-    plane.topic("t")
-    plane.call(produce_request(batch_of(*[VALUE] * records)), PRODUCE_VERSION)
+    plane = plane_with_topic()
+    plane.call(produce_request(batch_of(*[VALUE] * records)), 11)
     request = fetch_request(0)
-    context = RequestContext(FETCH_VERSION)
     handle = plane.fetch_api.handle
 
-    def hundred() -> None:
-        for _ in range(100):
-            handle(context, request)
+    def run() -> None:
+        for _ in range(REQUESTS):
+            handle(FETCH, request)
 
-    benchmark.extra_info["requests"] = 100
-    benchmark.pedantic(hundred, rounds=200, warmup_rounds=20)
+    benchmark.extra_info["requests"] = REQUESTS
+    benchmark.pedantic(run, rounds=100, warmup_rounds=5)
 
 
 def test_long_poll(benchmark: Any) -> None:
-    """A fetch that parks, a produce that wakes it, and both answers."""
-    plane = DataPlane()
-    plane.topic("t")
+    """A fetch that parks, a produce that wakes it with its commit, and both answers."""
     produce = produce_request(batch_of(VALUE))
-    produce_context, fetch_context = RequestContext(PRODUCE_VERSION), RequestContext(FETCH_VERSION)
-    partition = plane.partition("t")
 
-    def round_trip() -> None:
-        pending = plane.fetch_api.handle(fetch_context, fetch_request(partition.high_watermark))
-        plane.produce_api.handle(produce_context, produce)
-        plane.pipeline.commit()
-        assert pending.done
+    def setup() -> tuple[tuple[DataPlane], dict[str, Any]]:
+        return (plane_with_topic(),), {}
 
-    benchmark.pedantic(round_trip, rounds=2000, warmup_rounds=20)
+    def run(plane: DataPlane) -> None:
+        for offset in range(REQUESTS):
+            pending = plane.fetch_api.handle(FETCH, fetch_request(offset))
+            plane.produce_api.handle(PRODUCE, produce)
+            plane.pipeline.commit()
+            assert pending.done
+
+    benchmark.extra_info["requests"] = REQUESTS
+    benchmark.pedantic(run, setup=setup, rounds=50, warmup_rounds=5)

@@ -60,8 +60,8 @@ class Partition:
         last_stable_offset: where the earliest open transaction begins, at most the high watermark; read_committed
             readers see what lies below.
         producers: sequences, transactions and aborted transactions.
-        unacknowledged: something staged was appended with acks=0: nobody waits for it, but its producer may expect
-            to read it at once.
+        unacknowledged_end: the end of the last append with acks=0. While it is not durable, its producer may expect
+            to read it all the same: nobody tells when that is.
         watched: how many parked requests wait for this partition.
         closed: it was deleted.
     """
@@ -82,7 +82,7 @@ class Partition:
         "producers",
         "topic",
         "topic_id",
-        "unacknowledged",
+        "unacknowledged_end",
         "watched",
     )
 
@@ -106,7 +106,7 @@ class Partition:
         self.config = config or LogConfig()
         self.internal = internal
         self.producers = ProducerStates()
-        self.unacknowledged = False
+        self.unacknowledged_end = 0
         self.watched = 0
         self.closed = False
         self._pipeline = pipeline
@@ -136,6 +136,11 @@ class Partition:
     def log_start_offset(self) -> int:
         """The first offset that readers may ask for."""
         return self.log.log_start_offset
+
+    @property
+    def unacknowledged(self) -> bool:
+        """Whether something appended with acks=0 is not durable yet."""
+        return self.unacknowledged_end > self.high_watermark
 
     @property
     def dirty(self) -> bool:
@@ -406,7 +411,6 @@ class Partition:
             self._update_last_stable_offset()
         else:
             self.last_stable_offset = high_watermark
-        self.unacknowledged = False
         if self.watched:
             self._progress()
 
@@ -416,7 +420,7 @@ class Partition:
         self.high_watermark = self.log.high_watermark
         self.producers.rollback(self.high_watermark)
         self._update_last_stable_offset()
-        self.unacknowledged = False
+        self.unacknowledged_end = 0
         if self.watched:
             self._progress()
 

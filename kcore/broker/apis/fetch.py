@@ -218,7 +218,9 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         unsettled = []
         for item in items:
             partition = item.partition
-            if partition is not None and (partition.unacknowledged or (hungry and partition.dirty)):
+            if partition is not None and (
+                partition.unacknowledged_end > partition.high_watermark or (hungry and partition.dirty)
+            ):
                 unsettled.append((partition, partition.log.end_offset))
         return unsettled
 

@@ -265,7 +265,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         except LogError:
             return refused(index, ErrorCode.KAFKA_STORAGE_ERROR)
         if acks == 0:
-            partition.unacknowledged = True
+            partition.unacknowledged_end = partition.log.end_offset
         return PartitionProduceResponse(
             index=index,
             base_offset=base_offset,
