@@ -91,7 +91,7 @@ def new_offsets(
     expire_ms: int,
     limit: int,
     records: list[Any],
-    record_type: Callable[..., Any],
+    record_type: type[tuple[Any, ...]],
     answer_type: Callable[..., Any],
 ) -> list[Any]:
     """The records and answers for one topic of a commit.
@@ -107,7 +107,7 @@ def new_offsets(
             neither leader epoch nor topic id.
         limit: of the metadata, in UTF-16 code units.
         records: gets a record for each partition that is accepted.
-        record_type: makes a record of (key, value, version).
+        record_type: the named tuple (key, value, version) that a record is.
         answer_type: makes an answer of partition_index and error_code.
 
     Returns:

@@ -77,16 +77,17 @@ class OffsetCommitApi(Api[OffsetCommitRequest, OffsetCommitResponse]):
             return self.error(context, plan, error.code)
         return shard.run(self, context, plan)
 
-    def decide(self, machine: GroupShard, context: RequestContext, plan: CommitPlan) -> Any:
+    def decide(self, machine: GroupShard, context: RequestContext, request: Any) -> Any:
         """Asks the group; one record for each accepted entry, in the request's order, so that the last one wins."""
-        request: OffsetCommitRequest = plan.request
-        group_id = request.group_id
-        member_id = request.member_id
-        generation_id = request.generation_id_or_member_epoch
+        plan: CommitPlan = request
+        asked: OffsetCommitRequest = plan.request
+        group_id = asked.group_id
+        member_id = asked.member_id
+        generation_id = asked.generation_id_or_member_epoch
         group = machine.groups.get(group_id)
         if group is not None:
             code = group.validate_offset_commit(
-                member_id, request.group_instance_id, generation_id, context.api_version, False
+                member_id, asked.group_instance_id, generation_id, context.api_version, False
             )
             if code:
                 return self.error(context, plan, code)
@@ -94,7 +95,7 @@ class OffsetCommitApi(Api[OffsetCommitRequest, OffsetCommitResponse]):
         elif generation_id >= 0:
             absent = context.api_version >= ABSENT_GROUP_SINCE
             return self.error(context, plan, ErrorCode.GROUP_ID_NOT_FOUND if absent else ErrorCode.ILLEGAL_GENERATION)
-        retention_time_ms = request.retention_time_ms
+        retention_time_ms = asked.retention_time_ms
         records, response = accept(ANSWERS, machine, plan, with_topic_ids=True, retention_time_ms=retention_time_ms)
         return Outcome(records, response)
 

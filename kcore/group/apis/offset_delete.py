@@ -83,8 +83,9 @@ class OffsetDeleteApi(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
             return self.error(context, request, ErrorCode.INVALID_GROUP_ID)
         return self._shards.of(group_id).run(self, context, plan)
 
-    def decide(self, machine: GroupShard, context: RequestContext, plan: DeletePlan) -> Any:
+    def decide(self, machine: GroupShard, context: RequestContext, request: Any) -> Any:
         """A tombstone for each partition that may be deleted and has an offset, materialised or pending."""
+        plan: DeletePlan = request
         request = plan.request
         group = machine.groups.get(request.group_id)
         if group is None:

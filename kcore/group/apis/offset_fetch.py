@@ -27,7 +27,7 @@ from kcore.protocol.messages.offset_fetch import (
 )
 from kcore.protocol.schema import ZERO_UUID
 from kcore.runtime.api import Api
-from kcore.runtime.pending import gather
+from kcore.runtime.pending import Pending, gather
 from kcore_ext.offsets import answer_fetch
 
 if TYPE_CHECKING:
@@ -253,6 +253,8 @@ class OffsetFetchApi(Api[OffsetFetchRequest, OffsetFetchResponse]):
             query = GroupQuery(request.group_id, None, -1, request.topics, request.require_stable)
             return self._of_group.handle(context, query)
         parts = [self._of_group.handle(context, self._query(group, request)) for group in request.groups]
+        if len(parts) == 1 and not isinstance(parts[0], Pending):
+            return OffsetFetchResponse(groups=parts)
         return gather(self, context, request, parts, self._response)
 
     @staticmethod

@@ -126,24 +126,25 @@ class TxnOffsetCommitApi(Api[TxnOffsetCommitRequest, TxnOffsetCommitResponse]):
             return self.error(context, plan, transaction_error(code, context.api_version))
         return shard.run(self, context, plan)
 
-    def decide(self, machine: GroupShard, context: RequestContext, plan: CommitPlan) -> Any:
+    def decide(self, machine: GroupShard, context: RequestContext, request: Any) -> Any:
         """Asks the group; the records become a transactional batch, the offsets pending under the producer's id."""
-        request: TxnOffsetCommitRequest = plan.request
-        group_id = request.group_id
+        plan: CommitPlan = request
+        asked: TxnOffsetCommitRequest = plan.request
+        group_id = asked.group_id
         group = machine.groups.get(group_id)
         if group is not None:
             code = group.validate_offset_commit(
-                request.member_id, request.group_instance_id, request.generation_id, context.api_version, True
+                asked.member_id, asked.group_instance_id, asked.generation_id, context.api_version, True
             )
             if code:
                 if code == ErrorCode.STALE_MEMBER_EPOCH:
                     code = ErrorCode.ILLEGAL_GENERATION  # the request has no error of its own for epochs
                 return self.error(context, plan, code)
-        elif request.generation_id >= 0:
+        elif asked.generation_id >= 0:
             return self.error(context, plan, ErrorCode.ILLEGAL_GENERATION)
         # Kafka writes no topic ids here, though it knows them: the request's versions carry names.
         records, response = accept(ANSWERS, machine, plan, with_topic_ids=False)
-        return Outcome(records, response, request.producer_id, request.producer_epoch)
+        return Outcome(records, response, asked.producer_id, asked.producer_epoch)
 
     def error(
         self,
