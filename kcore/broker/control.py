@@ -30,6 +30,8 @@ from kcore.broker.apis.list_config_resources import ListConfigResourcesApi
 from kcore.broker.apis.list_partition_reassignments import ListPartitionReassignmentsApi
 from kcore.broker.apis.metadata import MetadataApi
 from kcore.broker.apis.renew_delegation_token import RenewDelegationTokenApi
+from kcore.broker.apis.sasl_authenticate import SaslAuthenticateApi
+from kcore.broker.apis.sasl_handshake import SaslHandshakeApi
 from kcore.broker.apis.update_features import UpdateFeaturesApi
 from kcore.broker.broker_config import BrokerConfig
 from kcore.broker.describe_config import SettingsView
@@ -152,6 +154,8 @@ class ControlPlane:
             RenewDelegationTokenApi(),
             ExpireDelegationTokenApi(),
             DescribeDelegationTokenApi(),
+            SaslHandshakeApi(),
+            SaslAuthenticateApi(),
         ]
 
     def api_versions(self) -> ApiVersionsApi:

@@ -127,6 +127,29 @@ def test_of_a_setting_given_twice_the_last_counts_also_if_the_first_is_null() ->
         assert codes(node, topic, validate_only=True) == [("t", code)]
 
 
+@pytest.mark.parametrize(
+    ("name", "legal"),
+    [
+        ("a", True),
+        ("A.b_c-9", True),
+        ("...", True),
+        ("x" * 249, True),
+        ("x" * 250, False),
+        ("", False),
+        (".", False),
+        ("..", False),
+        ("a\n", False),
+        ("a b", False),
+        ("\u00e4", False),
+        ("\u0663", False),
+        ("a\x00", False),
+    ],
+)
+def test_names(name: str, legal: bool) -> None:
+    """1 to 249 of ASCII letters, digits, dot, underscore and dash; neither . nor .."""
+    assert BrokerContext().create(name).error_code == (0 if legal else 17)
+
+
 class Only:
     """Allows what is listed."""
 

@@ -14,11 +14,11 @@ NEED_GROUPS = {name for name in ADMIN if name.startswith("find_coordinator")} | 
     "group_settings",
     "api_versions_list_what_clients_need",
 }
-NEED_A_SERVER = {"security_apis_without_security", "partition_admin_errors"}
+NEED_PRODUCERS = {"partition_admin_errors"}
 NEED_SOCKETS = {"frames_up_to_the_limit", "idle_connections_are_closed"}
 
 
-@pytest.mark.parametrize("name", sorted(ADMIN.keys() - NEED_GROUPS - NEED_A_SERVER))
+@pytest.mark.parametrize("name", sorted(ADMIN.keys() - NEED_GROUPS - NEED_PRODUCERS))
 def test_scenario_is_answered_as_kafka_did(name: str) -> None:
     """Whole responses, request by request."""
     node = BrokerContext(settings_of("server.properties"))

@@ -1,0 +1,36 @@
+"""SaslHandshake (key 17, versions 0-1) where nobody is to authenticate: without SASL, or once it is done (KIP-43)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from kcore.runtime.api import Api
+
+if TYPE_CHECKING:
+    from kcore.runtime.api import RequestContext
+
+
+class SaslHandshakeApi(Api[SaslHandshakeRequest, SaslHandshakeResponse]):
+    """Answers that there is nothing to negotiate; the connection goes on. A connection that has to authenticate never
+    comes here: whoever reads its socket answers it.
+    """
+
+    __slots__ = ()
+
+    key: ClassVar[ApiKey] = ApiKey.SASL_HANDSHAKE
+    request_type: ClassVar[type] = SaslHandshakeRequest
+    response_type: ClassVar[type] = SaslHandshakeResponse
+    versions: ClassVar[tuple[int, int]] = (0, 1)
+
+    def handle(self, context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+        """ILLEGAL_SASL_STATE, with no mechanisms."""
+        return self.error(context, request, ErrorCode.ILLEGAL_SASL_STATE)
+
+    def error(
+        self, context: RequestContext, request: SaslHandshakeRequest, code: ErrorCode, message: str | None = None
+    ) -> SaslHandshakeResponse:
+        """The code, with no mechanisms."""
+        return SaslHandshakeResponse(error_code=code)
