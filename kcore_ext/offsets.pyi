@@ -117,9 +117,6 @@ def new_offsets(
         ValueError: something does not fit in a record.
     """
 
-def is_too_long(metadata: str, limit: int) -> bool:
-    """Whether metadata has more than `limit` UTF-16 code units: what Kafka counts, though the setting says bytes."""
-
 def answer_fetch(
     answer_type: Callable[..., Any],
     indexes: Iterable[int],

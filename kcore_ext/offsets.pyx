@@ -329,6 +329,7 @@ cdef OffsetAndMetadata _read_value(const uint8_t* at, Py_ssize_t size):
 # ---- the partitions of a request
 
 cdef bint _is_too_long(str metadata, Py_ssize_t limit):
+    """Whether metadata has more than `limit` UTF-16 code units: what Kafka counts, though the setting says bytes."""
     cdef Py_ssize_t length = len(metadata), i
     if length > limit:
         return True
@@ -338,10 +339,6 @@ cdef bint _is_too_long(str metadata, Py_ssize_t limit):
     for i in range(length):
         units += PyUnicode_READ_CHAR(metadata, i) > 0xFFFF
     return units > limit
-
-
-def is_too_long(str metadata not None, Py_ssize_t limit) -> bool:
-    return _is_too_long(metadata, limit)
 
 
 def new_offsets(

@@ -34,18 +34,9 @@ TOPIC_AUTHORIZATION_FAILED = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 NO_TOPIC = TopicInfo("", ZERO_UUID, 0)
 
 
-class PlannedTopic(NamedTuple):
-    """A topic of a commit after the checks in front.
-
-    Attributes:
-        asked: as it stands in the request.
-        topic: what is known of it; a topic without partitions if all that is asked of it is refused.
-        codes: a code for each of its partitions; None if none of them is refused.
-    """
-
-    asked: Any
-    topic: TopicInfo
-    codes: list[int] | None
+PlannedTopic = tuple[Any, TopicInfo, list[int] | None]
+"""A topic of a commit after the checks in front: as it stands in the request; what is known of it, `NO_TOPIC` if all
+that is asked of it is refused; a code for each of its partitions, None if none of them is refused."""
 
 
 class CommitPlan:
@@ -81,7 +72,7 @@ def plan_commit(
         authorizer: who may read topics; None allows all.
         by_id: whether the request names topics by id (OffsetCommit v10).
     """
-    planned = []
+    planned: list[PlannedTopic] = []
     for asked in request.topics:
         topic = topics.by_id(asked.topic_id) if by_id else topics.by_name(asked.name)
         refusal = NONE
@@ -94,11 +85,11 @@ def plan_commit(
         elif topic is None:
             refusal = UNKNOWN_TOPIC_OR_PARTITION
         if refusal:
-            planned.append(PlannedTopic(asked, NO_TOPIC, [refusal] * len(asked.partitions)))
+            planned.append((asked, NO_TOPIC, [refusal] * len(asked.partitions)))
             continue
         assert topic is not None
         if asked.partitions:  # a topic that exists and of which nothing is asked is not answered
-            planned.append(PlannedTopic(asked, topic, _partition_codes(asked.partitions, topic.partitions)))
+            planned.append((asked, topic, _partition_codes(asked.partitions, topic.partitions)))
     return CommitPlan(request, planned)
 
 

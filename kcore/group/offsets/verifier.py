@@ -34,8 +34,8 @@ class TransactionVerifier(Protocol):
 
         Returns:
             As AddPartitionsToTxn answers the partition: NONE, or what is wrong (PRODUCER_FENCED for another epoch,
-            TRANSACTION_ABORTABLE where the partition is not in the transaction); a `Pending` whose response is that
-            code if it comes later.
+            TRANSACTION_ABORTABLE where the partition is not in the transaction); a `Pending` whose response, also
+            when it fails, is that code if it comes later.
         """
         ...
 

@@ -64,8 +64,12 @@ def test_new_offsets(group, topic, topic_id, entries, now_ms, expire_ms, refused
 
 
 @given(st.text(max_size=20), st.integers(0, 20))
-def test_is_too_long(metadata, limit):
-    assert compiled.is_too_long(metadata, limit) == plain.is_too_long(metadata, limit)
+def test_metadata_is_measured_in_utf16_code_units(metadata, limit):
+    entry = SimpleNamespace(
+        partition_index=0, committed_offset=0, committed_leader_epoch=-1, committed_metadata=metadata
+    )
+    ((_, code),) = compiled.new_offsets("g", "t", bytes(16), [entry], None, 0, -1, limit, [], Record, answer)
+    assert code == (12 if plain.is_too_long(metadata, limit) else 0)
 
 
 @given(

@@ -39,7 +39,6 @@ import kwire  # noqa: E402
 
 OFFSET_APIS = (OffsetCommitApi, OffsetFetchApi, OffsetDeleteApi, TxnOffsetCommitApi)
 GROUP_APIS = (SyncGroupApi, HeartbeatApi, LeaveGroupApi, DescribeGroupsApi, DeleteGroupsApi)
-PATIENCE_MS = 15_000
 
 
 class VirtualPending:
@@ -92,10 +91,6 @@ class VirtualConnection:
                 self._busy = False
 
             self.world.serve(pending.api, pending.version, body, self.client_id, take)
-            if self._busy:
-                return
-        if not self._busy:
-            return
 
     def wake(self) -> None:
         """Looks at what waits behind a request that was answered meanwhile."""
@@ -110,6 +105,7 @@ class World(OffsetsContext):
         super().__init__(settings)
         self.connections: list[VirtualConnection] = []
         self.producers: dict[str, int] = {}
+        self.last_end = ""
         self.apis: dict[str, Any] = {}
         for kind in OFFSET_APIS:
             self.apis[kind.__name__.removesuffix("Api")] = self.api(kind)
@@ -164,11 +160,11 @@ class World(OffsetsContext):
 
     def play_EndTxn(self, body: dict[str, Any]) -> dict[str, Any]:
         self.end_transaction(body["producer_id"], body["committed"], body["producer_epoch"])
-        self._last = "CompleteCommit" if body["committed"] else "CompleteAbort"
+        self.last_end = "CompleteCommit" if body["committed"] else "CompleteAbort"
         return {"error_code": 0}
 
     def play_DescribeTransactions(self, body: dict[str, Any]) -> dict[str, Any]:
-        return {"transaction_states": [{"transaction_state": self._last}]}
+        return {"transaction_states": [{"transaction_state": self.last_end}]}
 
 
 class VirtualClient(golden.Client):  # type: ignore[misc]
