@@ -46,7 +46,7 @@ def bootstrap(server: ServerProcess) -> str:
 @pytest.fixture(scope="session")
 def admin(bootstrap: str) -> AdminClient:
     """For what a test needs around its subject."""
-    return AdminClient({"bootstrap.servers": bootstrap})
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
 
 _numbers = itertools.count()

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from typing import Any
 
 POLL_S = 0.1
+KAFKA_PYTHON_POLL_S = 0.5  # a join that ends between two polls is lost on kafka-python 3.0
 
 
 class Voice:
@@ -110,7 +111,7 @@ def kafka_python(options: dict[str, Any], voice: Voice, stop: threading.Event) -
     )
     consumer.subscribe(options["topics"], listener=Listener())
     while not stop.is_set():
-        polled = consumer.poll(timeout_ms=POLL_S * 1000, max_records=100)
+        polled = consumer.poll(timeout_ms=KAFKA_PYTHON_POLL_S * 1000, max_records=100)
         voice.owns(consumer.assignment())
         for part, records in polled.items():
             for record in records:
