@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -57,14 +57,11 @@ class ConfigChanges:
     def incremental(
         self, image: MetadataImage, config_type: int, name: str, alterations: Sequence[Alteration]
     ) -> list[Record]:
-        """Changes some settings of a resource and leaves the others (KIP-339).
+        """Changes some settings of a resource, of a request that was checked, and leaves the others (KIP-339).
 
         Raises:
             KafkaError: nothing of it may be done.
         """
-        self._check_request(
-            config_type, name, alterations, [a for a in alterations if a.operation != ConfigOperation.DELETE]
-        )
         own = image.settings_of(config_type, name)
         wanted = dict(own)
         for alteration in alterations:
@@ -77,28 +74,29 @@ class ConfigChanges:
         return self._decided(image, config_type, name, own, wanted, changed)
 
     def whole(self, image: MetadataImage, config_type: int, name: str, settings: Sequence[Alteration]) -> list[Record]:
-        """Gives a resource these settings and takes all others from it.
+        """Gives a resource these settings, of a request that was checked, and takes all others from it.
 
         Raises:
             KafkaError: nothing of it may be done.
         """
-        self._check_request(config_type, name, settings, settings)
         own = image.settings_of(config_type, name)
         wanted = {setting.name: setting.value for setting in settings if setting.value is not None}
         changed: dict[str, str | None] = dict(wanted)
         changed.update({setting_name: None for setting_name in own if setting_name not in wanted})
         return self._decided(image, config_type, name, own, wanted, changed)
 
-    # ---- checks in front
+    def check(self, config_type: int, name: str, alterations: Sequence[Alteration]) -> None:
+        """What is wrong with a request whatever the resource has, and whoever asks.
 
-    def _check_request(
-        self, config_type: int, name: str, alterations: Sequence[Alteration], valued: Iterable[Alteration]
-    ) -> None:
+        Raises:
+            KafkaError: INVALID_REQUEST for a setting given twice, a value that is missing, an unknown operation, a
+                resource that has no settings, or another broker.
+        """
         code = ErrorCode.INVALID_REQUEST
         twice = [setting for setting, count in Counter(a.name for a in alterations).items() if count > 1]
         if twice:
             raise KafkaError(code, f"more than once: {', '.join(twice)}")
-        missing = [a.name for a in valued if a.value is None]
+        missing = [a.name for a in alterations if a.value is None and a.operation != ConfigOperation.DELETE]
         if missing:
             raise KafkaError(code, f"no value for {', '.join(missing)}")
         if config_type not in {ConfigType.TOPIC, ConfigType.BROKER, ConfigType.CLIENT_METRICS, ConfigType.GROUP}:

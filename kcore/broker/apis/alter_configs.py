@@ -30,9 +30,14 @@ class AlterConfigsApi(AlterationApi[AlterConfigsRequest, AlterConfigsResponse]):
     response_type: ClassVar[type] = AlterConfigsResponse
     versions: ClassVar[tuple[int, int]] = (0, 2)
 
-    def records(self, machine: MetadataMachine, resource: AlterConfigsResource) -> list[Record]:
-        """The facts that change one resource."""
-        alterations = [Alteration(c.name, ConfigOperation.SET, c.value) for c in resource.configs]
+    def alterations(self, resource: AlterConfigsResource) -> list[Alteration]:
+        """What a resource asks for."""
+        return [Alteration(c.name, ConfigOperation.SET, c.value) for c in resource.configs]
+
+    def records(
+        self, machine: MetadataMachine, resource: AlterConfigsResource, alterations: list[Alteration]
+    ) -> list[Record]:
+        """The facts that change one resource as it asks."""
         return self.changes.whole(machine.image, resource.resource_type, resource.resource_name, alterations)
 
     def response(self, results: list[tuple[AlterConfigsResource, ErrorCode, str | None]]) -> AlterConfigsResponse:

@@ -13,7 +13,7 @@ from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from kcore.broker.alter_config import ConfigChanges
+    from kcore.broker.alter_config import Alteration, ConfigChanges
     from kcore.broker.topic_machine import MetadataMachine
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
@@ -51,8 +51,12 @@ class AlterationApi(ControlApi[Request, Response]):
         self.changes = changes
 
     @abstractmethod
-    def records(self, machine: MetadataMachine, resource: Any) -> list[Record]:
-        """The facts that change one resource.
+    def alterations(self, resource: Any) -> list[Alteration]:
+        """What a resource asks for."""
+
+    @abstractmethod
+    def records(self, machine: MetadataMachine, resource: Any, alterations: list[Alteration]) -> list[Record]:
+        """The facts that change one resource as it asks.
 
         Raises:
             KafkaError: it may not be changed so.
@@ -71,8 +75,10 @@ class AlterationApi(ControlApi[Request, Response]):
             try:
                 if counts[resource.resource_type, resource.resource_name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "a resource may be there once")
-                changed = self.records(machine, resource)
+                alterations = self.alterations(resource)
+                self.changes.check(resource.resource_type, resource.resource_name, alterations)
                 self._authorize(context, resource)
+                changed = self.records(machine, resource, alterations)
             except KafkaError as error:
                 results.append((resource, error.code, text(error.code, error.message)))
                 continue

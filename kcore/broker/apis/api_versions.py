@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 SUPPORTED_VERSIONS = (0, 4)
 
-ADVERTISED: dict[int, tuple[int, int]] = {ApiKey.PRODUCE: (0, 13)}
-"""Ranges that are told wider than they are served: some librdkafka releases take an absent Produce v0 for a broker
-that knows no compression (KAFKA-18659)."""
+TOLD_FROM: dict[int, int] = {ApiKey.PRODUCE: 0}
+"""APIs that are told from an earlier version on than they are served: some librdkafka releases take an absent Produce
+v0 for a broker that knows no compression (KAFKA-18659)."""
 
 
 class ApiVersionsApi(Api[ApiVersionsRequest, ApiVersionsResponse]):
@@ -53,7 +53,8 @@ class ApiVersionsApi(Api[ApiVersionsRequest, ApiVersionsResponse]):
     def serve(self, apis: Iterable[Any]) -> None:
         """Tells clients of these APIs from now on: objects with a `key` and `versions`."""
         for api in apis:
-            self._ranges[api.key] = ADVERTISED.get(api.key, api.versions)
+            low, high = api.versions
+            self._ranges[api.key] = (TOLD_FROM.get(api.key, low), high)
         self._answers.clear()
 
     def handle(self, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:

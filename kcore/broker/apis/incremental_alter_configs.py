@@ -30,9 +30,14 @@ class IncrementalAlterConfigsApi(AlterationApi[IncrementalAlterConfigsRequest, I
     response_type: ClassVar[type] = IncrementalAlterConfigsResponse
     versions: ClassVar[tuple[int, int]] = (0, 1)
 
-    def records(self, machine: MetadataMachine, resource: AlterConfigsResource) -> list[Record]:
-        """The facts that change one resource."""
-        alterations = [Alteration(c.name, c.config_operation, c.value) for c in resource.configs]
+    def alterations(self, resource: AlterConfigsResource) -> list[Alteration]:
+        """What a resource asks for."""
+        return [Alteration(c.name, c.config_operation, c.value) for c in resource.configs]
+
+    def records(
+        self, machine: MetadataMachine, resource: AlterConfigsResource, alterations: list[Alteration]
+    ) -> list[Record]:
+        """The facts that change one resource as it asks."""
         return self.changes.incremental(machine.image, resource.resource_type, resource.resource_name, alterations)
 
     def response(

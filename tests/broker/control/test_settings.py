@@ -11,6 +11,7 @@ from kcore.broker.topic_config import TOPIC_SETTINGS
 from kcore.config import Config
 from kcore.settings import Setting, SettingType
 from tests.broker.context import NODE_ID, BrokerContext
+from tests.broker.control.test_create_topics import Only
 
 TOPIC, BROKER, METRICS, GROUP = ConfigType.TOPIC, ConfigType.BROKER, ConfigType.CLIENT_METRICS, ConfigType.GROUP
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -319,6 +320,21 @@ def test_whole_settings_replace_those_of_before() -> None:
     assert dict(node.topics.settings_of(TOPIC, "t")) == {"retention.ms": "7"}
     assert node.alter_whole(TOPIC, "t", {}).error_code == 0
     assert dict(node.topics.settings_of(TOPIC, "t")) == {}
+
+
+def test_who_may_not_change_settings_learns_nothing_of_them() -> None:
+    """What is wrong with the request comes first, then who asks, then what the resource has."""
+    node = BrokerContext()
+    node.create("t")
+    for api in (44, 33):
+        node.apis[api].authorizer = Only()
+    assert node.alter(TOPIC, "t", ("flush.ms", SET, None)).error_code == 42
+    assert node.alter(TOPIC, "t", ("nope", SET, "1")).error_code == 29
+    assert node.alter(TOPIC, "unknown", ("flush.ms", SET, "1")).error_code == 29
+    assert node.alter_whole(GROUP, "g", {"nope": "1"}).error_code == 30
+    assert node.alter(BROKER, NODE, ("message.max.bytes", SET, "5")).error_code == 31
+    node.apis[32].authorizer = Only()
+    assert [node.describe(kind, "t").error_code for kind in (TOPIC, GROUP, BROKER)] == [29, 30, 31]
 
 
 # ---------------------------------------------------------------- the broker
