@@ -118,6 +118,15 @@ class Partitions(MetadataListener):
         """Opens the logs of new partitions."""
         self._open(self.ids[topic.topic_id], topic.partitions)
 
+    def on_partitions_removed(self, topic: TopicInfo, first: int) -> None:
+        """Drops partitions whose creation was not committed after all."""
+        found = self.ids[topic.topic_id]
+        gone = found.partitions[first:]
+        del found.partitions[first:]
+        for partition in gone:
+            self._engine.drop(PartitionKey(topic.topic_id, partition.index))
+            partition.close()
+
     def on_topic_deleted(self, topic: TopicInfo) -> None:
         """Drops the logs of a topic; who waits for its partitions learns that they are gone."""
         found = self.ids.pop(topic.topic_id, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kcore.broker.names import name_fault
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -66,13 +67,18 @@ class DescribeProducersApi(Api[DescribeProducersRequest, DescribeProducersRespon
             allowed = self._authorizer is None or self._authorizer.allowed(
                 context, Operation.READ, ResourceType.TOPIC, topic.name
             )
+            illegal = name_fault(topic.name) is not None
             answers = []
             for index in topic.partition_indexes:
                 partition = self._partitions.get(topic.name, index)
                 if not allowed:
                     answers.append(refused(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                elif illegal:
+                    answers.append(refused(index, ErrorCode.INVALID_TOPIC_EXCEPTION))
                 elif partition is None:
-                    answers.append(refused(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+                    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    message = None if topic.name in self._partitions.names else unknown.message
+                    answers.append(PartitionResponse(partition_index=index, error_code=unknown, error_message=message))
                 elif partition.recovering:
                     answers.append(refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER))
                 else:

@@ -152,6 +152,8 @@ def test_a_failed_commit_is_taken_back_and_told_of() -> None:
         ("removed", "kept", 2),
     ]
     assert node.picture() == before
+    assert node.partitions.get("kept", 1) is not None
+    assert node.partitions.get("kept", 2) is None, "partitions that were taken back are not served"
     node.auto_commit = True
     assert node.create("t", 2).error_code == 0
 

@@ -321,15 +321,26 @@ def test_producers_are_described() -> None:
                             ),
                         ],
                     ),
-                    PartitionResponse(
-                        partition_index=1,
-                        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                        error_message=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.message,
-                    ),
+                    PartitionResponse(partition_index=1, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
                 ],
             )
         ]
     )
+
+
+@pytest.mark.parametrize(
+    ("topic", "code", "has_message"),
+    [
+        ("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False),
+        ("nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True),
+        ("two words", ErrorCode.INVALID_TOPIC_EXCEPTION, True),
+    ],
+)
+def test_producers_of_what_is_not_there(topic: str, code: ErrorCode, has_message: bool) -> None:
+    """A missing partition of a known topic has no message; an illegal name is 17."""
+    answer = plane_with().call(DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[9])]), 0)
+    found = answer.topics[0].partitions[0]
+    assert (found.error_code, found.error_message is not None) == (code, has_message)
 
 
 def test_batches_carry_the_epoch_of_the_node() -> None:
