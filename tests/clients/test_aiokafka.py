@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import CommitFailedError, MessageSizeTooLargeError
-from aiokafka.structs import OffsetAndMetadata
 from confluent_kafka.admin import AdminClient
 
 from tests.clients.conftest import create_topic
@@ -23,7 +22,9 @@ NewTopic = Callable[..., str]
 
 
 @asynccontextmanager
-async def consuming(bootstrap: str, group: str | None, *topics: str, **settings: Any) -> AsyncIterator[AIOKafkaConsumer]:
+async def consuming(
+    bootstrap: str, group: str | None, *topics: str, **settings: Any
+) -> AsyncIterator[AIOKafkaConsumer]:
     """A consumer that begins at the start and commits only when told to."""
     options = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "fetch_max_wait_ms": 100}
     consumer = AIOKafkaConsumer(*topics, bootstrap_servers=bootstrap, group_id=group, **(options | settings))
@@ -191,7 +192,7 @@ async def test_commits_and_offsets_by_hand(bootstrap: str, name: str, new_topic:
 
 
 async def test_a_commit_of_a_fenced_member_is_refused(bootstrap: str, name: str, new_topic: NewTopic) -> None:
-    """Whose member was removed by an administrator cannot commit: its partitions may have another owner."""
+    """Whose instance id was taken over cannot commit: its partitions have another owner."""
     topic = new_topic()
     part = TopicPartition(topic, 0)
     await send(bootstrap, topic, [b"a", b"b"])

@@ -48,9 +48,7 @@ async def test_topics_are_created_listed_described_and_deleted(client: AIOKafkaA
     assert name not in await client.list_topics()
 
 
-async def test_partitions_are_added(
-    client: AIOKafkaAdminClient, bootstrap: str, new_topic: Callable[..., str]
-) -> None:
+async def test_partitions_are_added(client: AIOKafkaAdminClient, bootstrap: str, new_topic: Callable[..., str]) -> None:
     topic = new_topic(2)
     await client.create_partitions({topic: NewPartitions(5)})
     [described] = await client.describe_topics([topic])

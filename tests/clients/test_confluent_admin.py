@@ -143,7 +143,7 @@ def test_configs_are_described_and_altered(admin: AdminClient, new_topic: Callab
     wrong = altered(retention_ms=(AlterConfigOpType.SET, "soon"))
     assert refusal(lambda: only(admin.incremental_alter_configs([wrong]))) == KafkaError.INVALID_CONFIG
 
-    with pytest.warns(DeprecationWarning):  # the older call replaces everything
+    with pytest.warns(DeprecationWarning, match="alter_configs"):  # the older call replaces everything
         only(admin.alter_configs([ConfigResource(ConfigResource.Type.TOPIC, topic, {"segment.bytes": "2000000"})]))
     assert described()["max.message.bytes"].is_default
     assert described()["segment.bytes"].value == "2000000"
@@ -179,7 +179,7 @@ def test_groups_are_listed_described_and_deleted(
     assert [each.state for each in listed.valid if each.group_id == name] == [ConsumerGroupState.STABLE]
     listed = admin.list_consumer_groups(states={ConsumerGroupState.EMPTY}).result(TIMEOUT_S)
     assert [each for each in listed.valid if each.group_id == name] == []
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="list_groups"):
         assert name in [each.id for each in admin.list_groups(timeout=TIMEOUT_S)]
 
     assert refusal(lambda: only(admin.delete_consumer_groups([name]))) == KafkaError.NON_EMPTY_GROUP

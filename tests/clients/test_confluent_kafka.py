@@ -223,7 +223,9 @@ def test_commits_sync_async_and_by_hand(bootstrap: str, name: str, new_topic: Ne
         [told] = consumer.commit(messages[2], asynchronous=False)
         assert (told.offset, told.error) == (3, None)
         assert committed() == [3, OFFSET_INVALID]
-        consumer.commit(offsets=[TopicPartition(topic, 0, 5, "a note"), TopicPartition(topic, 1, 0)], asynchronous=False)
+        consumer.commit(
+            offsets=[TopicPartition(topic, 0, 5, "a note"), TopicPartition(topic, 1, 0)], asynchronous=False
+        )
         assert committed() == [5, 0]
         [part] = consumer.committed([TopicPartition(topic, 0)], timeout=30)
         assert part.metadata == "a note"

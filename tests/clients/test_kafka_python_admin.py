@@ -76,9 +76,7 @@ def test_topics_are_created_listed_described_and_deleted(client: KafkaAdminClien
     assert name not in client.list_topics()
 
 
-def test_topics_are_described_and_deleted_by_id(
-    client: KafkaAdminClient, new_topic: Callable[..., str]
-) -> None:
+def test_topics_are_described_and_deleted_by_id(client: KafkaAdminClient, new_topic: Callable[..., str]) -> None:
     """KIP-516."""
     topic = new_topic()
     [by_name] = client.describe_topics([topic])
@@ -165,7 +163,11 @@ def test_groups_are_listed_described_and_deleted(
 
     def listed(**filters: list[str]) -> list[tuple[str, str, str]]:
         groups = client.list_groups(**filters)
-        return [(each["protocol_type"], each["group_state"], each["group_type"]) for each in groups if each["group_id"] == name]
+        return [
+            (each["protocol_type"], each["group_state"], each["group_type"])
+            for each in groups
+            if each["group_id"] == name
+        ]
 
     assert listed() == listed(states_filter=["Stable"]) == listed(types_filter=["classic"])
     assert listed() == [("consumer", "Stable", "classic")]
@@ -192,10 +194,10 @@ def test_a_member_is_removed_by_an_administrator(
     share(parts, stays, goes)
     goes.kill()
     removed = client.remove_group_members(name, [MemberToRemove(group_instance_id="goes", reason="it is gone")])
-    assert [outcome for outcome in removed.values()] == [Errors.NoError]
+    assert list(removed.values()) == [Errors.NoError]
     share(parts, stays)
     again = client.remove_group_members(name, [MemberToRemove(group_instance_id="goes")])
-    assert [outcome for outcome in again.values()] == [Errors.UnknownMemberIdError]
+    assert list(again.values()) == [Errors.UnknownMemberIdError]
 
 
 def test_offsets_of_a_group_are_listed_altered_reset_and_deleted(
