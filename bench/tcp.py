@@ -1,0 +1,57 @@
+"""A pipelined client for the benchmarks: frames are encoded once, answers counted by their lengths, not decoded."""
+
+from __future__ import annotations
+
+import socket
+
+from kcore.protocol.schema import Message
+from kcore_ext.codec import encode_request
+
+
+class Pipeline:
+    """One connection with many requests under way.
+
+    Args:
+        port: the server's port on this machine.
+        request: what is sent, again and again.
+        version: in which version.
+        depth: how many at a time.
+    """
+
+    def __init__(self, port: int, request: Message, version: int, depth: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        frame = encode_request(request, version, 7, "bench")
+        self._out = frame * depth
+        self._socket.sendall(frame)
+        self._answer = self._one()
+        self._in_bytes = len(self._answer) * depth
+
+    def _one(self) -> bytes:
+        head = self._exactly(4)
+        return head + self._exactly(int.from_bytes(head, "big"))
+
+    def _exactly(self, size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            part = self._socket.recv(size - len(parts))
+            if not part:
+                raise ConnectionError("the server closed the connection")
+            parts += part
+        return bytes(parts)
+
+    @property
+    def answer(self) -> bytes:
+        """The first answer, without its length."""
+        return self._answer[4:]
+
+    def round(self) -> None:
+        """Sends `depth` requests, takes `depth` answers (all of one length)."""
+        self._socket.sendall(self._out)
+        left = self._in_bytes
+        while left:
+            left -= len(self._socket.recv(min(left, 1 << 20)))
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._socket.close()

@@ -1,0 +1,59 @@
+"""An embedded engine by its public face, `with kcore.open(...) as engine: engine.send(...)`, in each durability."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+import kcore
+from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kcore.protocol.messages.heartbeat import HeartbeatRequest
+from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kcore.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kcore.protocol.messages.sync_group import SyncGroupRequest
+
+SETTINGS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "5"}
+
+
+@pytest.fixture(params=["memory", "os", "fsync"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[kcore.SyncEngine]:
+    path = None if request.param == "memory" else tmp_path / "data"
+    settings = SETTINGS | ({} if path is None else {"kcore.durability": request.param})
+    with kcore.open(path, config=settings) as opened:
+        topic = CreatableTopic(name="t", num_partitions=10, replication_factor=1)
+        opened.send(CreateTopicsRequest(topics=[topic], timeout_ms=1_000))
+        yield opened
+
+
+@pytest.mark.parametrize("engine", ["memory"], indirect=True)
+def test_heartbeat(benchmark: BenchmarkFixture, engine: kcore.SyncEngine) -> None:
+    join = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=300_000,
+        rebalance_timeout_ms=300_000,
+        protocol_type="bench",
+        protocols=[JoinGroupRequestProtocol(name="p", metadata=b"")],
+    )
+    join.member_id = engine.send(join).member_id
+    generation = engine.send(join).generation_id
+    sync = SyncGroupRequest(
+        group_id="g", generation_id=generation, member_id=join.member_id, protocol_type="bench", protocol_name="p"
+    )
+    assert engine.send(sync).error_code == 0
+    beat = HeartbeatRequest(group_id="g", generation_id=generation, member_id=join.member_id)
+    assert benchmark(engine.send, beat).error_code == 0
+
+
+@pytest.mark.parametrize("partitions", [1, 10])
+def test_commit(benchmark: BenchmarkFixture, engine: kcore.SyncEngine, partitions: int) -> None:
+    parts = [OffsetCommitRequestPartition(partition_index=i, committed_offset=i) for i in range(partitions)]
+    request = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=parts)])
+    response = benchmark(engine.send, request, 9)
+    assert {part.error_code for part in response.topics[0].partitions} == {0}
