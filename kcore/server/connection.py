@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from kcore.broker.producing import CloseConnectionError
 from kcore.protocol import DecodeError
 from kcore.runtime import Pending, RequestContext
 from kcore.server.dispatch import RefusedError
@@ -19,27 +20,41 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+MAX_CONTEXTS = 64  # combinations of version and client id that a connection remembers
+MAX_REMEMBERED_NAME = 256  # characters of a client id; longer ones are made anew for each request
+
 
 class Answer:
     """A place in the row of answers; its frame is there once the request was answered."""
 
-    __slots__ = ("connection", "correlation_id", "frame", "served", "version")
+    __slots__ = ("connection", "correlation_id", "frame", "pending", "served", "version")
 
-    def __init__(self, connection: Connection, served: Served, version: int, correlation_id: int) -> None:
+    def __init__(
+        self, connection: Connection, served: Served, version: int, correlation_id: int, pending: Pending | None
+    ) -> None:
         self.connection = connection
         self.served = served
         self.version = version
         self.correlation_id = correlation_id
+        self.pending = pending
         self.frame: bytes | None = None
 
     def arrive(self, response: Any) -> None:
         """The response came."""
-        self.frame = (
-            b""
-            if response is None
-            else encode_response(response, self.version, self.correlation_id, self.served.header_version(self.version))
-        )
-        self.connection.answered()
+        self.pending = None
+        try:
+            self.frame = (
+                b""
+                if response is None
+                else encode_response(
+                    response, self.version, self.correlation_id, self.served.header_version(self.version)
+                )
+            )
+        except Exception:
+            logger.exception("an answer of %s cannot be written", type(self.served.api).__name__)
+            self.connection.cannot_answer(self)
+        else:
+            self.connection.answered(len(self.frame))
 
 
 class Connection(asyncio.Protocol):
@@ -48,24 +63,34 @@ class Connection(asyncio.Protocol):
     Kafka serves one request of a connection at a time. So does this, with one difference that nobody can see: while
     an answer waits for nothing but the commit of what was decided, the requests behind it are decided too, and all of
     them share that commit. Behind a parked request (a join, a sync, a long poll) nothing is looked at.
+
+    What a peer can make it hold is bounded: one frame in the making, one read of what it sends ahead, and answers of
+    `kcore.connection.buffer.bytes` and one more. While it leaves more than that unread, its requests wait.
+
+    Attributes:
+        claimed_bytes: what it holds of requests, as the server's `RequestMemory` knows it.
     """
 
     __slots__ = (
+        "_admitted",
         "_answers",
+        "_buffer_bytes",
         "_closing",
         "_contexts",
         "_dispatch",
         "_eof",
         "_frames",
+        "_held_bytes",
         "_idle",
         "_last_byte_s",
         "_out",
         "_parked",
-        "_pending",
         "_reading",
         "_refused",
         "_serving",
         "_unread",
+        "_unsent_bytes",
+        "claimed_bytes",
         "client_host",
         "connection_id",
         "listener",
@@ -79,20 +104,24 @@ class Connection(asyncio.Protocol):
         self.connection_id = connection_id
         self.client_host = ""
         self.transport: Any = None
+        self.claimed_bytes = 0
         self._dispatch: Dispatch = server.dispatch
         self._frames = FrameCutter(server.config.socket_request_max_bytes)
+        self._buffer_bytes = server.config.kcore_connection_buffer_bytes
         self._contexts: dict[tuple[int, str], RequestContext] = {}
-        self._answers: deque[Answer] = deque()  # in the order of the requests; the first ones may be there already
-        self._pending: set[Pending] = set()
+        self._answers: deque[Answer] = deque()  # in the order of the requests; the first one has not come
         self._out: list[bytes] = []
+        self._held_bytes = 0  # answers that are made and not with the transport yet
         self._parked = False  # the last request waits for something else than a commit
         self._serving = False
         self._unread = False  # the peer leaves its answers lying: serve no more until it reads
         self._reading = True
         self._eof = False
         self._refused = False  # a request was broken: what stands behind it is lost
+        self._admitted = False
         self._closing = False
         self._last_byte_s = 0.0
+        self._unsent_bytes = 0
         self._idle: asyncio.TimerHandle | None = None
 
     # ---- the transport's calls
@@ -102,42 +131,49 @@ class Connection(asyncio.Protocol):
         self.transport = transport
         peer = transport.get_extra_info("peername")
         self.client_host = f"/{peer[0]}" if isinstance(peer, tuple) else "/127.0.0.1"
-        self.transport.set_write_buffer_limits(high=self.server.config.kcore_connection_buffer_bytes)
+        why = self.server.refusal(self.client_host)
+        if why is not None:
+            logger.warning("%s closes: %s", self.client_host, why)
+            self._closing = True
+            self.transport.abort()
+            return
+        self._admitted = True
+        self.server.came(self)
+        self.transport.set_write_buffer_limits(high=self._buffer_bytes)
         self._last_byte_s = self.server.loop.time()
         self._watch_idle()
-        self.server.connections.add(self)
+        if self.server.memory is not None:
+            self.server.loop.call_soon(self._pace)  # uvloop begins to read behind this call, whatever it says
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
-        self._last_byte_s = self.server.loop.time()
         if self._closing or self._refused:
             return
+        self._last_byte_s = self.server.loop.time()
         self._frames.feed(data)
         self.server.driver.begin_round()
         self._serve()
-        if self._reading and (self._parked or self._unread) and len(self._frames) > 0:
-            # Nothing is taken from the buffer for now: let the peer's own socket hold what it sends ahead.
-            self._reading = False
-            self.transport.pause_reading()
+        self._pace()
 
     def eof_received(self) -> bool:
         """The client sends no more; what it asked is still answered."""
         self._eof = True
-        if not self._answers and not self._parked:
-            self.close()
-            return False
-        return True
+        self._close_if_done()
+        return not self._closing
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone: answers on their way are thrown away, what was asked goes on."""
         self._closing = True
         if self._idle is not None:
             self._idle.cancel()
-        for pending in self._pending:
-            pending.abandon()
-        self._pending.clear()
-        self._answers.clear()
-        self.server.connections.discard(self)
+        answers, self._answers = self._answers, deque()
+        for answer in answers:
+            if answer.pending is not None:
+                answer.pending.abandon()
+        self._out.clear()
+        self._frames.clear()
+        if self._admitted:
+            self.server.went(self)
 
     def pause_writing(self) -> None:
         """The peer does not read: its requests wait."""
@@ -146,7 +182,8 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The peer reads again."""
         self._unread = False
-        self._continue()
+        self.server.driver.begin_round()
+        self.go_on()
 
     # ---- requests
 
@@ -157,14 +194,21 @@ class Connection(asyncio.Protocol):
         self._serving = True
         try:
             while not (self._parked or self._unread or self._closing or self._refused):
+                if self._held_bytes > self._buffer_bytes:
+                    self._flush()
+                    if self._unread or self._held_bytes > self._buffer_bytes:
+                        break
                 frame = self._frames.next_frame()
                 if frame is None:
                     break
                 self._request(frame)
-        except (FrameError, RefusedError) as error:
+        except (FrameError, RefusedError, CloseConnectionError) as error:
             self._refuse(str(error))
         except DecodeError as error:
             self._refuse(f"a request that cannot be read: {error}")
+        except Exception:
+            logger.exception("a request of %s cannot be answered", self.client_host)
+            self._refuse("a failure of the server's own")
         finally:
             self._serving = False
             self._flush()
@@ -174,7 +218,7 @@ class Connection(asyncio.Protocol):
         served = self._dispatch.find(api_key, version)
         if served is None:
             response, served, version = self._dispatch.unsupported(api_key, version)
-            self._out_or_queue(response, served, version, correlation_id)
+            self._answer(response, served, version, correlation_id)
             return
         context = self._contexts.get((version, client_id))
         if context is None:
@@ -183,37 +227,27 @@ class Connection(asyncio.Protocol):
         response = self._dispatch.submit(context, request)
         if isinstance(response, Pending):
             if not response.done:
-                self._wait(response, served, version, correlation_id)
+                answer = Answer(self, served, version, correlation_id, response)
+                self._answers.append(answer)
+                self._parked = response.parked
+                response.on_complete(answer.arrive)
                 return
             response = response.response
-        self._out_or_queue(response, served, version, correlation_id)
+        if response is not None:
+            self._answer(response, served, version, correlation_id)
 
-    def _out_or_queue(self, response: Any, served: Served, version: int, correlation_id: int) -> None:
-        if response is None:
-            return
+    def _answer(self, response: Any, served: Served, version: int, correlation_id: int) -> None:
+        """A response that is there at once: it leaves, or waits behind those in front of it."""
         frame = encode_response(response, version, correlation_id, served.header_version(version))
+        self._held_bytes += len(frame)
         if self._answers:
-            answer = Answer(self, served, version, correlation_id)
+            answer = Answer(self, served, version, correlation_id, None)
             answer.frame = frame
             self._answers.append(answer)
         else:
             self._out.append(frame)
 
-    def _wait(self, pending: Pending, served: Served, version: int, correlation_id: int) -> None:
-        answer = Answer(self, served, version, correlation_id)
-        self._answers.append(answer)
-        self._pending.add(pending)
-        self._parked = pending.parked
-
-        def arrive(response: Any) -> None:
-            self._pending.discard(pending)
-            answer.arrive(response)
-
-        pending.on_complete(arrive)
-
     def _context(self, version: int, client_id: str) -> RequestContext:
-        if len(self._contexts) > 256:  # a client that changes its id with every request
-            self._contexts.clear()
         context = RequestContext(
             api_version=version,
             client_id=client_id,
@@ -221,11 +255,17 @@ class Connection(asyncio.Protocol):
             listener=self.listener,
             connection_id=self.connection_id,
         )
-        self._contexts[version, client_id] = context
+        if len(client_id) <= MAX_REMEMBERED_NAME:
+            if len(self._contexts) >= MAX_CONTEXTS:  # a client that changes its id with every request
+                self._contexts.clear()
+            self._contexts[version, client_id] = context
         return context
 
-    def answered(self) -> None:
-        """Some answer came: everything at the front of the row that is there may leave."""
+    # ---- answers
+
+    def answered(self, size_bytes: int) -> None:
+        """Some answer of `size_bytes` came: everything at the front of the row that is there may leave."""
+        self._held_bytes += size_bytes
         answers = self._answers
         while answers and answers[0].frame is not None:
             frame = answers.popleft().frame
@@ -235,35 +275,65 @@ class Connection(asyncio.Protocol):
             self._parked = False
         self.server.wants_flush(self)
 
-    def flush_and_continue(self) -> None:
-        """Called by the server at the end of a round in which answers came."""
-        self._continue()
+    def cannot_answer(self, failed: Answer) -> None:
+        """An answer came that cannot be written: the connection ends behind those in front of it."""
+        while self._answers and self._answers.pop() is not failed:
+            pass
+        self._refuse("an answer that cannot be written")
+        self.answered(0)
 
-    def _continue(self) -> None:
+    def go_on(self) -> None:
+        """Sends what is there and serves what waited for that: at the end of a round, or when there is room again."""
         if self._closing:
             return
+        self._flush()
         self._serve()
-        if not self._reading and not (self._parked or self._unread):
-            self._reading = True
-            self.transport.resume_reading()
-        if self._eof and not self._answers and not self._parked:
-            self.close()
+        self._pace()
+        self._close_if_done()
 
     def _flush(self) -> None:
         out = self._out
         if not out:
             return
         self._last_byte_s = self.server.loop.time()
-        self.transport.write(out[0] if len(out) == 1 else b"".join(out))
+        data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
+        self._held_bytes -= len(data)
+        self.transport.write(data)
+
+    def _pace(self) -> None:
+        """Reads on, or lets the peer's own socket hold what it sends ahead."""
+        if self._closing:
+            return
+        waits = self._parked or self._unread or self._held_bytes > self._buffer_bytes
+        read = not (waits and len(self._frames) > 0)
+        memory = self.server.memory
+        if memory is not None:
+            memory.claim(self, self._frames.claim_bytes)
+            read = read and memory.may_read(self)
+        if read is not self._reading:
+            self._reading = read
+            if read:
+                self.transport.resume_reading()
+            else:
+                self.transport.pause_reading()
+
+    def look_at_memory(self) -> None:
+        """The server's request memory became full, or has room again."""
+        self._pace()
 
     # ---- the end
 
     def _refuse(self, why: str) -> None:
         """Answers what stands in front, then closes: the protocol has no frame for errors."""
-        logger.info("%s closes: %s", self.client_host, why)
+        logger.warning("%s closes: %s", self.client_host, why)
         self._refused = self._eof = True
-        if not self._answers:
+        self._frames.clear()
+        self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        """Closes if the client sends no more and has all its answers."""
+        if self._eof and not self._answers and not (self._unread and len(self._frames) > 0):
             self.close()
 
     def close(self) -> None:
@@ -274,13 +344,24 @@ class Connection(asyncio.Protocol):
         self._closing = True
         self.transport.close()
 
+    def abort(self) -> None:
+        """Closes at once; what was not sent is lost."""
+        self._closing = True
+        self.transport.abort()
+
     def _watch_idle(self) -> None:
+        """Closes when nothing moved for too long, in whatever state the connection is, closing ones included."""
         limit_ms = self.server.config.connections_max_idle_ms
         if limit_ms < 0:
             return
-        left_s = self._last_byte_s + limit_ms / 1000 - self.server.loop.time()
-        if left_s <= 0 and self._idle is not None:
+        now_s = self.server.loop.time()
+        unsent_bytes = self.transport.get_write_buffer_size()
+        if unsent_bytes != self._unsent_bytes:
+            self._unsent_bytes = unsent_bytes
+            self._last_byte_s = now_s  # the peer reads, however slowly
+        left_s = self._last_byte_s + limit_ms / 1000 - now_s
+        if left_s <= 0:
             logger.info("%s closes: nothing moved for %d ms", self.client_host, limit_ms)
-            self.close()
+            self.abort()
             return
         self._idle = self.server.loop.call_later(max(left_s, 0.001), self._watch_idle)

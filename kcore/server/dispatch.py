@@ -24,7 +24,9 @@ class Served:
     def __init__(self, api: Api[Any, Any]) -> None:
         self.api = api
         self.key = int(api.key)
-        self.min_version, self.max_version = api.versions
+        # Some ranges are told wider than they are served (Produce, KAFKA-18659): what cannot be read is not served.
+        self.min_version = max(api.versions[0], api.request_type.MIN_VERSION)
+        self.max_version = min(api.versions[1], api.request_type.MAX_VERSION)
         self.decode = api.request_type.decode
 
     def header_version(self, version: int) -> int:

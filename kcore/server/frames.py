@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from kcore.errors import KcoreError
 
+LENGTH_BYTES = 4
+
 
 class FrameError(KcoreError):
     """A peer sent a length that no frame can have; the connection closes."""
@@ -30,6 +32,14 @@ class FrameCutter:
         """Bytes that arrived and were not taken yet."""
         return len(self._buffer) - self._position
 
+    @property
+    def claim_bytes(self) -> int:
+        """What is held, or will be once the frame that has begun is whole."""
+        held = len(self._buffer) - self._position
+        if held < LENGTH_BYTES:
+            return held
+        return max(held, LENGTH_BYTES + min(self._size(), self._max_frame_bytes))
+
     def feed(self, data: bytes) -> None:
         """Takes what arrived."""
         left = len(self._buffer) - self._position
@@ -45,25 +55,36 @@ class FrameCutter:
             self._buffer += data
         self._position = 0
 
-    def next_frame(self) -> memoryview | bytes | None:
+    def clear(self) -> None:
+        """Forgets what arrived."""
+        self._buffer = b""
+        self._position = 0
+
+    def _size(self) -> int:
+        position = self._position
+        return int.from_bytes(self._buffer[position : position + LENGTH_BYTES], "big", signed=True)
+
+    def next_frame(self) -> bytes | None:
         """The next whole frame without its length, or None if it has not arrived.
 
         Raises:
             FrameError: its length is negative or over the limit.
         """
         buffer, position = self._buffer, self._position
-        if len(buffer) - position < 4:
+        if len(buffer) - position < LENGTH_BYTES:
             return None
-        size = int.from_bytes(buffer[position : position + 4], "big", signed=True)
+        size = self._size()
         if size < 0 or size > self._max_frame_bytes:
             raise FrameError(f"a frame of {size} bytes; 0 to {self._max_frame_bytes} are accepted")
-        end = position + 4 + size
+        end = position + LENGTH_BYTES + size
         if len(buffer) < end:
             return None
-        frame = buffer[position + 4 : end]
+        if isinstance(buffer, bytes):
+            frame = buffer[position + LENGTH_BYTES : end]
+        else:
+            frame = bytes(memoryview(buffer)[position + LENGTH_BYTES : end])  # one copy, however large
         if end == len(buffer):
-            self._buffer = b""
-            self._position = 0
+            self.clear()
         else:
             self._position = end
-        return bytes(frame) if isinstance(frame, bytearray) else frame
+        return frame

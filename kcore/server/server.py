@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 from kcore.server.connection import Connection
 from kcore.server.dispatch import Dispatch
 from kcore.server.listeners import Listener
+from kcore.server.memory import RequestMemory
 
 if TYPE_CHECKING:
     from kcore.config import Config
     from kcore.drivers import AsyncDriver
 
 logger = logging.getLogger(__name__)
+
+FAREWELL_S = 1.0  # how long a stop waits for peers to take their last answers
 
 
 class Server:
@@ -26,6 +29,8 @@ class Server:
 
     Attributes:
         addresses: listener name -> (host, port) that is listened on, once started.
+        connections: those that are open.
+        memory: what they hold of requests; None where there is no limit.
     """
 
     def __init__(self, driver: AsyncDriver, listeners: list[Listener]) -> None:
@@ -36,6 +41,9 @@ class Server:
         self.dispatch = Dispatch(driver.engine)
         self.connections: set[Connection] = set()
         self.addresses: dict[str, tuple[str, int]] = {}
+        limit_bytes = self.config.queued_max_request_bytes
+        self.memory = RequestMemory(limit_bytes, self.connections) if limit_bytes >= 0 else None
+        self._by_host: dict[str, int] = {}
         self._listeners = listeners
         self._servers: list[asyncio.Server] = []
         self._to_flush: dict[Connection, None] = {}
@@ -70,6 +78,35 @@ class Server:
         self._next_connection_id += 1
         return Connection(self, listener, connection_id)
 
+    # ---- what connections tell
+
+    def refusal(self, host: str) -> str | None:
+        """Why a new connection from `host` is not served; None if it is."""
+        config = self.config
+        if len(self.connections) >= config.max_connections:
+            return f"there are {len(self.connections)} connections, as many as max.connections allows"
+        from_host = self._by_host.get(host, 0)
+        if from_host >= config.max_connections_per_ip:
+            return f"it has {from_host} connections, as many as max.connections.per.ip allows"
+        return None
+
+    def came(self, connection: Connection) -> None:
+        """`connection` is open."""
+        self.connections.add(connection)
+        self._by_host[connection.client_host] = self._by_host.get(connection.client_host, 0) + 1
+
+    def went(self, connection: Connection) -> None:
+        """`connection` is gone."""
+        self.connections.discard(connection)
+        self._to_flush.pop(connection, None)
+        left = self._by_host[connection.client_host] - 1
+        if left:
+            self._by_host[connection.client_host] = left
+        else:
+            del self._by_host[connection.client_host]
+        if self.memory is not None:
+            self.memory.claim(connection, 0)
+
     def wants_flush(self, connection: Connection) -> None:
         """`connection` has answers to send at the end of this round."""
         self._to_flush[connection] = None
@@ -79,14 +116,24 @@ class Server:
         while self._to_flush:
             connections, self._to_flush = self._to_flush, {}
             for connection in connections:
-                connection.flush_and_continue()
+                try:
+                    connection.go_on()
+                except Exception:
+                    logger.exception("a connection of %s failed", connection.client_host)
+                    connection.abort()
 
     async def stop(self) -> None:
-        """Closes the listeners, then the connections. What was acknowledged is in the log already."""
+        """Closes the listeners, then the connections: what was decided is committed and its answers are sent."""
         for server in self._servers:
             server.close()
+        self.engine.commit()
         for connection in list(self.connections):
             connection.close()
+        until_s = self.loop.time() + FAREWELL_S
+        while self.connections and self.loop.time() < until_s:
+            await asyncio.sleep(0.005)
+        for connection in list(self.connections):
+            connection.abort()
         for server in self._servers:
             await server.wait_closed()
         self._servers.clear()

@@ -1,0 +1,196 @@
+"""Memory and connections are bounded, whatever clients do; who keeps to the rules does not notice."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from kcore.client import ConnectionClosedError
+from kcore.protocol.messages.fetch import FetchRequest
+from kcore.protocol.messages.heartbeat import HeartbeatRequest
+from tests.kit import batch, create, fetch, produce, wait_until
+from tests.server.live import LiveServer, Raw
+
+BEAT = HeartbeatRequest(group_id="g", member_id="m")
+BUFFER = 100_000
+RECORD = 50_000
+
+
+def fill(live: LiveServer, records: int = 4) -> None:
+    with live.connect() as connection:
+        connection.send(create("t"))
+        for _ in range(records):
+            connection.send(produce("t", batch([b"x" * RECORD])), 9)
+
+
+def held(live: LiveServer) -> int:
+    """The most answer bytes that any connection holds, in its own row and in its transport."""
+    return live.call(
+        lambda: max((c._held_bytes + c.transport.get_write_buffer_size() for c in live.server.connections), default=0)
+    )
+
+
+@pytest.mark.parametrize("behind_a_commit", [False, True])
+def test_answers_of_a_client_that_never_reads_pile_up_to_the_limit_only(behind_a_commit: bool, serve: Any) -> None:
+    """Thirty bytes of fetch bring 50 KB of answer: a thousand pipelined ones must not become 50 MB."""
+    live: LiveServer = serve({"kcore.connection.buffer.bytes": str(BUFFER)})
+    fill(live)
+    one = fetch("t", max_bytes=RECORD)
+    with live.connect() as other, live.raw() as greedy:
+        greedy.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        many = b"".join(greedy.request(one, 12) for _ in range(1_000))
+        if behind_a_commit:
+            greedy.correlation_id = 5_000
+            many = greedy.request(produce("t", batch([b"first"])), 9) + many
+        threading.Thread(target=greedy.try_send, args=(many,), daemon=True).start()
+        most = 0
+        for _ in range(200):
+            assert other.send(BEAT).error_code == 25
+            most = max(most, held(live))
+        assert 0 < most <= 3 * BUFFER + 2 * RECORD, f"{most} bytes of answers are held for one connection"
+
+
+def test_a_client_that_reads_late_gets_everything_in_order(serve: Any) -> None:
+    live: LiveServer = serve({"kcore.connection.buffer.bytes": str(BUFFER)})
+    fill(live)
+    one = fetch("t", max_bytes=RECORD)
+    with live.connect() as other, live.raw() as late:
+        many = b"".join(late.request(one, 12) for _ in range(300))
+        threading.Thread(target=late.send, args=(many,), daemon=True).start()
+        for _ in range(20):
+            other.send(BEAT)
+        for number in range(1, 301):
+            correlation_id, answer = late.answer(FetchRequest(), 12)
+            assert correlation_id == number
+            assert len(answer.responses[0].partitions[0].records) > RECORD
+
+
+def test_connections_beyond_the_limit_are_closed_at_once(serve: Any, log_lines: list[str]) -> None:
+    live: LiveServer = serve({"max.connections": "3"})
+    kept = [live.raw() for _ in range(3)]
+    live.wait_for_connections(3)
+    with live.raw() as more:
+        assert more.closed
+    assert log_lines == ["/127.0.0.1 closes: there are 3 connections, as many as max.connections allows"]
+    kept.pop().socket.close()
+    live.wait_for_connections(2)
+    with live.connect() as again:
+        assert again.send(BEAT).error_code == 25
+    for raw in kept:
+        raw.send(raw.request(BEAT, 4))
+        assert raw.answer(BEAT, 4)[1].error_code == 25
+        raw.socket.close()
+
+
+def test_connections_of_one_address_beyond_its_limit_are_closed_at_once(serve: Any, log_lines: list[str]) -> None:
+    live: LiveServer = serve({"max.connections.per.ip": "2", "listeners": "PLAINTEXT://0.0.0.0:0"})
+    first, second = live.raw(), live.raw()
+    live.wait_for_connections(2)
+    with live.raw() as more:
+        assert more.closed
+    other = Raw(live.port, source="127.0.0.2")
+    other.send(other.request(BEAT, 4))
+    assert other.answer(BEAT, 4)[1].error_code == 25, "another address has its own count"
+    for raw in (first, second, other):
+        raw.socket.close()
+    live.wait_for_connections(0)
+    assert log_lines == ["/127.0.0.1 closes: it has 2 connections, as many as max.connections.per.ip allows"]
+
+
+@pytest.mark.parametrize("state", ["silent", "in a frame", "parked", "unread"])
+def test_connections_on_which_nothing_moves_are_closed(state: str, serve: Any, log_lines: list[str]) -> None:
+    live: LiveServer = serve({"connections.max.idle.ms": "300", "kcore.connection.buffer.bytes": "1024"})
+    fill(live)
+    with live.raw() as idle:
+        if state == "in a frame":
+            idle.send(struct.pack(">i", 100) + b"half")
+        elif state == "parked":
+            idle.send(idle.request(fetch("t", 4, wait_ms=600_000), 12))
+        elif state == "unread":
+            threading.Thread(
+                target=idle.try_send, args=(idle.request(fetch("t", max_bytes=200_000), 12) * 500,), daemon=True
+            ).start()
+        live.wait_for_connections(1)
+        if state != "unread":
+            assert idle.closed
+        live.wait_for_connections(0)
+    assert log_lines[-1] == "/127.0.0.1 closes: nothing moved for 300 ms"
+
+
+def test_a_connection_that_moves_is_not_idle(serve: Any) -> None:
+    live: LiveServer = serve({"connections.max.idle.ms": "300"})
+    with live.raw() as raw:
+        until = time.monotonic() + 0.7
+        while time.monotonic() < until:
+            raw.send(raw.request(BEAT, 4))
+            raw.answer(BEAT, 4)
+            time.sleep(0.02)
+
+
+# ---- queued.max.request.bytes
+
+
+def large(raw: Raw, size: int) -> bytes:
+    """A request of `size` bytes that is refused in good order: a batch of a topic that is not there."""
+    return raw.request(produce("nowhere", bytes(size)), 9)
+
+
+def test_requests_of_all_connections_together_are_bounded(serve: Any) -> None:
+    """While the limit is reached by frames that have begun, new ones wait in their clients' sockets."""
+    live: LiveServer = serve({"queued.max.request.bytes": "150000"})
+    with live.raw() as first, live.raw() as second, live.raw() as third:
+        begun = large(first, 100_000)
+        first.send(begun[:10])
+        wait_until(lambda: live.call(lambda: live.server.memory.held_bytes) > 100_000, "the first frame begins")
+        two = large(second, 100_000)
+        second.send(two[:10])
+        wait_until(lambda: live.call(lambda: live.server.memory._full), "the limit is reached")
+        third.send(third.request(BEAT, 4))
+        third.socket.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            third.frame()
+        third.socket.settimeout(20)
+        first.send(begun[10:])
+        assert first.answer(produce("", b""), 9)[1].responses[0].partition_responses[0].error_code
+        assert third.answer(BEAT, 4)[1].error_code == 25, "there is room again: it is read"
+        second.send(two[10:])
+        assert second.answer(produce("", b""), 9)[0] == 1
+        wait_until(lambda: live.call(lambda: live.server.memory.held_bytes) == 0, "everything is given back")
+
+
+def test_a_client_that_goes_gives_back_what_it_held(serve: Any) -> None:
+    live: LiveServer = serve({"queued.max.request.bytes": "1000"})
+    with live.connect() as other:
+        with live.raw() as hoarder:
+            hoarder.send(large(hoarder, 5_000)[:100])
+            wait_until(lambda: live.call(lambda: live.server.memory._full), "the limit is reached")
+            with pytest.raises((ConnectionClosedError, TimeoutError)), live.connect(timeout_s=0.2) as kept_waiting:
+                kept_waiting.send(BEAT)
+        assert other.send(BEAT).error_code == 25
+
+
+def test_many_connections_share_a_small_memory_and_all_are_served(serve: Any) -> None:
+    live: LiveServer = serve({"queued.max.request.bytes": "50000"})
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            with live.raw() as raw:
+                for _ in range(10):
+                    raw.send(large(raw, 30_000))
+                    raw.answer(produce("", b""), 9)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failures == []
+    wait_until(lambda: live.call(lambda: live.server.memory.held_bytes) == 0, "everything is given back")

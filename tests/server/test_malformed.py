@@ -1,0 +1,156 @@
+"""What cannot be read closes its own connection, with one line in the log; everybody else is served on."""
+
+from __future__ import annotations
+
+import re
+import struct
+
+import pytest
+
+from kcore.protocol.messages.api_versions import ApiVersionsRequest
+from kcore.protocol.messages.heartbeat import HeartbeatRequest
+from kcore.protocol.messages.metadata import MetadataRequest
+from tests.kit import batch, create, produce, read_all
+from tests.server.live import LiveServer, Raw
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def header(key: int, version: int, correlation_id: int = 1, client: bytes | None = b"me") -> bytes:
+    name = struct.pack(">h", -1) if client is None else struct.pack(">h", len(client)) + client
+    return struct.pack(">hhi", key, version, correlation_id) + name
+
+
+HEARTBEAT = header(12, 3) + b"\0\1g" + b"\0\0\0\1" + b"\0\1m" + b"\xff\xff"
+
+CASES: dict[str, tuple[bytes, str]] = {
+    "negative length": (struct.pack(">i", -1), r"a frame of -1 bytes; 0 to 100000 are accepted"),
+    "oversized length": (struct.pack(">i", 100_001), r"a frame of 100001 bytes; 0 to 100000 are accepted"),
+    "text of another protocol": (b"GET / HTTP/1.1\r\n\r\n", r"a frame of 1195725856 bytes"),
+    "TLS hello": (bytes.fromhex("16030100a5010000a10303"), r"a frame of \d+ bytes"),
+    "empty frame": (framed(b""), r"cannot be read"),
+    "half a header": (framed(b"\0\x0c\0"), r"cannot be read"),
+    "client id beyond the frame": (framed(struct.pack(">hhih", 12, 3, 1, 500) + b"me"), r"cannot be read"),
+    "no tag section": (framed(header(12, 4)), r"cannot be read"),
+    "no body": (framed(header(12, 3)), r"cannot be read"),
+    "half a body": (framed(HEARTBEAT[:-5]), r"cannot be read"),
+    "array larger than its frame": (framed(header(3, 1) + struct.pack(">i", 2**31 - 1)), r"cannot be read"),
+    "null where none may be": (framed(header(12, 3) + b"\xff\xff" + b"\0\0\0\1" + b"\0\1m\xff\xff"), r"cannot be read"),
+    "unknown key": (framed(header(9_999, 0)), r"9999|cannot be read"),
+    "negative key": (framed(header(-1, 0)), r"-1|cannot be read"),
+    "key of controllers": (framed(header(52, 0) + bytes(50)), r"API key 52|cannot be read"),
+    "version too new": (framed(header(12, 99) + bytes(50)), r"API key 12, version 99, is not served"),
+    "version too old": (framed(header(11, -1) + bytes(50)), r"API key 11, version -1, is not served"),
+    "advertised for old clients only": (framed(header(0, 2) + bytes(50)), r"API key 0, version 2, is not served"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_cannot_be_read_closes_its_connection_and_no_other(
+    name: str,
+    serve,
+    log_lines: list[str],  # type: ignore[no-untyped-def]
+) -> None:
+    live: LiveServer = serve({"socket.request.max.bytes": "100000"})
+    data, why = CASES[name]
+    with live.connect() as other, live.raw() as parked, live.raw() as bad:
+        other.send(create("t"))
+        first = bad.request(HeartbeatRequest(group_id="g", member_id="m"), 4)
+        bad.send(first + data + bad.request(MetadataRequest(topics=None), 9))
+        correlation_id, answer = bad.answer(HeartbeatRequest(), 4)
+        assert (correlation_id, answer.error_code) == (1, 25), "what stands in front is answered"
+        assert bad.closed, "what stands behind is lost"
+        parked.send(parked.request(MetadataRequest(topics=None), 9))
+        assert parked.answer(MetadataRequest(), 9)[0] == 1
+        assert other.send(HeartbeatRequest(group_id="g", member_id="m")).error_code == 25
+    assert len(log_lines) == 1, log_lines
+    assert re.match(rf"/127\.0\.0\.1 closes: .*(?:{why})", log_lines[0])
+
+
+def test_an_api_versions_request_that_is_too_new_is_answered_in_version_0(live: LiveServer) -> None:
+    """KIP-511: a client that knows more than the server learns what the server knows."""
+    with live.raw() as raw:
+        raw.send(framed(header(18, 77) + bytes(10)))
+        _, answer = raw.answer(ApiVersionsRequest(), 0)
+        assert (answer.error_code, [(row.api_key, row.min_version, row.max_version) for row in answer.api_keys]) == (
+            35,
+            [(18, 0, 4)],
+        )
+        request = ApiVersionsRequest(client_software_name="me", client_software_version="1")
+        raw.send(raw.request(request, 4))
+        assert raw.answer(request, 4)[1].error_code == 0
+
+
+def test_bytes_behind_a_body_are_ignored(live: LiveServer) -> None:
+    with live.raw() as raw:
+        raw.send(framed(HEARTBEAT + b"and more") + framed(HEARTBEAT))
+        assert [raw.answer(HeartbeatRequest(), 3)[1].error_code for _ in range(2)] == [25, 25]
+
+
+@pytest.mark.parametrize("client", [None, b"", b"\xff\xfe not utf-8", b"x" * 32_767])
+def test_client_ids_may_be_anything(client: bytes | None, live: LiveServer) -> None:
+    with live.raw() as raw:
+        body = HEARTBEAT[len(header(12, 3)) :]
+        raw.send(framed(header(12, 3, -5, client) + body))
+        assert raw.answer(HeartbeatRequest(), 3)[0] == -5
+
+
+def test_client_ids_that_change_with_every_request_are_not_kept(live: LiveServer) -> None:
+    body = HEARTBEAT[len(header(12, 3)) :]
+    with live.raw() as raw:
+        for n in range(300):
+            raw.send(framed(header(12, 3, n, b"%d" % n + b"y" * (n * 10)) + body))
+            raw.answer(HeartbeatRequest(), 3)
+        (connection,) = live.call(lambda: list(live.server.connections))
+        kept = live.call(lambda: [name for _, name in connection._contexts])
+        assert len(kept) <= 64
+        assert sum(map(len, kept)) <= 64 * 256
+
+
+CORRUPT = {
+    "crc": lambda good: good[:20] + bytes([good[20] ^ 1]) + good[21:],
+    "a record": lambda good: good[:-3] + bytes([good[-3] ^ 1]) + good[-2:],
+    "count": lambda good: good[:57] + struct.pack(">i", 1_000_000) + good[61:],
+    "length": lambda good: good[:8] + struct.pack(">i", 2**31 - 1) + good[12:],
+    "magic": lambda good: good[:16] + b"\x07" + good[17:],
+    "cut": lambda good: good[:-1],
+    "two": lambda good: good + good,
+    "nothing": lambda good: b"",
+    "noise": lambda good: bytes(range(256)) * 3,
+}
+
+
+@pytest.mark.parametrize("name", CORRUPT)
+def test_corrupt_batches_are_refused_and_nothing_of_them_is_kept(name: str, live: LiveServer) -> None:
+    good = batch([b"value-%d" % n for n in range(5)])
+    with live.connect() as connection:
+        connection.send(create("t"))
+        response = connection.send(produce("t", CORRUPT[name](good)), 9)
+        (answer,) = response.responses[0].partition_responses
+        assert answer.error_code != 0
+        assert read_all(connection, "t") == []
+        assert connection.send(produce("t", good), 9).responses[0].partition_responses[0].base_offset == 0
+        assert [value for _, value in read_all(connection, "t")] == [b"value-%d" % n for n in range(5)]
+
+
+def test_a_silent_client_and_one_in_the_middle_of_a_frame_keep_nobody_waiting(live: LiveServer) -> None:
+    with live.raw() as silent, live.raw() as half, live.connect() as other:
+        whole = half.request(HeartbeatRequest(group_id="g", member_id="m"), 4)
+        half.send(whole[:7])
+        assert other.send(HeartbeatRequest(group_id="g", member_id="m")).error_code == 25
+        for byte in whole[7:]:
+            half.send(bytes([byte]))
+        assert half.answer(HeartbeatRequest(), 4)[1].error_code == 25
+        silent.send(silent.request(HeartbeatRequest(group_id="g", member_id="m"), 4))
+        assert silent.answer(HeartbeatRequest(), 4)[1].error_code == 25
+
+
+def test_a_client_that_vanishes_in_the_middle_leaves_nothing_behind(live: LiveServer) -> None:
+    for cut in (0, 3, 7, 11):
+        raw: Raw = live.raw()
+        raw.send(raw.request(HeartbeatRequest(group_id="g", member_id="m"), 4)[:cut])
+        raw.reset()
+    live.wait_for_connections(0)
+    assert live.call(lambda: (live.server._by_host, live.server._to_flush)) == ({}, {})

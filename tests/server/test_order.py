@@ -1,0 +1,230 @@
+"""Answers come in the order of the requests; a parked one holds up those behind it, on its own connection alone."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from typing import Any
+
+import pytest
+
+from kcore.log import FailureReason, MemoryLogEngine
+from kcore.log.faults import FaultInjectingEngine
+from kcore.protocol import EncodeError
+from kcore.protocol.messages.fetch import FetchRequest
+from kcore.protocol.messages.heartbeat import HeartbeatRequest
+from kcore.protocol.messages.metadata import MetadataRequest
+from kcore.protocol.messages.offset_commit import OffsetCommitRequest
+from kcore.protocol.messages.produce import ProduceRequest
+from tests.kit import batch, commit, committed, create, fetch, heartbeat, produce, read_all, wait_until
+from tests.server.live import LiveServer
+
+BEAT = HeartbeatRequest(group_id="g", member_id="m")
+
+
+def test_thousands_of_requests_are_answered_in_order_before_the_first_answer_is_read(live: LiveServer) -> None:
+    """Commits, which wait for the disk, between heartbeats, which do not."""
+    with live.connect() as other, live.raw() as raw:
+        other.send(create("t"))
+        requests: list[tuple[Any, int]] = []
+        for n in range(4_000):
+            requests.append((commit(f"g{n % 7}", {("t", 0): n}), 8) if n % 3 == 0 else (BEAT, 4))
+        data = b"".join(raw.request(*request) for request in requests)
+        sender = threading.Thread(target=raw.send, args=(data,))
+        sender.start()
+        for number, request in enumerate(requests, 1):
+            correlation_id, answer = raw.answer(*request)
+            assert correlation_id == number
+            code = answer.topics[0].partitions[0].error_code if isinstance(request[0], OffsetCommitRequest) else 0
+            assert code == 0
+        sender.join()
+        for group in range(7):
+            newest = max(n for n in range(0, 4_000, 3) if n % 7 == group)
+            assert committed(other, f"g{group}") == {("t", 0): newest}
+
+
+def test_a_parked_request_holds_up_those_behind_it_on_its_connection_alone(live: LiveServer) -> None:
+    with live.connect() as other, live.raw() as raw:
+        other.send(create("t"))
+        poll = fetch("t", wait_ms=600_000)
+        raw.send(raw.request(BEAT, 4) + raw.request(poll, 12) + raw.request(produce("t", batch([b"mine"])), 9))
+        raw.send(raw.request(BEAT, 4))
+        assert raw.answer(BEAT, 4)[0] == 1
+        for _ in range(20):
+            other.send(BEAT)
+        assert read_all(other, "t") == [], "the produce stands behind the poll and was not looked at"
+        other.send(produce("t", batch([b"theirs"])), 9)
+        assert raw.answer(poll, 12)[0] == 2
+        assert raw.answer(ProduceRequest(), 9)[0] == 3
+        assert raw.answer(BEAT, 4)[0] == 4
+        assert read_all(other, "t") == [(0, b"theirs"), (1, b"mine")]
+
+
+def test_reading_stops_behind_a_parked_request(live: LiveServer) -> None:
+    """What a client sends behind a poll stays in its own socket, but for one read."""
+    with live.connect() as other, live.raw() as raw:
+        other.send(create("t"))
+        raw.send(raw.request(fetch("t", wait_ms=600_000), 12))
+        live.wait_for_connections(2)
+        raw.socket.setblocking(False)
+        beat, sent = raw.request(BEAT, 4) * 1_000, 0
+        try:
+            while sent < 1 << 27:
+                sent += raw.socket.send(beat)
+        except BlockingIOError:
+            pass
+        assert sent < 1 << 27, "the server took 128 MiB behind a parked request"
+        for _ in range(5):
+            other.send(BEAT)
+        held = live.call(lambda: max(len(connection._frames) for connection in live.server.connections))
+        assert 0 < held <= 1 << 18
+
+
+def test_a_client_that_ends_its_sending_side_gets_all_its_answers(live: LiveServer) -> None:
+    with live.connect() as other, live.raw() as raw:
+        other.send(create("t"))
+        last = raw.request(commit("g", {("t", 0): 9}), 8)
+        requests = [raw.request(BEAT, 4) for _ in range(50)] + [last]
+        raw.send(b"".join(requests) + b"\0\0\0\x20half a frame")
+        raw.socket.shutdown(socket.SHUT_WR)
+        ids = [struct.unpack(">i", frame[:4])[0] for frame in raw.frames()]
+        assert ids == [*range(2, 52), 1]
+        assert committed(other, "g") == {("t", 0): 9}
+
+
+def test_a_client_that_ends_its_sending_side_behind_a_poll_is_answered(live: LiveServer) -> None:
+    with live.connect() as other, live.raw() as raw:
+        other.send(create("t"))
+        raw.send(raw.request(fetch("t", wait_ms=200), 12) + raw.request(BEAT, 4))
+        raw.socket.shutdown(socket.SHUT_WR)
+        assert raw.answer(FetchRequest(), 12)[0] == 1
+        assert raw.answer(BEAT, 4)[0] == 2
+        assert raw.closed
+
+
+def test_what_a_client_asked_is_done_even_if_it_went_away(live: LiveServer) -> None:
+    with live.connect() as other:
+        other.send(create("t"))
+        for n in range(20):
+            with live.raw() as raw:
+                raw.send(raw.request(commit("g", {("t", 0): n}), 8))
+        live.wait_for_connections(1)
+        assert committed(other, "g")[("t", 0)] in range(20)
+
+
+def test_a_poll_of_a_client_whose_connection_broke_is_forgotten(live: LiveServer) -> None:
+    with live.connect() as other:
+        other.send(create("t"))
+        raw = live.raw()
+        raw.send(raw.request(fetch("t", wait_ms=600_000), 12))
+        wait_until(lambda: live.call(lambda: len(live.engine.purgatory)), "the poll is parked")
+        raw.reset()
+        live.wait_for_connections(1)
+        assert live.call(lambda: len(live.engine.purgatory)) == 0
+
+
+# ---- Produce and its acks
+
+
+def test_produce_without_acks_has_no_answer(live: LiveServer) -> None:
+    """The next answer on the wire belongs to the next request."""
+    with live.connect() as other, live.raw() as raw:
+        other.send(create("t"))
+        silent = [raw.request(produce("t", batch([b"%d" % n]), acks=0), 9) for n in range(3)]
+        raw.send(b"".join(silent) + raw.request(BEAT, 4) + raw.request(produce("t", batch([b"3"])), 9))
+        assert raw.answer(BEAT, 4)[0] == 4
+        correlation_id, answer = raw.answer(ProduceRequest(), 9)
+        assert (correlation_id, answer.responses[0].partition_responses[0].base_offset) == (5, 3)
+        assert [value for _, value in read_all(other, "t")] == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_produce_with_acks_is_answered_when_it_is_durable(acks: int, live: LiveServer) -> None:
+    with live.connect() as other:
+        other.send(create("t"))
+        answer = other.send(produce("t", batch([b"v"]), acks=acks), 9).responses[0].partition_responses[0]
+        assert (answer.error_code, answer.base_offset) == (0, 0)
+        assert read_all(other, "t") == [(0, b"v")]
+
+
+def test_a_produce_without_acks_that_fails_closes_the_connection(live: LiveServer, log_lines: list[str]) -> None:
+    """There is no other way to tell: the client reconnects and asks for metadata again."""
+    with live.connect() as other, live.raw() as raw:
+        raw.send(raw.request(BEAT, 4) + raw.request(produce("nowhere", batch([b"v"]), acks=0), 9))
+        raw.send(raw.request(BEAT, 4))
+        assert raw.answer(BEAT, 4)[0] == 1
+        assert raw.closed
+        assert other.send(BEAT).error_code == 25
+    assert [line for line in log_lines if "closes" in line] == ["/127.0.0.1 closes: a request without acks failed"]
+
+
+# ---- answers that fail
+
+
+def test_a_failed_commit_is_answered_to_everybody_in_order(serve) -> None:  # type: ignore[no-untyped-def]
+    log = FaultInjectingEngine(MemoryLogEngine())
+    live: LiveServer = serve(log=log)
+    with live.connect() as other, live.raw() as raw:
+        other.send(create("t"))
+        live.call(lambda: log.fail_commit(1, FailureReason.DISK_FULL))
+        raw.send(b"".join(raw.request(commit("g", {("t", 0): n}), 8) for n in range(3)) + raw.request(BEAT, 4))
+        codes = [raw.answer(OffsetCommitRequest(), 8)[1].topics[0].partitions[0].error_code for _ in range(3)]
+        assert codes == [16, 16, 16], "NOT_COORDINATOR: clients look again, and retry"
+        assert raw.answer(BEAT, 4)[0] == 4
+        assert other.send(commit("g", {("t", 0): 7}), 8).topics[0].partitions[0].error_code in (0, 14)
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_an_answer_that_cannot_be_written_closes_its_connection(
+    later: bool, live: LiveServer, log_lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those in front of it are sent; the commit that it waited for answers everybody else."""
+    from kcore.server import connection as module
+
+    real = module.encode_response
+
+    def encode(response: Any, *arguments: Any) -> bytes:
+        if arguments[1] == 77:
+            raise EncodeError("name", "the test wants it")
+        return real(response, *arguments)
+
+    with live.connect() as other, live.raw() as raw:
+        other.send(create("t"))
+        monkeypatch.setattr(module, "encode_response", encode)
+        front = raw.request(commit("g", {("t", 0): 1}), 8)
+        raw.correlation_id = 76
+        bad = raw.request(commit("g", {("t", 0): 2}), 8) if later else raw.request(MetadataRequest(topics=None), 9)
+        behind = raw.request(commit("g", {("t", 0): 3}), 8)
+        raw.send(front + bad + behind)
+        assert raw.answer(OffsetCommitRequest(), 8)[0] == 1
+        assert raw.closed
+        assert other.send(heartbeat("g", "m", 1)).error_code == 25
+    assert any("closes: " in line for line in log_lines)
+
+
+def test_a_bug_in_an_api_is_an_error_code_and_the_connection_lives(live: LiveServer) -> None:
+    class Broken:
+        def __init__(self, real: Any) -> None:
+            self.error = real.error
+
+        def handle(self, context: Any, request: Any) -> Any:
+            raise RuntimeError("a bug")
+
+    with live.connect() as connection:
+        real = live.engine.apis[12]
+        live.call(lambda: live.engine.apis.__setitem__(12, Broken(real)))  # type: ignore[arg-type]
+        assert connection.send(BEAT).error_code == -1
+        live.call(lambda: live.engine.apis.__setitem__(12, real))
+        assert connection.send(BEAT).error_code == 25
+
+
+def test_a_bug_outside_of_apis_closes_one_connection(live: LiveServer, log_lines: list[str]) -> None:
+    with live.connect() as other, live.raw() as raw:
+        other.send(create("t"))
+        live.call(lambda: setattr(live.server.dispatch, "submit", lambda context, request: 1 / 0))
+        raw.send(raw.request(BEAT, 4))
+        assert raw.closed
+        live.call(lambda: setattr(live.server.dispatch, "submit", live.engine.submit))
+        assert other.send(BEAT).error_code == 25
+    assert any(line.endswith("closes: a failure of the server's own") for line in log_lines)
