@@ -67,9 +67,11 @@ def kind_of(member: int, members: int, equal: bool) -> int:
 def kinds(topics: int, equal: bool) -> list[list[int]]:
     """Topic numbers of each kind of subscription."""
     per_kind = (topics + KINDS - 1) // KINDS
-    return [list(range(topics))] if equal else [
-        list(range(k * per_kind, min((k + 1) * per_kind, topics))) for k in range(KINDS)
-    ]
+    return (
+        [list(range(topics))]
+        if equal
+        else [list(range(k * per_kind, min((k + 1) * per_kind, topics))) for k in range(KINDS)]
+    )
 
 
 def array_call(name: str, size: tuple[int, int, int], equal: bool, full: bool) -> Callable[[], Any]:
@@ -118,7 +120,7 @@ def typed_call(name: str, size: tuple[int, int, int], equal: bool, full: bool) -
     _, _, group_type, kafka_name, _ = ASSIGNORS[name]
     assignor = get(kafka_name, group_type)  # type: ignore[arg-type]
     names = [f"topic-{t}" for t in range(topics)]
-    known = Topics({topic: partitions for topic in names})
+    known = Topics(dict.fromkeys(names, partitions))
     wanted = [tuple(names[t] for t in row) for row in kinds(topics, equal)]
     client = group_type == "classic"
 
@@ -134,7 +136,9 @@ def typed_call(name: str, size: tuple[int, int, int], equal: bool, full: bool) -
                 data = StickyAssignorUserData(dict(owned), 1).encode()
             generation = 1 if owned is not None else -1
             made.append(
-                Member(member_id, wanted[kind_of(m, members, equal)], owned=owned, generation_id=generation, user_data=data)
+                Member(
+                    member_id, wanted[kind_of(m, members, equal)], owned=owned, generation_id=generation, user_data=data
+                )
             )
         return made
 
@@ -216,7 +220,9 @@ def streams_call(size: tuple[int, int, int], standby: int, full: bool) -> Callab
     if not full:
         before = assignor.assign(group, parts, num_standby_replicas=standby)
         group = [
-            StreamsMember(m.member_id, m.process_id, active=before.active[m.member_id], standby=before.standby[m.member_id])
+            StreamsMember(
+                m.member_id, m.process_id, active=before.active[m.member_id], standby=before.standby[m.member_id]
+            )
             for m in group
         ]
         group.append(StreamsMember(f"member-{count}", f"process-{count}"))
@@ -295,7 +301,9 @@ def main(kafka: dict[tuple[str, tuple[int, int, int], Any, bool], float], only: 
     for size in STREAMS:
         for standby in (0, 1):
             for full in (True, False):
-                label = f"streams sticky {'/'.join(map(str, size))} standby {standby} {'full' if full else 'incremental'}"
+                label = (
+                    f"streams sticky {'/'.join(map(str, size))} standby {standby} {'full' if full else 'incremental'}"
+                )
                 if only not in label:
                     continue
                 java = kafka.get(("assign.streams.sticky", size, standby, full))

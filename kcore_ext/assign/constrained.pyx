@@ -62,7 +62,7 @@ cdef int _keep(Problem p, Front& front, Quotas& quotas, vector[int]& owner, vect
         return 0
     row_first.assign(p.members + 1, 0)
     for m in range(p.members):
-        row_first[m + 1] = row_first[m] + (count[m] if limit[m] >= 0 else 0)
+        row_first[m + 1] = row_first[m] + (<int>count[m] if limit[m] >= 0 else 0)
     rows.resize(row_first[p.members])
     cursor = row_first
     for t in range(p.topics):

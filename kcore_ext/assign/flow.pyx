@@ -205,7 +205,7 @@ cdef int _send_all(Net& net) noexcept nogil:
         if sink >= FAR:
             return 0
         for node in range(<int>net.potential.size()):
-            net.potential[node] += net.distance[node] if net.distance[node] < sink else sink
+            net.potential[node] += <i64>net.distance[node] if net.distance[node] < sink else sink
         net.sink_potential += sink
         while _levels(net, queue):
             net.cursor = net.out_first
@@ -328,7 +328,7 @@ cdef int least_imbalance(Problem p, vector[int]& previous, bint racks, vector[in
     stay.resize(net.groups)
     for g in range(net.groups):
         arc = 4 * g + 2
-        stay[g] = net.flow[arc] if net.to[arc] >= base else 0
+        stay[g] = <int>net.flow[arc] if net.to[arc] >= base else 0
     pool_arc.resize(net.pools)
     left.resize(net.pools)
     for k in range(net.pools):

@@ -41,7 +41,7 @@ cdef int seat(Problem p, bint by_rack, Loads& loads) noexcept nogil:
     cdef vector[int] sizes
     sizes.resize(loads.cell_at.size())
     for cell in range(<int>loads.cell_at.size()):
-        sizes[cell] = ((loads.cell_at[cell + 1] if cell + 1 < <int>loads.cell_at.size() else slot) - loads.cell_at[cell]) // 2
+        sizes[cell] = ((<int>loads.cell_at[cell + 1] if cell + 1 < <int>loads.cell_at.size() else slot) - loads.cell_at[cell]) // 2
     for i in range(<int>member_cells.size()):
         m = p.class_members[i]
         cell = member_cells[i]

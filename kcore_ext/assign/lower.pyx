@@ -320,7 +320,7 @@ cdef int _read_subscriptions(Lowered low) except -1:
     cdef vector[int] to_local
     cdef list kinds = []
     cdef Subscription s, last = None
-    cdef int m, k = -1, t, total = <int>len(topics.keys)
+    cdef int m, k = -1, t, total = <int>len(topics.ordered)
     p.kind_of.resize(p.members)
     for m in range(p.members):
         s = (<Member><object>low.members[m]).subscription
@@ -511,7 +511,7 @@ cdef class Rows:
         self.parent = parent
         self.table.clear()
         for t in range(<int>parent.first.size() - 1):
-            found = self.where.get(parent.topics.keys[t if parent.identity else parent.local[t]])
+            found = self.where.get(parent.topics.ordered[t if parent.identity else parent.local[t]])
             if found is None:
                 self.table.push_back(GONE)
                 self.table.push_back(0)
@@ -613,6 +613,8 @@ cdef int _read_owner(Lowered low, GroupAssignment before) except -1:
     cdef Member member
     cdef int m, q = 0, t, i, n = <int>len(before.ids), shift, top
     renumbered.assign(n, -1)
+    # (The casts in front of vector elements below matter: a conditional expression of a reference and a constant would
+    # refer to a temporary.)
     # Both lists ascend: a member that stayed is usually met at once and is usually the same object.
     for m in range(p.members):
         if q < n and _same_text(<PyObject*>before.ids[q], <PyObject*>low.ids[m]):
@@ -635,7 +637,7 @@ cdef int _read_owner(Lowered low, GroupAssignment before) except -1:
     if before.topics is low.topics and before.identity and low.identity:
         for i in range(p.partitions):
             q = before.owner[i]
-            p.given_owner[i] = renumbered[q] if q >= 0 else -1
+            p.given_owner[i] = <int>renumbered[q] if q >= 0 else -1
     else:
         rows.translate(before)
         for t in range(<int>before.first.size() - 1):
@@ -647,7 +649,7 @@ cdef int _read_owner(Lowered low, GroupAssignment before) except -1:
                 top = before.first[t] + rows.table[2 * t + 1]
             for i in range(before.first[t], top):
                 q = before.owner[i]
-                p.given_owner[i + shift] = renumbered[q] if q >= 0 else -1
+                p.given_owner[i + shift] = <int>renumbered[q] if q >= 0 else -1
     for m in single:
         p.claims.clear()
         rows.add((<Member><object>low.members[m]).owned)

@@ -5,7 +5,7 @@ from libcpp.vector cimport vector
 
 
 cdef class Topics:
-    cdef readonly tuple keys          # ascending: names by UTF-16, ids by signed halves
+    cdef readonly tuple ordered       # ascending: names by UTF-16, ids by signed halves
     cdef readonly bint has_racks
     cdef readonly tuple rack_names
     cdef dict index                   # key or alias -> position in keys

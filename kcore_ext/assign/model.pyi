@@ -8,8 +8,8 @@ def utf16_key(text: str) -> bytes: ...
 def uuid_key(topic_id: bytes) -> tuple[int, int]: ...
 def sorted_keys(keys: Iterable[Key]) -> list[Key]: ...
 
-class Topics:
-    keys: tuple[Key, ...]
+class Topics(Mapping[Key, int]):
+    ordered: tuple[Key, ...]
     has_racks: bool
     rack_names: tuple[str, ...]
     total_partitions: int

@@ -50,10 +50,10 @@ cdef class Topics:
         global _serials
         cdef int total = 0, count, i
         cdef bint one = True
-        self.keys = tuple(sorted_keys(partitions))
-        self.index = {key: i for i, key in enumerate(self.keys)}
+        self.ordered = tuple(sorted_keys(partitions))
+        self.index = {key: i for i, key in enumerate(self.ordered)}
         self.first.push_back(0)
-        for key in self.keys:
+        for key in self.ordered:
             count = partitions[key]
             if count < 0:
                 raise ValueError(f"topic {key!r}: {count} partitions")
@@ -72,7 +72,7 @@ cdef class Topics:
     def _read_racks(self, racks):
         cdef int p, count
         self.rack_first.push_back(0)
-        for key in self.keys:
+        for key in self.ordered:
             given = racks.get(key)
             count = self.partition_count(key)
             if given is not None and len(given) < count:
@@ -107,13 +107,13 @@ cdef class Topics:
     def key_of(self, topic):
         """The key that assignments use for a topic given by key or alias; None when it is not known."""
         i = self.index.get(topic)
-        return None if i is None else self.keys[i]
+        return None if i is None else self.ordered[i]
 
     def __iter__(self):
-        return iter(self.keys)
+        return iter(self.ordered)
 
     def __len__(self):
-        return len(self.keys)
+        return len(self.ordered)
 
     def __contains__(self, topic):
         return topic in self.index
@@ -121,13 +121,29 @@ cdef class Topics:
     def __getitem__(self, topic):
         return self.partition_count(topic)
 
+    def keys(self):
+        """The topics in Kafka's order, a tuple (also as the attribute `ordered`)."""
+        return self.ordered
+
+    def values(self):
+        """The partition counts, in the same order."""
+        return [self.partition_count(key) for key in self.ordered]
+
+    def items(self):
+        """Pairs of topic and partition count."""
+        return [(key, self.partition_count(key)) for key in self.ordered]
+
+    def get(self, topic, default=None):
+        """Number of partitions of a topic, or `default`."""
+        return self.partition_count(topic) if topic in self.index else default
+
     def __repr__(self):
-        return f"Topics({ {key: self[key] for key in self.keys}!r})"
+        return f"Topics({ {key: self[key] for key in self.ordered}!r})"
 
     def __reduce__(self):
-        names = {name: self.keys[i] for name, i in self.index.items() if name != self.keys[i]}
-        racks = {key: [sorted(self.racks_of(key, p)) for p in range(self[key])] for key in self.keys}
-        return _topics, ({key: self[key] for key in self.keys}, names, racks if self.has_racks else None)
+        names = {name: self.ordered[i] for name, i in self.index.items() if name != self.ordered[i]}
+        racks = {key: [sorted(self.racks_of(key, p)) for p in range(self[key])] for key in self.ordered}
+        return _topics, ({key: self[key] for key in self.ordered}, names, racks if self.has_racks else None)
 
 
 def _topics(partitions, names, racks):

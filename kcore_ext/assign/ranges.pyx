@@ -79,7 +79,7 @@ cdef int _walk(Problem p, int topic, const int* members, int m, Quota& quota, ve
         if left == 0:
             break
         want = _room(quota, taken[i])
-        rack = p.member_rack[members[i]] if racks else -1
+        rack = <int>p.member_rack[members[i]] if racks else -1
         got = 0
         q = p.first[topic]
         while got < want and q < p.first[topic + 1]:

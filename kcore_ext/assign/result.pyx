@@ -165,7 +165,7 @@ cdef class GroupAssignment:
             j = i + 1
             while j < end and self.rows[j] < self.first[t + 1]:
                 j += 1
-            PyDict_SetItem(out, self.topics.keys[t if self.identity else self.local[t]],
+            PyDict_SetItem(out, self.topics.ordered[t if self.identity else self.local[t]],
                            _numbers_of(self.rows.data() + i, j - i, self.first[t]))
             i = j
         return out
@@ -189,7 +189,7 @@ cdef class GroupAssignment:
         for p in self.withheld_rows:
             while self.first[t + 1] <= p:
                 t += 1
-            out.append(TopicPartition(self.topics.keys[t if self.identity else self.local[t]], p - self.first[t]))
+            out.append(TopicPartition(self.topics.ordered[t if self.identity else self.local[t]], p - self.first[t]))
         return tuple(out)
 
     def to_dict(self):
@@ -209,7 +209,7 @@ cdef class GroupAssignment:
     def array_topics(self):
         """The topics that `owners()` counts through, as pairs (topic, first index)."""
         cdef int t
-        return [(self.topics.keys[t if self.identity else self.local[t]], self.first[t])
+        return [(self.topics.ordered[t if self.identity else self.local[t]], self.first[t])
                 for t in range(<int>self.first.size() - 1)]
 
     def sizes(self):
@@ -303,9 +303,9 @@ cdef vector[int] _translation(GroupAssignment source, GroupAssignment target):
     cdef dict where = {}
     cdef int t, i
     for t in range(<int>target.first.size() - 1):
-        where[target.topics.keys[t if target.identity else target.local[t]]] = t
+        where[target.topics.ordered[t if target.identity else target.local[t]]] = t
     for t in range(<int>source.first.size() - 1):
-        found = where.get(source.topics.keys[t if source.identity else source.local[t]])
+        found = where.get(source.topics.ordered[t if source.identity else source.local[t]])
         if found is None:
             out.push_back(-(1 << 30))
         else:

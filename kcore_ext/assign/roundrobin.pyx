@@ -20,7 +20,7 @@ cdef int deal(Problem p, vector[int]& owner) noexcept nogil:
     # Places of a class's members in the ring; ascending, as both are in member order.
     position.resize(p.members)
     for i in range(p.members):
-        position[p.order[i] if p.order.size() else i] = i
+        position[<int>p.order[i] if p.order.size() else i] = i
     places.resize(p.class_members.size())
     for i in range(<int>places.size()):
         places[i] = position[ordered[i]]

@@ -201,6 +201,10 @@ cdef int solve(Problem p, vector[int]& claim_first, vector[int]& claims, vector[
     _prepare(p, share)
     if assignable.empty():
         assignable.assign(p.partitions, 1)
+    for t in range(p.topics):
+        if not p.subscribed[t]:
+            for q in range(p.first[t], p.first[t + 1]):
+                assignable[q] = 0
     _readers(p, claim_first, claims, readers)
     if p.homogeneous:
         everyone.resize(p.members)
@@ -279,7 +283,7 @@ def assign(members, topics, previous=None, assignable=None):
     if assignable is not None:
         usable.assign(p.partitions, 0)
         for t in range(p.topics):
-            for number in assignable.get(low.topics.keys[low.local[t]], ()):
+            for number in assignable.get(low.topics.ordered[low.local[t]], ()):
                 if 0 <= number < p.first[t + 1] - p.first[t]:
                     usable[p.first[t] + <int>number] = 1
     if p.has_owner:

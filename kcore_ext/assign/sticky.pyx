@@ -23,7 +23,7 @@ cdef int settle(Problem p, Front& front) noexcept nogil:
     front.owner.assign(p.partitions, -1)
     marker.assign(p.partitions, -1)
     for m in range(p.members):
-        mine = p.generation[m] if p.generation.size() else -1
+        mine = <int>p.generation[m] if p.generation.size() else -1
         largest = max(largest, mine)
         for i in range(p.claim_first[m], p.claim_first[m + 1]):
             q = p.claims[i]
@@ -35,7 +35,7 @@ cdef int settle(Problem p, Front& front) noexcept nogil:
             if other == m:
                 continue
             # Kafka compares with the generation in the other's subscription, not in its user data.
-            other = p.subscription_generation[other] if p.subscription_generation.size() else -1
+            other = <int>p.subscription_generation[other] if p.subscription_generation.size() else -1
             if mine == other:
                 if front.doubly.empty():
                     front.doubly.assign(p.partitions, 0)
@@ -47,7 +47,7 @@ cdef int settle(Problem p, Front& front) noexcept nogil:
                 front.owner[q] = m
                 marker[q] = m
     for m in range(p.members):
-        mine = p.generation[m] if p.generation.size() else -1
+        mine = <int>p.generation[m] if p.generation.size() else -1
         if mine < largest and p.claim_first[m] < p.claim_first[m + 1]:
             if not any_older:
                 any_older = True
@@ -70,7 +70,7 @@ cdef int _older_owners(Problem p, Front& front) noexcept nogil:
     for m in range(p.members):
         if m and p.generation[m] != p.generation[m - 1]:
             differ = True
-        largest = max(largest, p.generation[m])
+        largest = max(largest, <int>p.generation[m])
     if not differ:
         return 0
     front.older.assign(p.partitions, -1)

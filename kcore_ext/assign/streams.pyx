@@ -207,7 +207,7 @@ cdef int _by_number(Streams& s, vector[int]& out) noexcept nogil:
     cdef vector[int] bucket
     cdef int task, top = 0
     for task in range(s.tasks):
-        top = max(top, s.number[task] + 1)
+        top = max(top, <int>s.number[task] + 1)
     bucket.assign(top + 1, 0)
     for task in range(s.tasks):
         bucket[s.number[task] + 1] += 1
@@ -339,7 +339,7 @@ cdef Lowered _lower(list members, Topics topics):
     low.identity = True
     low.problem = Problem.__new__(Problem)
     low.problem.members = <int>ids.size()
-    low.problem.topics = <int>len(topics.keys)
+    low.problem.topics = <int>len(topics.ordered)
     low.problem.first = topics.first
     low.problem.partitions = topics.first.back()
     for t in range(low.problem.topics):
@@ -381,7 +381,7 @@ cdef int _read(Lowered low, Streams& s, object stateful) except -1:
         cursor[s.process_of[m]] += 1
     s.tasks = p.partitions
     for t in range(p.topics):
-        keeps = low.topics.keys[t] in stateful
+        keeps = low.topics.ordered[t] in stateful
         for task in range(p.first[t], p.first[t + 1]):
             s.number.push_back(task - p.first[t])
             s.stateful.push_back(keeps)

@@ -64,7 +64,7 @@ cdef int homogeneous(Problem p, vector[int]& owner) noexcept nogil:
     for m in range(p.members):
         bonus = extra > 0
         quota = least + (1 if bonus else 0)
-        kept = load[m] if load[m] < quota else quota
+        kept = <int>load[m] if load[m] < quota else quota
         rest = quota - kept
         if rest > 0 and bonus and p.members - m > extra:
             bonus = False

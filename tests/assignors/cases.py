@@ -1,8 +1,9 @@
 """Kafka 4.3.1's own results, read into the types of kcore.assignors.
 
-`assignor-vectors.json` holds hand-picked cases, `assignor-cases.json.gz` generated groups that change over rounds (each
-round's result is what the members own in the next). Both were made by running Kafka's classes. `exact` cases do not depend
-on the order of a hash table; for the others `expect` is Kafka's result with sorted orders, which is what kcore follows.
+`assignor-vectors.json` holds hand-picked cases, `assignor-cases.json.gz` generated groups that change over rounds
+(each round's result is what the members own in the next). Both were made by running Kafka's classes. `exact` cases do
+not depend on the order of a hash table; for the others `expect` is Kafka's result with sorted orders, which is what
+kcore follows.
 """
 
 import base64
@@ -31,7 +32,7 @@ Plain = dict[str, dict[str, tuple[int, ...]]]
 
 
 def vectors() -> list[dict[str, Any]]:
-    """The hand-picked cases of Kafka 4.3 (cases of 4.0, whose uniform assignor still moved needlessly, are left out)."""
+    """The hand-picked cases of Kafka 4.3; those of 4.0 (whose uniform assignor moved needlessly) are left out."""
     found: list[dict[str, Any]] = json.loads((DATA / "assignor-vectors.json").read_text())
     return [case for case in found if case.get("version") != "4.0"]
 

@@ -65,12 +65,15 @@ def test_no_assignment_is_better(group: tuple[list[Member], Topics]) -> None:
     assignment = get("kcore.balanced").assign(members, topics)
     validate(assignment, members)
     position = {member.member_id: i for i, member in enumerate(members)}
-    owners = {(str(t), p): position[m] for m, rows in assignment.items() for t, numbers in rows.items() for p in numbers}
+    owners = {
+        (str(t), p): position[m] for m, rows in assignment.items() for t, numbers in rows.items() for p in numbers
+    }
     assert score(members, topics, owners) == best_score(members, topics)
 
 
 @pytest.mark.parametrize(
-    "case", [c for c in cases.generated() if c["assignor"] in ("roundrobin", "sticky", "server-uniform")],
+    "case",
+    [c for c in cases.generated() if c["assignor"] in ("roundrobin", "sticky", "server-uniform")],
     ids=lambda c: c["name"],
 )
 def test_balance_and_moves_are_the_recorded_optimum(case: dict[str, Any]) -> None:
@@ -85,7 +88,10 @@ def test_balance_and_moves_are_the_recorded_optimum(case: dict[str, Any]) -> Non
                 claims.setdefault((topic, number), []).append(generations.get(owner, -1))
         members = [
             Member(
-                m["id"], m["topics"], owned=cases.grouped(part["owned"].get(m["id"], [])), generation_id=generations[m["id"]]
+                m["id"],
+                m["topics"],
+                owned=cases.grouped(part["owned"].get(m["id"], [])),
+                generation_id=generations[m["id"]],
             )
             for m in part["members"]
         ]
@@ -95,8 +101,9 @@ def test_balance_and_moves_are_the_recorded_optimum(case: dict[str, Any]) -> Non
         best = part["measures"]["best_counts"]
         assert counts == best or sorted(assignment.sizes().values()) == best
         if all(len(known) == 1 for known in claims.values()):
-            assert measure(assignment, {m.member_id: m.owned for m in members}, members=members).moved == (
-                part["measures"]["best_moved"]
+            assert (
+                measure(assignment, {m.member_id: m.owned for m in members}, members=members).moved
+                == (part["measures"]["best_moved"])
             )
 
 

@@ -1,0 +1,271 @@
+"""The typed face: value objects, names, assignors of one's own, user data."""
+
+import copy
+import pickle
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcore.assignors import (
+    COOPERATIVE,
+    Assignor,
+    GroupAssignment,
+    Member,
+    MemberAssignment,
+    PartitionAssignorError,
+    TopicPartition,
+    Topics,
+    assignment_of,
+    get,
+    load_all,
+    measure,
+    names,
+)
+from kcore.assignors.sticky import StickyAssignorUserData
+from kcore.assignors.streams_sticky import StreamsMember, Subtopology
+from kcore.errors import ConfigError
+from kcore_ext.assign.lower import id_order
+
+Rows = dict[str, dict[str, list[int]]]
+
+
+class FirstTakesAll:
+    """An assignor of one's own: one class."""
+
+    name = "first-takes-all"
+
+    def assign(self, members: list[Member], topics: Topics, previous: GroupAssignment | None = None) -> Rows:
+        first = min(members, key=lambda m: m.member_id)
+        return {first.member_id: {str(t): list(range(topics[t])) for t in first.topics if t in topics}}
+
+
+class GivesToStrangers:
+    name = "strangers"
+
+    def assign(self, members: list[Member], topics: Topics, previous: GroupAssignment | None = None) -> Rows:
+        return {members[0].member_id: {str(topic): [0] for topic in topics}}
+
+
+class GivesTwice:
+    name = "twice"
+
+    def assign(self, members: list[Member], topics: Topics, previous: GroupAssignment | None = None) -> Rows:
+        return {m.member_id: {str(t): [0] for t in m.topics} for m in members}
+
+
+class NoAssignor:
+    name = 7
+
+
+def test_range_example_of_the_documentation() -> None:
+    assignment = get("range").assign([Member("b", ["orders"]), Member("a", ["orders"])], {"orders": 5})
+    assert assignment == {"a": {"orders": (0, 1, 2)}, "b": {"orders": (3, 4)}}
+    assert assignment["a"].partitions[0] == TopicPartition("orders", 0)
+    assert assignment.members == ("a", "b")
+    assert assignment["a"].size == 3
+
+
+def test_every_assignor_is_found_by_kafkas_name() -> None:
+    assert names("classic") == ("range", "roundrobin", "sticky", "cooperative-sticky", "kcore.balanced")
+    assert names("consumer") == ("uniform", "range", "kcore.balanced")
+    assert (names("share"), names("streams")) == (("simple",), ("sticky",))
+    for kind in ("classic", "consumer", "share", "streams"):
+        for name in names(kind):  # type: ignore[arg-type]
+            assert get(name, kind).name == name  # type: ignore[arg-type]
+            assert isinstance(get(name, kind), Assignor)  # type: ignore[arg-type]
+    assert COOPERATIVE in get("cooperative-sticky").protocols
+    assert all(COOPERATIVE not in get(name).protocols for name in ("range", "roundrobin", "sticky", "kcore.balanced"))
+
+
+def test_an_assignor_of_ones_own_is_one_class_and_one_line_of_configuration() -> None:
+    found = load_all("uniform, range,tests.assignors.test_api:FirstTakesAll", "consumer")
+    assert list(found) == ["uniform", "range", "first-takes-all"]
+    members = [Member("y", ["t"]), Member("x", ["t", "gone"])]
+    assignment = found["first-takes-all"].assign(members, {"t": 2})
+    assert assignment == {"x": {"t": (0, 1)}, "y": {}}
+    assert isinstance(assignment, GroupAssignment)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("GivesToStrangers", "without subscribing"), ("GivesTwice", "two members")],
+)
+def test_an_invalid_result_of_ones_own_assignor_is_refused(name: str, message: str) -> None:
+    assignor = get(f"tests.assignors.test_api:{name}")
+    with pytest.raises(PartitionAssignorError, match=message):
+        assignor.assign([Member("a", ["t"]), Member("b", ["t"])], {"t": 2, "u": 1})
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "nobody",
+        "no.such.module:Class",
+        "tests.assignors.test_api:Missing",
+        "tests.assignors.test_api:NoAssignor",
+        "range,range",
+    ],
+)
+def test_a_wrong_name_is_a_configuration_error(setting: str) -> None:
+    with pytest.raises(ConfigError):
+        load_all(setting)
+    with pytest.raises(ConfigError, match="at least one"):
+        load_all([])
+
+
+def test_values_are_immutable_and_compare_by_value() -> None:
+    member = Member("m", ["b", "a", "b"], owned={"a": [1, 0]}, rack_id="", instance_id="i")
+    assert member.topics == ("a", "b")
+    assert member.rack_id is None
+    assert member == Member("m", ("a", "b"), owned={"a": (1, 0)}, instance_id="i")
+    assert member != Member("m", ["a"])
+    with pytest.raises(AttributeError):
+        member.member_id = "other"
+    row = MemberAssignment({"t": [2, 0, 2], "u": []})
+    assert row == {"t": (0, 2)}
+    assert hash(row) == hash(MemberAssignment({"t": (0, 2)}))
+    assert isinstance(row, Mapping)
+    with pytest.raises(TypeError):
+        row["t"] = (1,)  # type: ignore[index]
+
+
+def test_values_survive_copying_and_pickling() -> None:
+    topics = Topics(
+        {bytes(15) + b"\1": 3}, names={"n": bytes(15) + b"\1"}, racks={bytes(15) + b"\1": [["r"], [], ["q"]]}
+    )
+    member = Member("m", ["n"], owned={"n": [0]}, generation_id=4, rack_id="r", user_data=b"x")
+    assignment = get("range").assign([member], topics)
+    for thing in (member, assignment, assignment["m"]):
+        assert pickle.loads(pickle.dumps(thing)) == thing
+        assert copy.deepcopy(thing) == thing
+    again = pickle.loads(pickle.dumps(topics))
+    assert (dict(again), again.key_of("n"), again.racks_of("n", 2)) == (dict(topics), bytes(15) + b"\1", {"q"})
+
+
+def test_topics_keep_kafkas_orders() -> None:
+    """Names by UTF-16 code units, ids as Uuid.compareTo (signed halves); wrong input is refused."""
+    assert tuple(Topics({"\U0001f600": 1, "\uffff": 1, "a": 1})) == ("a", "\U0001f600", "\uffff")
+    high, low = b"\x80" + bytes(15), b"\x01" + bytes(15)
+    assert tuple(Topics({low: 1, high: 1})) == (high, low)
+    for wrong in ({"a": -1}, {b"short": 1}):
+        with pytest.raises(ValueError, match=r"partitions|bytes"):
+            Topics(wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        Topics({"a": 1, bytes(16): 1})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="racks"):
+        Topics({"a": 2}, racks={"a": [["r"]]})
+
+
+@given(st.lists(st.text(max_size=12), unique=True))
+def test_members_are_ordered_as_java_orders_strings(ids: list[str]) -> None:
+    order = id_order(ids)
+    assert [ids[i] for i in order] == sorted(ids, key=lambda s: s.encode("utf-16-be", "surrogatepass"))
+
+
+@given(st.lists(st.text("ab\0", max_size=30), unique=True))
+def test_ids_with_long_common_parts_are_ordered(ids: list[str]) -> None:
+    """Ids that agree in more than the eight bytes that are compared first."""
+    assert [ids[i] for i in id_order(ids)] == sorted(ids)
+
+
+def test_two_members_with_one_id_are_refused() -> None:
+    for ids in (["a", "b", "a"], ["long-common-prefix-1"] * 2 + ["a"], ["é\U0001f600"] * 2):
+        with pytest.raises(ValueError, match="id"):
+            get("range").assign([Member(i, ["t"]) for i in ids], {"t": 1})
+    before = get("uniform", "consumer").assign([Member("a", ["t"]), Member("b", ["t"])], {"t": 1})
+    with pytest.raises(ValueError, match="id"):
+        get("uniform", "consumer").assign([Member(i, ["t"]) for i in ("a", "b", "a")], {"t": 1}, before)
+
+
+def test_no_members_no_topics() -> None:
+    for kind in ("classic", "consumer", "share"):
+        for name in names(kind):  # type: ignore[arg-type]
+            assert get(name, kind).assign([], {"t": 2}) == {}  # type: ignore[arg-type]
+            assert get(name, kind).assign([Member("m")], {"t": 2}) == {"m": {}}  # type: ignore[arg-type]
+            assert get(name, kind).assign([Member("m", ["t"])], {}) == {"m": {}}  # type: ignore[arg-type]
+
+
+def test_an_unknown_topic_id_is_an_error_and_an_unknown_name_is_not() -> None:
+    for name, kind in (("uniform", "consumer"), ("range", "consumer"), ("simple", "share")):
+        assignor = get(name, kind)  # type: ignore[arg-type]
+        with pytest.raises(PartitionAssignorError):
+            assignor.assign([Member("m", [bytes(16)])], {b"\1" * 16: 1})
+        assert assignor.assign([Member("m", ["gone"])], {"t": 1}) == {"m": {}}
+
+
+def test_a_static_member_that_comes_back_brings_its_target() -> None:
+    """A member that `previous` does not have counts with what it owns."""
+    uniform = get("uniform", "consumer")
+    topics = Topics({"t": 4})
+    before = uniform.assign([Member("a", ["t"], instance_id="i"), Member("b", ["t"])], topics)
+    after = uniform.assign([Member("c", ["t"], instance_id="i", owned=before["a"]), Member("b", ["t"])], topics, before)
+    assert (after["c"], after["b"]) == (before["a"], before["b"])
+
+
+def test_share_groups_get_initialised_partitions_only() -> None:
+    assignment = get("simple", "share").assign([Member("m", ["t"])], {"t": 4}, assignable={"t": [1, 3, 9]})
+    assert assignment == {"m": {"t": (1, 3)}}
+
+
+def test_streams_need_a_process() -> None:
+    assignor = get("sticky", "streams")
+    with pytest.raises(PartitionAssignorError):
+        assignor.assign([], {"s": Subtopology(1)})
+    members = [StreamsMember("a", "p"), StreamsMember("b", "q"), StreamsMember("c", "q")]
+    got = assignor.assign(members, {"s": Subtopology(4, stateful=True)}, num_standby_replicas=1)
+    for number in range(4):
+        holders = [m for kind in (got.active, got.standby) for m in members if number in kind[m.member_id].get("s", ())]
+        assert len({m.process_id for m in holders}) == 2
+
+
+@given(
+    st.dictionaries(st.text(max_size=5), st.lists(st.integers(0, 2**31 - 1), max_size=4), max_size=4),
+    st.integers(-1, 2**31 - 1),
+)
+def test_user_data_is_read_as_it_was_written(owned: dict[str, list[int]], generation_id: int) -> None:
+    data = StickyAssignorUserData({t: tuple(p) for t, p in owned.items()}, generation_id)
+    assert StickyAssignorUserData.decode(data.encode()) == data
+    assert StickyAssignorUserData.decode(data.encode(version=0)) == StickyAssignorUserData(data.owned)
+
+
+@given(
+    st.binary(max_size=40)
+    | st.builds(lambda d, n: d[:n], st.just(StickyAssignorUserData({"t": (0, 1)}, 3).encode()), st.integers(0, 30))
+)
+def test_any_user_data_is_read_alike_by_both_readers(data: bytes) -> None:
+    """The compiled reader and the plain one agree on every input; what cannot be read owns nothing."""
+    raw = [Member("a", ["t"], user_data=data), Member("b", ["t"])]
+    decoded = [Member("a", ["t"], user_data=StickyAssignorUserData.decode(data)), Member("b", ["t"])]
+    assert get("sticky").assign(raw, {"t": 3}) == get("sticky").assign(decoded, {"t": 3})
+
+
+def test_user_data_bytes_are_kafkas() -> None:
+    data = StickyAssignorUserData({"t": (1, 2)}, 5)
+    assert data.encode() == bytes.fromhex("00000001 0001 74 00000002 00000001 00000002 00000005")
+    assert StickyAssignorUserData.decode(None) == StickyAssignorUserData()
+    assert StickyAssignorUserData.decode(b"\0") == StickyAssignorUserData()
+
+
+def test_the_newer_generation_wins_a_conflict() -> None:
+    """KIP-792; before it, cooperative-sticky sent its generation as four bytes of user data."""
+    old, new = (4).to_bytes(4, "big"), (5).to_bytes(4, "big")
+    members = [
+        Member("a", ["t"], owned={"t": [0, 1]}, user_data=old),
+        Member("b", ["t"], owned={"t": [0]}, generation_id=5, user_data=new),
+    ]
+    assert get("cooperative-sticky").assign(members, {"t": 2}) == {"a": {"t": (1,)}, "b": {"t": (0,)}}
+
+
+def test_measures() -> None:
+    topics = Topics({"t": 4}, racks={"t": [["a"], ["b"], ["a"], ["b"]]})
+    members = [Member("m", ["t"], rack_id="a"), Member("n", ["t"], rack_id="b")]
+    assignment = assignment_of({"m": {"t": [0, 1, 2]}, "n": {"t": [3]}}, topics)
+    figures = measure(assignment, {"m": {"t": [0]}, "n": {"t": [1, 3]}}, members=members)
+    assert (figures.counts, figures.spread, figures.topic_spread, figures.imbalance) == ((1, 3), 2, 2, 10)
+    assert (figures.moved, figures.gained, figures.rack_matches, figures.rack_candidates) == (1, 2, 3, 4)
+    with pytest.raises(ValueError, match="no partition 4"):
+        assignment_of({"m": {"t": [4]}}, topics)
+    with pytest.raises(ValueError, match="not known"):
+        assignment_of({"m": {"u": [0]}}, topics)
