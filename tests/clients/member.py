@@ -87,7 +87,7 @@ def kafka_python(options: dict[str, Any], voice: Voice, stop: threading.Event) -
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-    from kafka.errors import KafkaError
+    from kafka.errors import KafkaConnectionError, KafkaError
 
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         def on_partitions_assigned(self, assigned: Any) -> None:
@@ -111,7 +111,10 @@ def kafka_python(options: dict[str, Any], voice: Voice, stop: threading.Event) -
     )
     consumer.subscribe(options["topics"], listener=Listener())
     while not stop.is_set():
-        polled = consumer.poll(timeout_ms=KAFKA_PYTHON_POLL_S * 1000, max_records=100)
+        try:
+            polled = consumer.poll(timeout_ms=KAFKA_PYTHON_POLL_S * 1000, max_records=100)
+        except KafkaConnectionError:  # this client tells its caller that the server is away
+            continue
         voice.owns(consumer.assignment())
         for part, records in polled.items():
             for record in records:

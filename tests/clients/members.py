@@ -20,10 +20,11 @@ _changed = threading.Condition()
 def wait_until(
     condition: Callable[[], bool], what: str, members: Iterable[Member], deadline_s: float = DEADLINE_S
 ) -> None:
-    """Waits until what the members said makes `condition` true."""
+    """Waits until what the members said makes `condition` true; a member that breaks meanwhile is a failure."""
+    members = list(members)
     with _changed:
-        done = _changed.wait_for(condition, deadline_s)
-    assert done, f"not within {deadline_s} s: {what}; " + "; ".join(map(repr, members))
+        _changed.wait_for(lambda: condition() or any(member.broken for member in members), deadline_s)
+        assert condition(), f"not within {deadline_s} s: {what}; " + "; ".join(map(repr, members))
 
 
 class Member:
@@ -44,6 +45,7 @@ class Member:
         records: (topic, partition, offset, value) in the order of their coming.
         uncommitted: how many of the last records it did not commit yet.
         failures: commits that did not.
+        broken: it ended by itself.
     """
 
     def __init__(
@@ -63,6 +65,8 @@ class Member:
         self.records: list[tuple[str, int, int, str]] = []
         self.uncommitted = 0
         self.failures: list[str] = []
+        self.broken = False
+        self._ending = False
         options = {
             "library": library,
             "bootstrap": bootstrap,
@@ -98,6 +102,9 @@ class Member:
             with _changed:
                 self._heard(json.loads(line))
                 _changed.notify_all()
+        with _changed:
+            self.broken = not self._ending
+            _changed.notify_all()
 
     def _listen_to_errors(self) -> None:
         assert self._process.stderr is not None
@@ -121,12 +128,14 @@ class Member:
     def leave(self) -> None:
         """Ends it cleanly, as an application does; it says goodbye to its group."""
         assert self._process.stdin is not None
+        self._ending = True
         self._process.stdin.close()
         status = self._process.wait(DEADLINE_S)
         assert status == 0, self
 
     def kill(self) -> None:
         """SIGKILL, without a goodbye."""
+        self._ending = True
         self._process.kill()
         self._process.wait(DEADLINE_S)
 
