@@ -19,7 +19,7 @@ from kcore.broker.control import ControlPlane
 from kcore.broker.data_plane import data_apis
 from kcore.broker.housekeeping import Housekeeping, Periodic
 from kcore.broker.log_dirs import EngineLogDirs
-from kcore.broker.names import CONSUMER_OFFSETS
+from kcore.broker.names import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE
 from kcore.broker.partitions import Partitions
 from kcore.broker.producing import CloseConnectionError
 from kcore.broker.topic_machine import METADATA_PARTITION, metadata_shard
@@ -34,6 +34,12 @@ from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, Slices, TopicInfo
 from kcore.runtime.cluster import SingleNodeCluster
+from kcore.transaction.apis import transaction_apis
+from kcore.transaction.apis.init_producer_id import TransactionalInitProducerIdApi
+from kcore.transaction.coordinator import TransactionCoordinator
+from kcore.transaction.local_markers import LocalMarkers
+from kcore.transaction.shard import Services, TransactionShard
+from kcore.transaction.verification import OffsetsVerifier, PartitionVerifier
 from kcore_ext.purgatory import Purgatory
 from kcore_ext.timer_wheel import TimerWheel
 
@@ -78,6 +84,26 @@ class GroupTopics(MetadataListener):
         on_topic_deleted(self._groups, topic.name, topic.topic_id)
 
 
+class TransactionTopic(MetadataListener):
+    """Loads the transaction shards once their topic is there: at the start, or when it is first needed."""
+
+    __slots__ = ("_coordinator", "_leader_epoch")
+
+    def __init__(self, coordinator: TransactionCoordinator, leader_epoch: int) -> None:
+        self._coordinator = coordinator
+        self._leader_epoch = leader_epoch
+
+    def on_topic_created(self, topic: TopicInfo) -> None:
+        """Loads a shard for each of its partitions."""
+        if topic.name == TRANSACTION_STATE:
+            self._coordinator.start(topic.partitions, self._leader_epoch)
+
+    def on_topic_deleted(self, topic: TopicInfo) -> None:
+        """Its creation was taken back."""
+        if topic.name == TRANSACTION_STATE:
+            self._coordinator.stop()
+
+
 class Engine:
     """One node.
 
@@ -96,6 +122,7 @@ class Engine:
         topics: the topics.
         partitions: their partitions.
         groups: the shards of `__consumer_offsets`.
+        transactions: the transaction coordinator, and the shards of `__transaction_state`.
         recovery: what was found when it was opened.
     """
 
@@ -140,7 +167,10 @@ class Engine:
         self.topics.listen(GroupTopics(self.groups))
         for index in range(self.groups.partitions):
             self.groups.load(index, log.node_epoch)
-        self._finish("groups")
+        self.markers = LocalMarkers(self.partitions.get, self._shard_of, self.now)
+        self.transactions = TransactionCoordinator(self._transaction_shard, self.pipeline)
+        self.topics.listen(TransactionTopic(self.transactions, log.node_epoch))
+        self._finish("groups and transactions")
         self.apis: dict[int, Api[Any, Any]] = {int(api.key): api for api in self._make_apis()}
         Housekeeping(self.partitions, self.wheel, self.slices, self.now, config).start()
         Periodic(self.wheel, self.slices, self.now, RECLAIM_INTERVAL_MS, self._reclaim).start()
@@ -215,6 +245,35 @@ class Engine:
 
         return Shards(CONSUMER_OFFSETS, topic.partitions, make, self.pipeline)
 
+    def _transaction_shard(self, index: int) -> Shard[TransactionShard]:
+        partition = self.partitions.get(TRANSACTION_STATE, index)
+        assert partition is not None, f"{TRANSACTION_STATE} was made with partition {index}"
+        services = Services(
+            self.config,
+            self.topics,
+            self.control.producer_ids.take,
+            self.markers,
+            lambda: self.topics.feature_level("transaction.version"),
+        )
+        return Shard(
+            TRANSACTION_STATE,
+            index,
+            partition,
+            lambda context: TransactionShard(context, services),
+            pipeline=self.pipeline,
+            wheel=self.wheel,
+            slices=self.slices,
+            now=self.now,
+        )
+
+    def _shard_of(self, topic: str, index: int) -> Shard[Any] | None:
+        """The shard whose log a partition of an internal topic is."""
+        if topic == CONSUMER_OFFSETS:
+            return self.groups.get(index)
+        if topic == TRANSACTION_STATE and self.transactions.shards is not None:
+            return self.transactions.shards.get(index)
+        return None
+
     def _new_member_id(self) -> str:
         return str(self._new_uuid())
 
@@ -222,7 +281,10 @@ class Engine:
         config = self.config
         path = os.path.abspath(config.kcore_data_dir) if isinstance(self.log, LmdbLogEngine) else "memory"
         apis: list[Api[Any, Any]] = [
-            *self.control.apis(EngineLogDirs(self.log, path, lambda: _volume_bytes(path))),
+            *self.control.apis(
+                EngineLogDirs(self.log, path, lambda: _volume_bytes(path)),
+                transactional=TransactionalInitProducerIdApi(self.transactions, config),
+            ),
             *data_apis(
                 self.partitions,
                 self.pipeline,
@@ -231,6 +293,14 @@ class Engine:
                 config,
                 random_id=lambda: self._new_uuid().int % (2**31 - 1) + 1,
                 cluster=self.cluster,
+                verifier=PartitionVerifier(self.transactions),
+            ),
+            *transaction_apis(
+                self.transactions,
+                self.markers,
+                topics=self.topics,
+                internal_topics=INTERNAL_TOPICS,
+                pipeline=self.pipeline,
             ),
             *group_apis(
                 self.groups,
@@ -238,6 +308,7 @@ class Engine:
                 topics=self.topics,
                 cluster=self.cluster,
                 make_topic=self.control.internal_topics.ensure,
+                verifier=OffsetsVerifier(self.transactions),
             ),
         ]
         versions = self.control.api_versions()

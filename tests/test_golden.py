@@ -21,6 +21,8 @@ AREAS = {  # area -> the settings that its server needs: server-NAME.properties
     "data": "",
     "offsets": "",
     "offsets_expiry": "expiry",
+    "transactions": "",
+    "transactions_timers": "timers",
     "wire": "",
 }
 

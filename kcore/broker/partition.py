@@ -287,11 +287,12 @@ class Partition:
         return base_offset
 
     def append(self, batch: bytearray, leader_epoch: int) -> int:
-        """Stages a coordinator's batch (`ShardLog`). A transactional one opens its producer's transaction here.
+        """Stages a coordinator's batch (`ShardLog`). A transactional one opens its producer's transaction here, a
+        control batch ends it.
 
         Raises:
-            KafkaError: INVALID_PRODUCER_EPOCH or INVALID_TXN_STATE, which the coordinator can rule out beforehand
-                with `producers.check_coordinator_data`.
+            KafkaError: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE or TRANSACTION_COORDINATOR_FENCED, which the
+                coordinator can rule out beforehand with `producers.check_coordinator_data` and `check_marker`.
             LogError: nothing was appended.
         """
         if self._recovery is not None:
@@ -300,11 +301,18 @@ class Partition:
             batch, _PRODUCER_FIELDS_AT
         )
         transactional = bool(attributes & _TRANSACTIONAL)
-        if producer_id >= 0:
+        marker = parse_control(batch) if attributes & _CONTROL else None
+        if marker is not None:
+            self.producers.check_marker(producer_id, epoch, marker.coordinator_epoch, 0)
+        elif producer_id >= 0:
             self.producers.check_coordinator_data(producer_id, epoch, transactional)
         self.leader_epoch = max(self.leader_epoch, leader_epoch)
         base_offset = self.log.append(batch, leader_epoch)
-        if producer_id >= 0:
+        if marker is not None:
+            self.producers.add_marker(
+                producer_id, epoch, base_offset, timestamp_ms, marker.coordinator_epoch, marker.is_commit
+            )
+        elif producer_id >= 0:
             metadata = BatchMetadata(sequence, sequence, base_offset, base_offset + last_delta, timestamp_ms)
             self.producers.add_data(producer_id, epoch, metadata, transactional)
         self._pipeline.enlist(self)

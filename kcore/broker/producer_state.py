@@ -339,8 +339,11 @@ class ProducerStates:
         """The guard under which a producer's transaction is verified for this partition; the one there is, if any.
 
         Raises:
-            KafkaError: INVALID_PRODUCER_EPOCH if a newer epoch is being verified.
+            KafkaError: INVALID_PRODUCER_EPOCH if a newer epoch has written here, or is being verified.
         """
+        entry = self.entries.get(producer_id)
+        if entry is not None and epoch < entry.epoch:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
         verification = self.verifications.get(producer_id)
         if verification is None:
             verification = Verification(epoch, first_sequence, supports_epoch_bump, now_ms)

@@ -14,7 +14,7 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.loader import LoadReport, ShardLog, replay_log
 from kcore.runtime.machine import Outcome, ShardContext
 from kcore.runtime.pending import Pending
-from kcore_ext.batch import BatchBuilder
+from kcore_ext.batch import BatchBuilder, build_control_batch
 
 if TYPE_CHECKING:
     from kcore.clock import Now
@@ -162,6 +162,11 @@ class Shard(Generic[M]):
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode.NOT_COORDINATOR
 
+    @property
+    def parked(self) -> int:
+        """How many requests wait here for something else than a commit."""
+        return len(self._parked)
+
     def run(self, api: Api[Any, Any], context: RequestContext, request: Any) -> Any:
         """Decides one request. Returns the response, or a `Pending` if it is parked or must wait for the commit."""
         if self.state is not ShardState.ACTIVE:
@@ -195,15 +200,21 @@ class Shard(Generic[M]):
             return pending
         return result
 
-    def perform(self, action: Callable[[], Outcome | None]) -> None:
-        """Decides something that nobody asked for: a timer, a slice of periodic work."""
+    def perform(self, action: Callable[[], Outcome | None]) -> ErrorCode | None:
+        """Decides something that no client asked this shard for: a timer, a slice of work, a question within the node.
+
+        Returns:
+            Why nothing was decided; None if all of it was taken, or there was nothing to write.
+        """
         if self.state is not ShardState.ACTIVE:
-            return
+            return self.refusal
+        refused: ErrorCode | None = None
         try:
             outcome = action()
         except Exception:
             logger.exception("%s-%d: %s failed", self.topic, self.index, action)
-            self._refuse_answers(ErrorCode.UNKNOWN_SERVER_ERROR)
+            refused = ErrorCode.UNKNOWN_SERVER_ERROR
+            self._refuse_answers(refused)
             outcome = None
         if outcome is not None and outcome.records:
             refused = self._append(outcome)
@@ -212,6 +223,7 @@ class Shard(Generic[M]):
                 self._refuse_answers(refused)
         if self._outbox:
             self._release()
+        return refused
 
     def answer(self, pending: Pending, response: Any) -> None:
         """Answers a parked request after the commit of everything decided up to the end of this decision."""
@@ -306,6 +318,45 @@ class Shard(Generic[M]):
             self._lose(LogError(f"{self.topic}-{self.index}: a staged record cannot be replayed"))
             return ErrorCode.KAFKA_STORAGE_ERROR
         return None
+
+    def append_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int, commit: bool) -> ErrorCode:
+        """Writes the end of a producer's transaction behind everything decided so far, and applies it (KIP-98).
+
+        Args:
+            producer_id: whose transaction.
+            producer_epoch: the epoch that the marker carries.
+            coordinator_epoch: the epoch of the transaction coordinator.
+            commit: how it ended.
+
+        Returns:
+            NONE, or why nothing was written.
+        """
+        if self.state is not ShardState.ACTIVE:
+            return self.refusal
+        if not self._close_batch():
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        marker = build_control_batch(
+            int(commit),
+            coordinator_epoch,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timestamp_ms=self._now.wall_ms,
+        )
+        try:
+            offset = self._log.append(bytearray(marker), self.leader_epoch)
+        except KafkaError as error:
+            return error.code
+        except LogError as error:
+            logger.error("%s-%d: the log refused a marker: %s", self.topic, self.index, error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        self._enlist()
+        try:
+            self.machine.replay_marker(offset, producer_id, producer_epoch, commit)  # type: ignore[attr-defined]
+        except Exception as error:
+            logger.exception("%s-%d: a staged marker cannot be replayed", self.topic, self.index)
+            self._lose(error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NONE
 
     def _fill(self, batch: BatchBuilder, encoded: Encoded) -> None:
         wall_ms = self._now.wall_ms

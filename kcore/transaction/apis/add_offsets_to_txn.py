@@ -1,0 +1,89 @@
+"""AddOffsetsToTxn (key 25), v0-4: a transaction will commit offsets of a group: the group's partition joins it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from kcore.protocol.records import CONSUMER_OFFSETS
+from kcore.runtime.api import Api
+from kcore.runtime.machine import Outcome
+from kcore.runtime.partitioner import partition_for
+from kcore.transaction import adding
+
+if TYPE_CHECKING:
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.topics import TopicImage
+    from kcore.transaction.coordinator import TransactionCoordinator
+    from kcore.transaction.shard import TransactionShard
+
+FENCED_SINCE = 2
+"""PRODUCER_FENCED is new in v2 (KIP-588); before it says INVALID_PRODUCER_EPOCH."""
+
+
+class AddOffsetsToTxnApi(Api[AddOffsetsToTxnRequest, AddOffsetsToTxnResponse]):
+    """Serves AddOffsetsToTxn.
+
+    Args:
+        coordinator: the node's transactions.
+        topics: the cluster's topics: `__consumer_offsets` says how many partitions groups live in.
+        authorizer: who may do what; None allows all.
+    """
+
+    __slots__ = ("_authorizer", "_coordinator", "_topics")
+
+    key: ClassVar[ApiKey] = ApiKey.ADD_OFFSETS_TO_TXN
+    request_type: ClassVar[type] = AddOffsetsToTxnRequest
+    response_type: ClassVar[type] = AddOffsetsToTxnResponse
+    versions: ClassVar[tuple[int, int]] = (0, 4)
+
+    def __init__(
+        self, coordinator: TransactionCoordinator, topics: TopicImage, authorizer: Authorizer | None = None
+    ) -> None:
+        self._coordinator = coordinator
+        self._topics = topics
+        self._authorizer = authorizer
+
+    def handle(self, context: RequestContext, request: AddOffsetsToTxnRequest) -> Any:
+        """Checks access, and goes to the id's shard."""
+        authorizer = self._authorizer
+        transactional_id = request.transactional_id
+        if authorizer is not None:
+            if not authorizer.allowed(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+                return self.error(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            if not authorizer.allowed(context, Operation.READ, ResourceType.GROUP, request.group_id):
+                return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if not transactional_id:
+            return self.error(context, request, ErrorCode.INVALID_REQUEST)
+        return self._coordinator.run(self, context, transactional_id, request)
+
+    def decide(self, machine: TransactionShard, context: RequestContext, request: AddOffsetsToTxnRequest) -> Any:
+        """Adds the partition of `__consumer_offsets` that the group lives in; any text names a group here."""
+        groups = self._topics.by_name(CONSUMER_OFFSETS)
+        if groups is None:
+            return self.error(context, request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        place = (CONSUMER_OFFSETS, partition_for(request.group_id, groups.partitions))
+        transactional_id = request.transactional_id
+        result = adding.add(
+            machine.transactions.get(transactional_id),
+            request.producer_id,
+            request.producer_epoch,
+            (place,),
+            0,
+            machine.now.wall_ms,
+        )
+        if isinstance(result, ErrorCode):
+            return self.error(context, request, result)
+        return Outcome([machine.record(transactional_id, result)], AddOffsetsToTxnResponse())
+
+    def error(
+        self, context: RequestContext, request: AddOffsetsToTxnRequest, code: ErrorCode, message: str | None = None
+    ) -> AddOffsetsToTxnResponse:
+        """The code."""
+        if code is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_SINCE:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        return AddOffsetsToTxnResponse(error_code=code)

@@ -1,0 +1,100 @@
+"""EndTxn (key 26), v0-5: a transaction is committed or aborted; v5 raises the epoch with each end (KIP-890)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from kcore.runtime.api import Api
+from kcore.runtime.machine import Outcome
+from kcore.transaction import ending
+from kcore.transaction.ending import EPOCH_BUMPS_SINCE, ProducerIdsExhaustedError
+
+if TYPE_CHECKING:
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.transaction.coordinator import TransactionCoordinator
+    from kcore.transaction.shard import TransactionShard
+    from kcore.transaction.transaction import Transaction
+
+FENCED_SINCE = 2
+"""PRODUCER_FENCED is new in v2 (KIP-588); before it says INVALID_PRODUCER_EPOCH."""
+
+BUMPS_SINCE = 5
+
+
+class EndTxnApi(Api[EndTxnRequest, EndTxnResponse]):
+    """Serves EndTxn.
+
+    The answer says that the end is decided. Where all partitions are of this node, their markers are part of the same
+    commit; otherwise they follow.
+
+    Args:
+        coordinator: the node's transactions.
+        authorizer: who may do what; None allows all.
+    """
+
+    __slots__ = ("_authorizer", "_coordinator")
+
+    key: ClassVar[ApiKey] = ApiKey.END_TXN
+    request_type: ClassVar[type] = EndTxnRequest
+    response_type: ClassVar[type] = EndTxnResponse
+    versions: ClassVar[tuple[int, int]] = (0, 5)
+
+    def __init__(self, coordinator: TransactionCoordinator, authorizer: Authorizer | None = None) -> None:
+        self._coordinator = coordinator
+        self._authorizer = authorizer
+
+    def handle(self, context: RequestContext, request: EndTxnRequest) -> Any:
+        """Checks access, and goes to the id's shard."""
+        transactional_id = request.transactional_id
+        if self._authorizer is not None and not self._authorizer.allowed(
+            context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+        ):
+            return self.error(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if not transactional_id:
+            return self.error(context, request, ErrorCode.INVALID_REQUEST)
+        return self._coordinator.run(self, context, transactional_id, request)
+
+    def decide(self, machine: TransactionShard, context: RequestContext, request: EndTxnRequest) -> Any:
+        """Prepares the end, or says why not; what repeats an end that happened is answered as that was."""
+        transactional_id = request.transactional_id
+        transaction = machine.transactions.get(transactional_id)
+        bumps = context.api_version >= BUMPS_SINCE
+        check = ending.check_since_v5 if bumps else ending.check_before_v5
+        code = check(transaction, request.producer_id, request.producer_epoch, request.committed)
+        if code is not None and code is not ErrorCode.NONE:
+            return self.error(context, request, code)
+        assert transaction is not None, "the checks found it"
+        if code is ErrorCode.NONE:
+            return _ended(transaction, bumps)
+        try:
+            prepared = ending.prepare(
+                transaction,
+                request.committed,
+                EPOCH_BUMPS_SINCE if bumps else 0,
+                machine.now.wall_ms,
+                machine.services.take_producer_id,
+            )
+        except ProducerIdsExhaustedError:
+            return self.error(context, request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return Outcome([machine.record(transactional_id, prepared)], _ended(prepared, bumps))
+
+    def error(
+        self, context: RequestContext, request: EndTxnRequest, code: ErrorCode, message: str | None = None
+    ) -> EndTxnResponse:
+        """The code, with no identity."""
+        if code is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_SINCE:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        return EndTxnResponse(error_code=code)
+
+
+def _ended(transaction: Transaction, bumps: bool) -> EndTxnResponse:
+    """Done, and from v5 on who the producer is in its next transaction."""
+    if not bumps:
+        return EndTxnResponse()
+    producer_id, producer_epoch = transaction.completed_identity
+    return EndTxnResponse(producer_id=producer_id, producer_epoch=producer_epoch)

@@ -1,0 +1,130 @@
+"""ListTransactions (key 66), v0-2: the transactional ids of this coordinator (KIP-664).
+
+v1 can leave out what has not taken long (KIP-994), v2 ids that do not match a pattern (KIP-1152).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+from kcore.runtime.api import Api
+from kcore.runtime.pending import gather
+from kcore.transaction.pattern import Pattern, PatternError
+from kcore.transaction.states import BY_NAME, NAMES
+
+if TYPE_CHECKING:
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.transaction.coordinator import TransactionCoordinator
+    from kcore.transaction.shard import TransactionShard
+
+
+class ListTransactionsApi(Api[ListTransactionsRequest, ListTransactionsResponse]):
+    """Serves ListTransactions.
+
+    Args:
+        coordinator: the node's transactions.
+        authorizer: who may do what; None allows all.
+    """
+
+    __slots__ = ("_authorizer", "_coordinator")
+
+    key: ClassVar[ApiKey] = ApiKey.LIST_TRANSACTIONS
+    request_type: ClassVar[type] = ListTransactionsRequest
+    response_type: ClassVar[type] = ListTransactionsResponse
+    versions: ClassVar[tuple[int, int]] = (0, 2)
+
+    def __init__(self, coordinator: TransactionCoordinator, authorizer: Authorizer | None = None) -> None:
+        self._coordinator = coordinator
+        self._authorizer = authorizer
+
+    def handle(self, context: RequestContext, request: ListTransactionsRequest) -> Any:
+        """Asks every shard. A state nobody has is named, and matches nothing."""
+        selection = _Selection(request)
+        if selection.pattern_fault:
+            return self.error(context, request, ErrorCode.INVALID_REGULAR_EXPRESSION)
+        shards = self._coordinator.shards
+        if shards is not None and shards.loading:
+            return self.error(context, request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        parts = [shard.run(self, context, selection) for shard in shards or ()]
+
+        def build(found: list[Any]) -> ListTransactionsResponse:
+            states = [state for part in found for state in part.transaction_states]
+            return ListTransactionsResponse(
+                error_code=next((part.error_code for part in found if part.error_code), 0),
+                unknown_state_filters=selection.unknown_states,
+                transaction_states=states,
+            )
+
+        return gather(self, context, request, parts, build)
+
+    def decide(  # type: ignore[override]
+        self, machine: TransactionShard, context: RequestContext, request: _Selection
+    ) -> ListTransactionsResponse:
+        """The ids of one shard that match."""
+        authorizer, wall_ms = self._authorizer, machine.now.wall_ms
+        return ListTransactionsResponse(
+            transaction_states=[
+                TransactionState(
+                    transactional_id=transactional_id,
+                    producer_id=transaction.producer_id,
+                    transaction_state=NAMES[transaction.state],
+                )
+                for transactional_id, transaction in machine.transactions.items()
+                if request.matches(transactional_id, transaction, wall_ms)
+                and (
+                    authorizer is None
+                    or authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+                )
+            ]
+        )
+
+    def error(
+        self, context: RequestContext, request: Any, code: ErrorCode, message: str | None = None
+    ) -> ListTransactionsResponse:
+        """The code, with nothing listed."""
+        return ListTransactionsResponse(error_code=code)
+
+
+class _Selection:
+    """A request's filters; all of them must match.
+
+    Attributes:
+        unknown_states: names among the state filters that are no states.
+        pattern_fault: the pattern cannot be read.
+    """
+
+    __slots__ = ("_duration_ms", "_pattern", "_producer_ids", "_states", "pattern_fault", "unknown_states")
+
+    def __init__(self, request: ListTransactionsRequest) -> None:
+        names = request.state_filters
+        self.unknown_states = [name for name in names if name not in BY_NAME]
+        self._states = {BY_NAME[name] for name in names if name in BY_NAME} if names else None
+        self._producer_ids = set(request.producer_id_filters) or None
+        self._duration_ms = request.duration_filter
+        self._pattern: Pattern | None = None
+        self.pattern_fault = False
+        if request.transactional_id_pattern:
+            try:
+                self._pattern = Pattern(request.transactional_id_pattern)
+            except PatternError:
+                self.pattern_fault = True
+
+    def matches(self, transactional_id: str, transaction: Any, wall_ms: int) -> bool:
+        """Whether an id is asked for."""
+        if self._states is not None and transaction.state not in self._states:
+            return False
+        if self._producer_ids is not None and transaction.producer_id not in self._producer_ids:
+            return False
+        # An id that never had a transaction has begun at -1, and so lasts longer than anything: as in Kafka.
+        if self._duration_ms >= 0 and wall_ms - transaction.start_ms <= self._duration_ms:
+            return False
+        return self._pattern is None or self._pattern.matches(transactional_id)

@@ -1,0 +1,175 @@
+"""The transaction coordinator of a node: its shards, and the questions that partitions and groups ask it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from kcore.errors import KafkaError
+from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.machine import Outcome
+from kcore.runtime.shard import ShardState
+from kcore.runtime.shards import Shards
+from kcore.transaction import adding
+from kcore.transaction.shard import TOPIC_NAME, TransactionShard
+
+if TYPE_CHECKING:
+    from kcore.runtime.api import Api, RequestContext
+    from kcore.runtime.commit import CommitPipeline
+    from kcore.runtime.shard import Shard
+    from kcore.transaction.markers import Results, TopicPartition
+    from kcore.transaction.transaction import Transaction
+
+logger = logging.getLogger(__name__)
+
+
+class TransactionCoordinator:
+    """All transaction shards of a node. There are none until `__transaction_state` is made, at the first use.
+
+    Args:
+        make: makes the shard of a partition of `__transaction_state`.
+        pipeline: commits what is decided.
+
+    Attributes:
+        shards: the shards; None before there is a topic for them.
+    """
+
+    __slots__ = ("_make", "_pipeline", "shards")
+
+    def __init__(self, make: Callable[[int], Shard[TransactionShard]], pipeline: CommitPipeline) -> None:
+        self._make = make
+        self._pipeline = pipeline
+        self.shards: Shards[TransactionShard] | None = None
+
+    # ---- life
+
+    def start(self, partitions: int, leader_epoch: int) -> None:
+        """`__transaction_state` is there: loads its shards, all led by this node."""
+        self.shards = Shards(TOPIC_NAME, partitions, self._make, self._pipeline)
+        for index in range(partitions):
+            self.shards.load(index, leader_epoch)
+
+    def stop(self) -> None:
+        """The topic is gone: its creation never became durable."""
+        shards, self.shards = self.shards, None
+        for shard in shards or ():
+            shard.unload()
+
+    # ---- shards
+
+    def of(self, transactional_id: str) -> Shard[TransactionShard]:
+        """The shard of a transactional id.
+
+        Raises:
+            KafkaError: NOT_COORDINATOR if this node does not own it.
+        """
+        if self.shards is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return self.shards.of(transactional_id)
+
+    def run(self, api: Api[Any, Any], context: RequestContext, transactional_id: str, request: Any) -> Any:
+        """Decides a request about an id in its shard; markers of a transaction that it ended follow at once, within
+        the same commit where the partitions are of this node.
+
+        Returns:
+            The response, or a `Pending`.
+        """
+        try:
+            shard = self.of(transactional_id)
+        except KafkaError as error:
+            return api.error(context, request, error.code)
+        result = shard.run(api, context, request)
+        shard.machine.send_markers()
+        return result
+
+    def get(self, transactional_id: str) -> Transaction | None:
+        """What is known of an id now; None if nothing is, or its shard is not here. For people and tests."""
+        try:
+            shard = self.of(transactional_id)
+        except KafkaError:
+            return None
+        return shard.machine.transactions.get(transactional_id)
+
+    # ---- questions of partitions and groups (KIP-890)
+
+    def add(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        places: Iterable[TopicPartition],
+        client_version: int,
+    ) -> ErrorCode:
+        """Adds partitions to a transaction, which may begin it.
+
+        What is decided is part of the present commit: whoever goes on with it at once must be part of that too.
+        """
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
+        try:
+            shard = self.of(transactional_id)
+        except KafkaError as error:
+            return error.code
+        addition = _Addition(shard, transactional_id, producer_id, producer_epoch, places, client_version)
+        refused = shard.perform(addition)
+        if refused is None:
+            return addition.code
+        return ErrorCode.NOT_COORDINATOR if refused is ErrorCode.KAFKA_STORAGE_ERROR else refused
+
+    def verify(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, places: Iterable[TopicPartition]
+    ) -> Results:
+        """Whether each partition is in a producer's transaction; nothing is changed."""
+        if not transactional_id:
+            return dict.fromkeys(places, ErrorCode.INVALID_REQUEST)
+        try:
+            shard = self.of(transactional_id)
+        except KafkaError as error:
+            return dict.fromkeys(places, error.code)
+        if shard.state is not ShardState.ACTIVE:
+            return dict.fromkeys(places, shard.refusal)
+        transaction = shard.machine.transactions.get(transactional_id)
+        code = adding.verify(transaction, producer_id, producer_epoch)
+        if code is not ErrorCode.NONE:
+            return dict.fromkeys(places, code)
+        assert transaction is not None, "it was verified"
+        return {place: adding.verify_partition(transaction, *place) for place in places}
+
+
+class _Addition:
+    """The decision behind `TransactionCoordinator.add`."""
+
+    __slots__ = ("_client_version", "_id", "_places", "_producer_epoch", "_producer_id", "_shard", "code")
+
+    def __init__(
+        self,
+        shard: Shard[TransactionShard],
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        places: Iterable[TopicPartition],
+        client_version: int,
+    ) -> None:
+        self._shard = shard
+        self._id = transactional_id
+        self._producer_id = producer_id
+        self._producer_epoch = producer_epoch
+        self._places = places
+        self._client_version = client_version
+        self.code = ErrorCode.NONE
+
+    def __call__(self) -> Outcome | None:
+        machine = self._shard.machine
+        result = adding.add(
+            machine.transactions.get(self._id),
+            self._producer_id,
+            self._producer_epoch,
+            self._places,
+            self._client_version,
+            machine.now.wall_ms,
+        )
+        if isinstance(result, ErrorCode):
+            self.code = result
+            return None
+        return Outcome([machine.record(self._id, result)])

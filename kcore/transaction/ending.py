@@ -1,0 +1,223 @@
+"""Ending a transaction: EndTxn before v5 and since (KIP-890), fences, and what follows once every marker is written.
+
+Each table has every state and every question; None stands for: prepare the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from kcore.protocol.error_codes import ErrorCode
+from kcore.transaction.states import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    COMPLETION,
+    EMPTY,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    TransactionStatus,
+)
+from kcore.transaction.transaction import (
+    LAST_EPOCH,
+    NO_EPOCH,
+    NO_PARTITIONS,
+    NO_PRODUCER_ID,
+    Transaction,
+)
+
+TakeProducerId = Callable[[], int | None]
+"""Gives a producer id that was never given before, or None if there is none now."""
+
+EPOCH_BUMPS_SINCE = 2
+"""The transaction.version from which each end raises the epoch (KIP-890)."""
+
+NONE = ErrorCode.NONE
+INVALID = ErrorCode.INVALID_TXN_STATE
+BUSY = ErrorCode.CONCURRENT_TRANSACTIONS
+FENCED = ErrorCode.PRODUCER_FENCED
+
+BEFORE_V5: dict[tuple[TransactionStatus, bool], ErrorCode | None] = {
+    # (state, commit)
+    (EMPTY, True): INVALID,
+    (EMPTY, False): INVALID,
+    (ONGOING, True): None,
+    (ONGOING, False): None,
+    (PREPARE_COMMIT, True): BUSY,
+    (PREPARE_COMMIT, False): BUSY,
+    (PREPARE_ABORT, True): BUSY,
+    (PREPARE_ABORT, False): BUSY,
+    (COMPLETE_COMMIT, True): NONE,  # a repeated request whose answer was lost
+    (COMPLETE_COMMIT, False): INVALID,
+    (COMPLETE_ABORT, True): INVALID,
+    (COMPLETE_ABORT, False): NONE,
+}
+
+
+class Epoch(Enum):
+    """The epoch of an EndTxn beside the id's own."""
+
+    CURRENT = "current"
+    BEFORE_BUMP = "before the bump of the last end: the request repeats it"
+    OTHER = "other"
+
+
+SINCE_V5: dict[tuple[TransactionStatus, Epoch, bool], ErrorCode | None] = {
+    # (state, epoch, commit)
+    (EMPTY, Epoch.CURRENT, True): INVALID,
+    (EMPTY, Epoch.CURRENT, False): None,  # an abort of nothing: the client is not sure that anything arrived
+    (EMPTY, Epoch.BEFORE_BUMP, True): FENCED,
+    (EMPTY, Epoch.BEFORE_BUMP, False): FENCED,
+    (ONGOING, Epoch.CURRENT, True): None,
+    (ONGOING, Epoch.CURRENT, False): None,
+    (ONGOING, Epoch.BEFORE_BUMP, True): FENCED,
+    (ONGOING, Epoch.BEFORE_BUMP, False): FENCED,
+    (COMPLETE_COMMIT, Epoch.CURRENT, True): INVALID,
+    (COMPLETE_COMMIT, Epoch.CURRENT, False): None,
+    (COMPLETE_COMMIT, Epoch.BEFORE_BUMP, True): NONE,
+    (COMPLETE_COMMIT, Epoch.BEFORE_BUMP, False): INVALID,
+    (COMPLETE_ABORT, Epoch.CURRENT, True): INVALID,
+    (COMPLETE_ABORT, Epoch.CURRENT, False): None,
+    (COMPLETE_ABORT, Epoch.BEFORE_BUMP, True): INVALID,
+    (COMPLETE_ABORT, Epoch.BEFORE_BUMP, False): NONE,
+    # A prepared end has its completion pending: that is answered before the epoch is looked at.
+    **{(state, epoch, commit): BUSY for state in COMPLETION for epoch in Epoch for commit in (True, False)},
+    **{
+        (state, Epoch.OTHER, commit): FENCED
+        for state in (EMPTY, ONGOING, COMPLETE_COMMIT, COMPLETE_ABORT)
+        for commit in (True, False)
+    },
+}
+
+
+def check_before_v5(
+    transaction: Transaction | None, producer_id: int, producer_epoch: int, commit: bool
+) -> ErrorCode | None:
+    """What EndTxn v0-4 is answered; None: prepare the end. The epoch stays as it is."""
+    if transaction is None or transaction.producer_id != producer_id:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if transaction.producer_epoch != producer_epoch:
+        return FENCED
+    return BEFORE_V5[transaction.state, commit]
+
+
+def check_since_v5(
+    transaction: Transaction | None, producer_id: int, producer_epoch: int, commit: bool
+) -> ErrorCode | None:
+    """What EndTxn v5 is answered; None: prepare the end, with a higher epoch."""
+    if transaction is None:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if transaction.state in COMPLETION:
+        return BUSY
+    overflowed = (
+        transaction.previous_producer_id == producer_id
+        and producer_epoch == LAST_EPOCH
+        and transaction.producer_epoch == 0
+    )
+    if transaction.producer_id != producer_id and not overflowed:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if overflowed or transaction.producer_epoch == producer_epoch + 1:
+        epoch = Epoch.BEFORE_BUMP
+    elif transaction.producer_epoch == producer_epoch:
+        epoch = Epoch.CURRENT
+    else:
+        epoch = Epoch.OTHER
+    return SINCE_V5[transaction.state, epoch, commit]
+
+
+def prepare(transaction: Transaction, commit: bool, version: int, wall_ms: int, take: TakeProducerId) -> Transaction:
+    """The end that a producer asked for, decided: with it in the log there is no way back.
+
+    Args:
+        transaction: the id as it is.
+        commit: how it ends.
+        version: the transaction.version behind the request: from 2 on the epoch rises.
+        wall_ms: now, in ms since the epoch.
+        take: gives the producer id that takes over if the epoch is exhausted.
+
+    Raises:
+        ProducerIdsExhaustedError: there is no producer id now; nothing is changed.
+    """
+    epoch, last_epoch, next_id = transaction.producer_epoch, transaction.last_producer_epoch, NO_PRODUCER_ID
+    if version >= EPOCH_BUMPS_SINCE:
+        next_id = _successor(transaction, take)
+        epoch, last_epoch = epoch + 1, epoch
+    start_ms = transaction.start_ms if transaction.state is ONGOING else wall_ms
+    return _prepared(transaction, commit, epoch, last_epoch, next_id, start_ms, wall_ms, version)
+
+
+def fence(transaction: Transaction, version: int, wall_ms: int, take: TakeProducerId) -> Transaction:
+    """The abort of an open transaction whose producer took too long, or has a new instance: the epoch rises, so that
+    the old one can write no more.
+
+    Args:
+        transaction: the id, Ongoing.
+        version: the cluster's transaction.version.
+        wall_ms: now, in ms since the epoch.
+        take: gives the producer id that takes over if the epoch is exhausted (version 2; KAFKA-20090).
+
+    Raises:
+        ProducerIdsExhaustedError: there is no producer id now; nothing is changed.
+    """
+    epoch, last_epoch, next_id = transaction.producer_epoch, NO_EPOCH, NO_PRODUCER_ID
+    if version >= EPOCH_BUMPS_SINCE:
+        next_id = _successor(transaction, take)
+        last_epoch = epoch
+    return _prepared(transaction, False, epoch + 1, last_epoch, next_id, transaction.start_ms, wall_ms, version)
+
+
+class ProducerIdsExhaustedError(Exception):
+    """There is no producer id to be had now."""
+
+
+def _successor(transaction: Transaction, take: TakeProducerId) -> int:
+    if not transaction.exhausted:
+        return NO_PRODUCER_ID
+    producer_id = take()
+    if producer_id is None:
+        raise ProducerIdsExhaustedError
+    return producer_id
+
+
+def _prepared(
+    transaction: Transaction,
+    commit: bool,
+    epoch: int,
+    last_epoch: int,
+    next_id: int,
+    start_ms: int,
+    wall_ms: int,
+    version: int,
+) -> Transaction:
+    return Transaction(
+        transaction.producer_id,
+        transaction.producer_id,
+        next_id,
+        epoch,
+        last_epoch,
+        transaction.timeout_ms,
+        PREPARE_COMMIT if commit else PREPARE_ABORT,
+        transaction.partitions,
+        start_ms,
+        wall_ms,
+        version,
+    )
+
+
+def complete(transaction: Transaction, wall_ms: int) -> Transaction:
+    """What a prepared transaction is once every partition has its marker."""
+    producer_id, epoch = transaction.completed_identity
+    return Transaction(
+        producer_id,
+        transaction.producer_id,
+        NO_PRODUCER_ID,
+        epoch,
+        transaction.last_producer_epoch,
+        transaction.timeout_ms,
+        COMPLETION[transaction.state],
+        NO_PARTITIONS,
+        transaction.start_ms,
+        wall_ms,
+        transaction.client_version,
+    )

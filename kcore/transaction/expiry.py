@@ -1,0 +1,71 @@
+"""Transactional ids that nobody used for `transactional.id.expiration.ms` are forgotten, in slices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kcore.runtime.machine import Outcome, Record
+from kcore.runtime.shard import ShardTimer
+from kcore.transaction.states import MAY_EXPIRE
+
+if TYPE_CHECKING:
+    from kcore.transaction.shard import TransactionShard
+
+SLICE_IDS = 1_000
+"""How many ids one slice looks at."""
+
+SLICE_BYTES = 16_384
+"""About how many bytes of tombstones one decision writes, as in Kafka."""
+
+RECORD_BYTES = 32
+MAX_CHAR_BYTES = 4
+
+
+def expire(machine: TransactionShard) -> Iterator[Outcome | None]:
+    """Decides tombstones for every id that was idle too long; each item is one decision."""
+    left = SLICE_IDS
+    size_bytes = 0
+    records: list[Record] = []
+    oldest_ms = machine.now.wall_ms - machine.services.config.transactional_id_expiration_ms
+    for transactional_id in list(machine.transactions):
+        transaction = machine.transactions.get(transactional_id)
+        if transaction is not None and transaction.last_update_ms <= oldest_ms and transaction.state in MAY_EXPIRE:
+            records.append(machine.record(transactional_id, None))
+            size_bytes += RECORD_BYTES + MAX_CHAR_BYTES * len(transactional_id)
+        left -= 1
+        if not left or size_bytes >= SLICE_BYTES:
+            yield Outcome(records) if records else None
+            left, size_bytes, records = SLICE_IDS, 0, []
+            oldest_ms = machine.now.wall_ms - machine.services.config.transactional_id_expiration_ms
+    if records:
+        yield Outcome(records)
+
+
+class ExpiryTimer(ShardTimer):
+    """Looks for unused ids, again and again."""
+
+    __slots__ = ("_machine", "_running")
+
+    def __init__(self, machine: TransactionShard) -> None:
+        self._machine = machine
+        self._running = False
+
+    def arm(self) -> None:
+        """Looks again an interval from now."""
+        machine = self._machine
+        interval_ms = machine.services.config.transaction_remove_expired_transaction_cleanup_interval_ms
+        machine.expiry = machine.context.schedule(machine.now.now_ms + interval_ms, self)
+
+    def fire(self) -> None:
+        """Begins, unless the last time is still going on."""
+        self.arm()
+        if not self._running and self._machine.transactions:
+            self._running = True
+            self._machine.context.in_slices(self._expire())
+
+    def _expire(self) -> Iterator[Outcome | None]:
+        try:
+            yield from expire(self._machine)
+        finally:
+            self._running = False

@@ -1,0 +1,87 @@
+"""The states of a transactional id, and the whole table of which may follow which.
+
+```mermaid
+stateDiagram-v2
+    [*] --> Empty: InitProducerId
+    Empty --> Ongoing: partitions or offsets added
+    CompleteCommit --> Ongoing: partitions or offsets added
+    CompleteAbort --> Ongoing: partitions or offsets added
+    Ongoing --> Ongoing: more added
+    Ongoing --> PrepareCommit: EndTxn commit
+    Ongoing --> PrepareAbort: EndTxn abort
+    Ongoing --> PrepareEpochFence: timeout, or InitProducerId of a new instance
+    PrepareEpochFence --> PrepareAbort: at once
+    Empty --> PrepareAbort: EndTxn v5 abort with nothing to abort
+    CompleteCommit --> PrepareAbort: likewise
+    CompleteAbort --> PrepareAbort: likewise
+    PrepareCommit --> CompleteCommit: every marker is written
+    PrepareAbort --> CompleteAbort: every marker is written
+    Empty --> Empty: InitProducerId
+    CompleteCommit --> Empty: InitProducerId
+    CompleteAbort --> Empty: InitProducerId
+    Empty --> Dead: unused for long
+    CompleteCommit --> Dead: unused for long
+    CompleteAbort --> Dead: unused for long
+    Dead --> [*]
+```
+
+Kafka has two states that never stand in a log: Dead, which is a tombstone there, and PrepareEpochFence, which it passes
+through while the abort is appended. A decision here is applied in one piece, so nobody can meet an id in either.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class TransactionStatus(IntEnum):
+    """Where a transactional id is; the number is what `__transaction_state` records hold."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+
+EMPTY = TransactionStatus.EMPTY
+ONGOING = TransactionStatus.ONGOING
+PREPARE_COMMIT = TransactionStatus.PREPARE_COMMIT
+PREPARE_ABORT = TransactionStatus.PREPARE_ABORT
+COMPLETE_COMMIT = TransactionStatus.COMPLETE_COMMIT
+COMPLETE_ABORT = TransactionStatus.COMPLETE_ABORT
+DEAD = TransactionStatus.DEAD
+PREPARE_EPOCH_FENCE = TransactionStatus.PREPARE_EPOCH_FENCE
+
+PREVIOUS: dict[TransactionStatus, frozenset[TransactionStatus]] = {
+    EMPTY: frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
+    ONGOING: frozenset({ONGOING, EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
+    PREPARE_COMMIT: frozenset({ONGOING}),
+    PREPARE_ABORT: frozenset({ONGOING, PREPARE_EPOCH_FENCE, EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
+    COMPLETE_COMMIT: frozenset({PREPARE_COMMIT}),
+    COMPLETE_ABORT: frozenset({PREPARE_ABORT}),
+    DEAD: frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
+    PREPARE_EPOCH_FENCE: frozenset({ONGOING}),
+}
+"""Every state, and all that may come before it."""
+
+COMPLETION: dict[TransactionStatus, TransactionStatus] = {
+    PREPARE_COMMIT: COMPLETE_COMMIT,
+    PREPARE_ABORT: COMPLETE_ABORT,
+}
+"""What a prepared transaction becomes: decided, and pending from the moment it is prepared until its markers are
+written. Whoever asks for something meanwhile is told CONCURRENT_TRANSACTIONS."""
+
+MAY_EXPIRE = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
+"""States in which an id that nobody uses is forgotten."""
+
+NAMES: dict[TransactionStatus, str] = {
+    status: "".join(word.capitalize() for word in status.name.split("_")) for status in TransactionStatus
+}
+"""How DescribeTransactions and ListTransactions call them."""
+
+BY_NAME: dict[str, TransactionStatus] = {name: status for status, name in NAMES.items()}
+"""The states by what they are called; letters count."""
