@@ -12,6 +12,7 @@ from kcore.log.errors import (
     PartitionDroppedError,
 )
 from kcore.log.interface import (
+    BatchSummary,
     EngineStats,
     EpochEntry,
     Finding,
@@ -25,6 +26,7 @@ from kcore.log.lmdb_engine import LmdbLogEngine, compact, open_engine, verify_fo
 from kcore.log.memory_engine import MemoryLogEngine, MemoryStorage
 
 __all__ = [
+    "BatchSummary",
     "CorruptLogError",
     "DataFolderError",
     "EngineStats",

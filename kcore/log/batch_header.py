@@ -1,7 +1,8 @@
 """The few fields of a record batch v2 header that the log itself needs, at their fixed places.
 
 Base offset at 0 (int64), length of the rest at 8 (int32), leader epoch at 12 (int32), magic at 16 (int8), CRC-32C of
-everything from 21 on at 17 (uint32), last offset delta at 23 (int32), largest timestamp at 35 (int64).
+everything from 21 on at 17 (uint32), last offset delta at 23 (int32), largest timestamp at 35 (int64), number of
+records at 57 (int32).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ MAGIC = 2
 _STAMP = struct.Struct(">qii")
 _CHECKED = struct.Struct(">8xiibIhi")
 _LAST = struct.Struct(">q15xi")
-_LAST_AND_TIMESTAMP = struct.Struct(">q15xi8xq")
+_LAST_AND_TIMESTAMP = struct.Struct(">q15xi8xq14xi")
 _EPOCH = struct.Struct(">i")
 
 stamp_header = _STAMP.pack_into
@@ -35,9 +36,9 @@ def last_offset(batch: bytes | memoryview) -> int:
 
 
 def offsets_and_timestamp(batch: bytes | memoryview) -> tuple[int, int, int]:
-    """Base offset, last offset, largest timestamp (milliseconds)."""
-    base, delta, timestamp_ms = _LAST_AND_TIMESTAMP.unpack_from(batch)
-    return base, base + delta, timestamp_ms
+    """Base offset, last offset, largest timestamp (milliseconds; -1 for a batch without records)."""
+    base, delta, timestamp_ms, count = _LAST_AND_TIMESTAMP.unpack_from(batch)
+    return base, base + delta, timestamp_ms if count else -1
 
 
 def leader_epoch(batch: bytes | memoryview) -> int:

@@ -1,8 +1,9 @@
 """The contract between the partition log and everything above it.
 
-A `LogEngine` holds many partitions. A `PartitionLog` is one of them: record batches v2, contiguous offsets, a start,
-an end. Appends, deletions, metadata and snapshots are *staged* in memory and become durable together, all partitions
-at once, in `LogEngine.commit()`; if that fails, all of it is as if it had never been staged.
+A `LogEngine` holds many partitions. A `PartitionLog` is one of them: record batches v2, contiguous offsets (but for the
+gaps that compaction leaves, all of them below `cleaned_to`), a start, an end. Appends, rewrites, deletions, metadata
+and snapshots are *staged* in memory and become durable together, all partitions at once, in `LogEngine.commit()`; if
+that fails, all of it is as if it had never been staged.
 
 Offsets of a partition: `log_start_offset <= high_watermark <= end_offset`. `end_offset` includes what is staged,
 `high_watermark` is the committed end, and readers see only what lies below it.
@@ -14,7 +15,7 @@ Threads: one thread owns an engine (appends, seal, finish, fail, open, drop). Be
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -51,6 +52,18 @@ class SnapshotInfo(NamedTuple):
     crc: int
 
 
+class BatchSummary(NamedTuple):
+    """A stored batch without its records: what its header says.
+
+    `max_timestamp_ms` is -1 for a batch that compaction emptied: no record of it can be found by a timestamp.
+    """
+
+    base_offset: int
+    last_offset: int
+    max_timestamp_ms: int
+    size_bytes: int
+
+
 class TimestampedBatch(NamedTuple):
     """A batch found by timestamp: its base offset and its largest record timestamp (milliseconds since the epoch)."""
 
@@ -63,7 +76,8 @@ class Finding:
     """One thing wrong that `LogEngine.verify` found.
 
     `partition` is None when the damage cannot be tied to one; `offset` likewise. `kind` is a stable word for programs
-    (`crc`, `gap`, `overlap`, `header`, `start`, `epoch`, `snapshot`, `orphan`, `storage`), `detail` is for people.
+    (`crc`, `gap`, `overlap`, `header`, `start`, `epoch`, `snapshot`, `compaction`, `orphan`, `storage`), `detail` is
+    for people.
     """
 
     partition: PartitionKey | None
@@ -97,6 +111,11 @@ class PartitionLog(ABC):
     leader_epoch: int
     """The newest leader epoch that appended, staged appends included; -1 when none has."""
 
+    @property
+    @abstractmethod
+    def cleaned_to(self) -> int:
+        """The committed offset below which the log is compacted: offsets may be missing there, and nowhere else."""
+
     @abstractmethod
     def append(self, batch: bytearray, leader_epoch: int) -> int:
         """Stage one record batch v2 at the end of the log.
@@ -114,6 +133,8 @@ class PartitionLog(ABC):
     ) -> list[bytes]:
         """Committed batches from the one that contains `offset` on, whole, at most `max_bytes` together.
 
+        Where compaction has removed the batch that contained `offset`, they begin with the next one.
+
         Only batches that end below `upto_offset` (None: the high watermark). With `at_least_one` the first batch is
         returned even if it alone exceeds `max_bytes`, so that a reader always moves on.
         Raises OffsetOutOfRangeError when `offset` is below the log start or above the end; an offset between the
@@ -129,6 +150,8 @@ class PartitionLog(ABC):
         Begins with the batch that contains `start` (None: the log start) and ends before the first batch whose base
         offset is at or above `stop` (None: the high watermark when the iteration begins). Storage is read in bounded
         slices and nothing is held between them. Continuity is always checked, the CRC unless `check_crc` is False.
+        If the log is compacted meanwhile, a batch may come that several were merged into, and its first records may
+        have been in an earlier one already.
         Raises CorruptLogError at the first batch that is damaged, OffsetOutOfRangeError as `read` does (also midway,
         if retention overtakes the iteration).
         """
@@ -140,6 +163,24 @@ class PartitionLog(ABC):
         The batch that contains `offset` stays; those before it are gone for readers when the commit returns, and give
         back their space in `LogEngine.reclaim`. Raises OffsetOutOfRangeError above the high watermark.
         """
+
+    @abstractmethod
+    def rewrite(self, changes: Mapping[int, bytes | None], cleaned_to: int) -> None:
+        """Stage a piece of compaction: put other batches in the place of committed ones, and let offsets be missing.
+
+        `changes` says, by the base offset of a stored batch, what takes its place: a batch with the same base offset
+        (it may reach over those that are removed behind it), or None: it goes. `cleaned_to` becomes the offset below
+        which gaps are legal, if it is higher than before. The last batch of the log is never touched: it alone says
+        where the log ends.
+
+        Readers see all of it or nothing; a batch that retention has deleted meanwhile stays deleted. Raises
+        OffsetOutOfRangeError for `cleaned_to` at or above the high watermark, InvalidBatchError for bytes that are no
+        batch, have another base offset or end above what is compacted.
+        """
+
+    @abstractmethod
+    def summaries(self, start: int, max_batches: int) -> list[BatchSummary]:
+        """Headers of at most `max_batches` committed batches, from the one that contains `start` on."""
 
     @property
     @abstractmethod

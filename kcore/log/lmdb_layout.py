@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from kcore.log.interface import PartitionKey
 
-FORMAT_VERSION: Final = 1
-"""The version this code writes."""
+FORMAT_VERSION: Final = 2
+"""The version this code writes. 2: logs may be compacted, and a partition's metadata says how far."""
 
 LOG_DB: Final = b"log"
 META_DB: Final = b"meta"
@@ -44,8 +44,13 @@ Migration = Callable[[Any, Mapping[bytes, Any]], None]
 Called with the write transaction and the open databases by name.
 """
 
-MIGRATIONS: Final[dict[int, Migration]] = {}
-"""By the version each one starts from. Version 1 is the first, so there is nothing to migrate from yet."""
+
+def _allow_compaction(txn: Any, databases: Mapping[bytes, Any]) -> None:
+    """1 to 2: what is stored stays as it is. A log without the new mark was never compacted."""
+
+
+MIGRATIONS: Final[dict[int, Migration]] = {1: _allow_compaction}
+"""By the version each one starts from. Version 1 is the first."""
 
 
 class FormatError(Exception):

@@ -71,7 +71,8 @@ def _last_batch(cursor: Any, number: int) -> tuple[int, Any] | None:
 def _ends(cursor: Any, key: PartitionKey, meta: PartitionMeta, path: str) -> tuple[int, bool]:
     """The end offset, and whether batches below the log start wait to be deleted.
 
-    Looks at the last batch (whole, CRC too) and at the one that contains the log start.
+    Looks at the last batch (whole, CRC too) and at the one that contains the log start; compaction may have removed
+    that one.
     """
 
     def refuse(what: str, offset: int) -> DataFolderError:
@@ -100,7 +101,9 @@ def _ends(cursor: Any, key: PartitionKey, meta: PartitionMeta, path: str) -> tup
         return end, first_base < start
     owner, base = LOG_KEY.unpack(cursor.key()) if (cursor.prev() if there else cursor.last()) else (None, 0)
     if owner != meta.number or last_offset(cursor.value()) < start:
-        raise refuse("no batch contains the log start", start)
+        if start >= meta.cleaned_to:
+            raise refuse("no batch contains the log start", start)
+        return end, first_base < start
     return end, first_base < base
 
 

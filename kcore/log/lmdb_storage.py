@@ -13,7 +13,7 @@ import lmdb
 from kcore.log.batch_header import last_offset, offsets_and_timestamp
 from kcore.log.data_folder import COMPACT_NAME, DATA_NAME, LMDB_LOCK_NAME, DataFolder
 from kcore.log.errors import CorruptLogError, DataFolderError, LogError
-from kcore.log.interface import Finding, PartitionKey
+from kcore.log.interface import BatchSummary, Finding, PartitionKey
 from kcore.log.lmdb_environment import LmdbEnvironment, log_error
 from kcore.log.lmdb_layout import (
     DROPPED_PREFIX,
@@ -35,8 +35,9 @@ from kcore.log.lmdb_layout import (
 )
 from kcore.log.lmdb_reclaim import reclaim_tasks
 from kcore.log.lmdb_recovery import load_partitions, stray_numbers
+from kcore.log.lmdb_rewrite import rewrite_batches
 from kcore.log.round import Round, SealedPartition, StoredPartition
-from kcore.log.storage import BatchSummary, ReclaimTask, Storage
+from kcore.log.storage import ReclaimTask, Storage
 
 _pack_log_key = LOG_KEY.pack
 
@@ -198,6 +199,8 @@ class LmdbStorage(Storage):
                     raise CorruptLogError(sealed.key, sealed.bases[0], f"{added} of {len(pairs)} batches were new here")
             if sealed.chunks:
                 self._put_chunks(txn, sealed)
+            if sealed.rewrites:
+                rewrite_batches(txn, log_db, sealed)
         if metas:
             self._put_metas(txn, round)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 from kcore.log.batch_header import last_offset, offsets_and_timestamp
 from kcore.log.engine import StagedLogEngine
 from kcore.log.errors import CorruptLogError
-from kcore.log.interface import Finding, PartitionKey
+from kcore.log.interface import BatchSummary, Finding, PartitionKey
 from kcore.log.round import PartitionMeta, Round, SealedPartition, StoredPartition
-from kcore.log.storage import BatchSummary, ReclaimTask, Storage
+from kcore.log.storage import ReclaimTask, Storage
 
 
 class _MemoryPartition:
@@ -92,6 +92,8 @@ class MemoryStorage(Storage):
         partition = self._partitions.get(sealed.number)
         if partition is None:
             partition = self._partitions[sealed.number] = _MemoryPartition()
+        if sealed.rewrites:
+            self._rewrite(partition, sealed.rewrites)
         bases, batches = partition.lists
         # Batches first: a reader that sees a base offset must find its batch.
         batches.extend(sealed.batches)
@@ -100,6 +102,25 @@ class MemoryStorage(Storage):
         for chunk in sealed.chunks or ():
             partition.chunks[chunk.offset, chunk.chunk_index] = chunk.data
             partition.size_bytes += len(chunk.data)
+
+    @staticmethod
+    def _rewrite(partition: _MemoryPartition, rewrites: dict[int, bytes | None]) -> None:
+        """Put other batches in the place of stored ones: in a copy of the lists, as readers may hold these."""
+        bases, batches = partition.lists
+        start = bisect_left(bases, min(rewrites))
+        stop = bisect_right(bases, max(rewrites))
+        new_bases: list[int] = []
+        new_batches: list[bytes] = []
+        for at in range(start, stop):
+            batch = rewrites.get(bases[at], batches[at])
+            partition.size_bytes += len(batch or b"") - len(batches[at])
+            if batch is not None:
+                new_bases.append(bases[at])
+                new_batches.append(batch)
+        partition.lists = (
+            bases[:start] + new_bases + bases[stop:],
+            batches[:start] + new_batches + batches[stop:],
+        )
 
     def slice(self, number: int, offset: int, limit: int, max_bytes: int, max_batches: int) -> list[tuple[int, bytes]]:
         """See Storage."""

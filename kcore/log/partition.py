@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NoReturn
 
 from kcore.log.batch_header import (
     HEADER_SIZE,
@@ -22,7 +22,14 @@ from kcore.log.errors import (
     OffsetOutOfRangeError,
     PartitionDroppedError,
 )
-from kcore.log.interface import EpochEntry, PartitionKey, PartitionLog, SnapshotInfo, TimestampedBatch
+from kcore.log.interface import (
+    BatchSummary,
+    EpochEntry,
+    PartitionKey,
+    PartitionLog,
+    SnapshotInfo,
+    TimestampedBatch,
+)
 from kcore.log.round import PartitionMeta, SealedPartition
 from kcore.log.snapshot import SnapshotWriter, read_chunks
 from kcore.log.tail import PartitionTail
@@ -53,6 +60,7 @@ class StagedPartitionLog(PartitionLog):
         "_engine",
         "_meta",
         "_number",
+        "_rewrites",
         "_sealed",
         "_snapshot_writer",
         "_staged",
@@ -83,6 +91,7 @@ class StagedPartitionLog(PartitionLog):
         self._sealed: SealedPartition | None = None
         self._bases: list[int] = []
         self._batches: list[bytes] = []
+        self._rewrites: dict[int, bytes | None] = {}
         self._snapshot_writer: SnapshotWriter | None = None
         self._tail = PartitionTail()
         self._time_index: TimeIndex | None = None
@@ -134,6 +143,26 @@ class StagedPartitionLog(PartitionLog):
         if len(kept) < len(meta.epochs):
             kept.insert(0, EpochEntry(meta.epochs[-len(kept) - 1].epoch, offset))
         self._meta = meta._replace(log_start_offset=offset, epochs=tuple(kept))
+        self._stage()
+
+    def rewrite(self, changes: Mapping[int, bytes | None], cleaned_to: int) -> None:
+        """See PartitionLog."""
+        if self._state != LIVE:
+            self._revive()
+        if cleaned_to >= self.high_watermark:
+            raise OffsetOutOfRangeError(cleaned_to, self.log_start_offset, self.high_watermark)
+        cleaned_to = max(cleaned_to, self._meta.cleaned_to)
+        for base, batch in changes.items():
+            end = base + 1
+            if batch is not None:
+                found = damage(batch, base, check_crc=False)
+                if found is not None:
+                    raise InvalidBatchError(f"{found[1]}, to be put at {base}")
+                end = last_offset(batch) + 1
+            if end > cleaned_to:
+                raise InvalidBatchError(f"a batch that ends at {end}, where compaction has come to {cleaned_to}")
+        self._rewrites.update(changes)
+        self._meta = self._meta._replace(cleaned_to=cleaned_to)
         self._stage()
 
     def put_snapshot_chunk(self, offset: int, index: int, chunk: bytes) -> None:
@@ -199,9 +228,12 @@ class StagedPartitionLog(PartitionLog):
             self.end_offset,
             None if meta is self._durable_meta else meta,
             None if writer is None else writer.take(),
+            self._rewrites,
         )
         self._bases = []
         self._batches = []
+        if self._rewrites:
+            self._rewrites = {}
         self._staged = False
         self._sealed = sealed
         return sealed
@@ -209,6 +241,10 @@ class StagedPartitionLog(PartitionLog):
     def _finish(self, sealed: SealedPartition) -> None:
         """The round is durable: let readers see it."""
         self._sealed = None
+        if sealed.rewrites:
+            # What the index says of batches is not true any more; it is built anew when somebody asks.
+            self._time_index = None
+            self._tail.drop_below(max(sealed.rewrites) + 1)
         if sealed.batches:
             self._engine._tails.add(self._tail, sealed.bases, sealed.batches)
             self.high_watermark = sealed.end_offset
@@ -235,10 +271,11 @@ class StagedPartitionLog(PartitionLog):
         self._staged = False
         self._bases = []
         self._batches = []
+        self._rewrites = {}
         # Chunks of one snapshot belong together: one that lost some is begun again.
         self._snapshot_writer = None
         if meta is None:
-            self._meta = self._meta._replace(epochs=(), snapshot=None)
+            self._meta = self._meta._replace(epochs=(), snapshot=None, cleaned_to=0)
             if self._state == LIVE:
                 self._state = ABSENT
         else:
@@ -264,22 +301,35 @@ class StagedPartitionLog(PartitionLog):
             return found
         # A reader's limit may be as large as it likes; one read transaction stays bounded all the same.
         stored = self._engine._storage.slice(self._number, offset, limit, min(max_bytes, SLICE_BYTES), SLICE_BATCHES)
-        self._check_start(stored, offset)
+        self._check_start(stored, offset, limit)
         batches: list[bytes] = []
         size = 0
-        count = len(stored)
-        for at, (_, batch) in enumerate(stored, 1):
-            end = stored[at][0] if at < count else last_offset(batch) + 1
+        for _, batch in stored:
+            end = last_offset(batch) + 1
             size += len(batch)
             if end > limit or (size > max_bytes and (batches or not at_least_one)):
                 break
             batches.append(batch)
         return batches
 
-    def _check_start(self, stored: list[tuple[int, bytes]], offset: int) -> None:
-        """What was read for `offset` must begin with the batch that contains it."""
+    @property
+    def cleaned_to(self) -> int:
+        """See PartitionLog."""
+        meta = self._durable_meta
+        return 0 if meta is None else meta.cleaned_to
+
+    def _check_start(self, stored: list[tuple[int, bytes]], offset: int, limit: int) -> None:
+        """What was read for `offset`, below `limit`, must begin with the batch that contains it, or behind a gap.
+
+        Gaps are measured against what is staged: storage may be ahead of the handle while a round is finished.
+        """
         if stored and stored[0][0] <= offset <= last_offset(stored[0][1]):
             return
+        if not offset < (stored[0][0] if stored else limit) <= self._meta.cleaned_to:
+            self._raise_missing(offset)
+
+    def _raise_missing(self, offset: int) -> NoReturn:
+        """No batch contains an offset that one should."""
         self._require_readable()
         if offset < self.log_start_offset:
             # Retention overtook the reader.
@@ -304,17 +354,28 @@ class StagedPartitionLog(PartitionLog):
             self._require_readable()
             stored = storage.slice(self._number, offset, limit, SLICE_BYTES, SLICE_BATCHES)
             if not stored:
-                self._check_start(stored, offset)
+                self._check_start(stored, offset, limit)
+                return
             for base, batch in stored:
                 found = damage(batch, base, check_crc)
                 if found is not None:
                     raise CorruptLogError(self.key, base, found[1])
                 end = last_offset(batch) + 1
-                if base > offset or end <= offset or not (first or base == offset):
-                    self._check_start([], offset)
+                if base != offset and not (first and base < offset < end):
+                    self._check_step(base, end, offset)
                 first = False
                 offset = end
                 yield base, batch
+
+    def _check_step(self, base: int, end: int, offset: int) -> None:
+        """Between two batches of an iteration that do not meet at `offset`: only compaction may be the reason."""
+        if not (offset < base <= self._meta.cleaned_to or base < offset < end <= self._meta.cleaned_to):
+            self._raise_missing(offset)
+
+    def summaries(self, start: int, max_batches: int) -> list[BatchSummary]:
+        """See PartitionLog."""
+        self._require_readable()
+        return self._engine._storage.summaries(self._number, start, self.high_watermark, max_batches)
 
     @property
     def epoch_entries(self) -> list[EpochEntry]:

@@ -16,26 +16,33 @@ if TYPE_CHECKING:
 _FIXED = struct.Struct(">IQBI")
 _SNAPSHOT = struct.Struct(">QIQI")
 _EPOCH = struct.Struct(">iQ")
+_CLEANED_TO = struct.Struct(">Q")
+
+_HAS_SNAPSHOT = 1
+_HAS_CLEANED_TO = 2
 
 
 class PartitionMeta(NamedTuple):
     """What is stored about a partition beside its batches; rewritten as a whole when any of it changes.
 
-    `number` is the partition's short durable name in this store, never used again after a drop.
+    `number` is the partition's short durable name in this store, never used again after a drop. Below `cleaned_to` the
+    log was compacted: offsets may be missing there.
     """
 
     number: int
     log_start_offset: int
     epochs: tuple[EpochEntry, ...]
     snapshot: SnapshotInfo | None
+    cleaned_to: int = 0
 
     def encode(self) -> bytes:
-        """Fixed part, snapshot if there is one, epoch entries; big-endian."""
-        parts = [
-            _FIXED.pack(self.number, self.log_start_offset, self.snapshot is not None, len(self.epochs)),
-        ]
+        """Fixed part with flags, what the flags announce, epoch entries; big-endian."""
+        flags = (_HAS_SNAPSHOT if self.snapshot is not None else 0) | (_HAS_CLEANED_TO if self.cleaned_to else 0)
+        parts = [_FIXED.pack(self.number, self.log_start_offset, flags, len(self.epochs))]
         if self.snapshot is not None:
             parts.append(_SNAPSHOT.pack(*self.snapshot))
+        if self.cleaned_to:
+            parts.append(_CLEANED_TO.pack(self.cleaned_to))
         parts.extend(_EPOCH.pack(*entry) for entry in self.epochs)
         return b"".join(parts)
 
@@ -43,19 +50,25 @@ class PartitionMeta(NamedTuple):
     def decode(cls, data: bytes) -> PartitionMeta:
         """The inverse of `encode`; raises ValueError for bytes that `encode` does not write."""
         try:
-            number, log_start_offset, has_snapshot, epoch_count = _FIXED.unpack_from(data)
+            number, log_start_offset, flags, epoch_count = _FIXED.unpack_from(data)
             position = _FIXED.size
             snapshot = None
-            if has_snapshot:
+            cleaned_to = 0
+            if flags & ~(_HAS_SNAPSHOT | _HAS_CLEANED_TO):
+                raise ValueError(f"unknown flags {flags:#x}")
+            if flags & _HAS_SNAPSHOT:
                 snapshot = SnapshotInfo(*_SNAPSHOT.unpack_from(data, position))
                 position += _SNAPSHOT.size
+            if flags & _HAS_CLEANED_TO:
+                (cleaned_to,) = _CLEANED_TO.unpack_from(data, position)
+                position += _CLEANED_TO.size
             end = position + epoch_count * _EPOCH.size
             if end != len(data):
                 raise ValueError(f"{len(data)} bytes where {end} belong")
             epochs = tuple(EpochEntry(*pair) for pair in _EPOCH.iter_unpack(data[position:end]))
         except struct.error as error:
             raise ValueError(str(error)) from error
-        return cls(number, log_start_offset, epochs, snapshot)
+        return cls(number, log_start_offset, epochs, snapshot, cleaned_to)
 
 
 class StoredPartition(NamedTuple):
@@ -79,10 +92,11 @@ class SealedPartition:
     """One partition's part of a round.
 
     `bases[i]` is the base offset of `batches[i]`; `end_offset` the end after the last one. `meta` is None when only
-    batches (or chunks) were staged.
+    batches (or chunks) were staged. `rewrites` says what compaction puts in the place of stored batches, by base
+    offset (None: nothing).
     """
 
-    __slots__ = ("bases", "batches", "chunks", "end_offset", "key", "log", "meta", "number")
+    __slots__ = ("bases", "batches", "chunks", "end_offset", "key", "log", "meta", "number", "rewrites")
 
     def __init__(
         self,
@@ -94,6 +108,7 @@ class SealedPartition:
         end_offset: int,
         meta: PartitionMeta | None,
         chunks: list[SnapshotChunk] | None,
+        rewrites: dict[int, bytes | None],
     ) -> None:
         self.log = log
         self.key = key
@@ -103,6 +118,7 @@ class SealedPartition:
         self.end_offset = end_offset
         self.meta = meta
         self.chunks = chunks
+        self.rewrites = rewrites
 
 
 class Round:
@@ -128,9 +144,11 @@ class Round:
         self.landed = False
 
     def size_bytes(self) -> int:
-        """Bytes of all batches and chunks; walks them all."""
+        """Bytes of all batches, rewritten ones and chunks included; walks them all."""
         return sum(
-            sum(map(len, sealed.batches)) + sum(len(chunk.data) for chunk in sealed.chunks or ())
+            sum(map(len, sealed.batches))
+            + sum(len(chunk.data) for chunk in sealed.chunks or ())
+            + sum(len(batch or b"") for batch in sealed.rewrites.values())
             for sealed in self.partitions
         )
 

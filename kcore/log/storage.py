@@ -8,17 +8,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
-from kcore.log.interface import Finding, PartitionKey
+from kcore.log.interface import BatchSummary, Finding, PartitionKey
 from kcore.log.round import Round, StoredPartition
-
-
-class BatchSummary(NamedTuple):
-    """A stored batch without its records."""
-
-    base_offset: int
-    last_offset: int
-    max_timestamp_ms: int
-    size_bytes: int
 
 
 class ReclaimTask(NamedTuple):

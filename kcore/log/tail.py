@@ -45,6 +45,16 @@ class PartitionTail:
             self._lists = (bases[head:], batches[head:])
             self._head = 0
 
+    def drop_below(self, offset: int) -> None:
+        """Let go of the batches below `offset`: compaction has put others in their place."""
+        bases, batches = self._lists
+        head, count = self._head, len(bases)
+        while head < count and bases[head] < offset:
+            batches[head] = None
+            head += 1
+        # The cache still counts what is let go here, and lets newer batches of this partition go for it in time.
+        self._head = head
+
     def clear(self) -> None:
         """Let everything go."""
         self._lists = ([], [])

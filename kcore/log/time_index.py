@@ -11,8 +11,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kcore.log.interface import TimestampedBatch
-from kcore.log.storage import BatchSummary, Storage
+from kcore.log.interface import BatchSummary, TimestampedBatch
+from kcore.log.storage import Storage
 
 GROUP_BATCHES = 64
 WALK_GROUPS = 16

@@ -64,7 +64,9 @@ def _verify_ends(
             findings.append(Finding(key, offset, kind, "no batch contains this offset"))
             continue
         base, batch = stored[0]
-        if _check_batch(key, base, batch, findings) and not base <= offset <= last_offset(batch):
+        if not _check_batch(key, base, batch, findings) or offset < base <= meta.cleaned_to:
+            continue  # damaged and reported, or in a gap that compaction left
+        if not base <= offset <= last_offset(batch):
             findings.append(Finding(key, offset, kind, f"no batch contains this offset, the next begins at {base}"))
 
 
@@ -81,7 +83,7 @@ def _verify_batches(
         if not fresh:
             break
         for base, batch in fresh:
-            if base > expected:
+            if base > max(expected, meta.cleaned_to):
                 kind = "start" if first else "gap"
                 findings.append(Finding(key, expected, kind, f"no batch up to offset {base}"))
             elif base < expected and not first:
@@ -94,6 +96,8 @@ def _verify_batches(
             expected = max(expected, last_offset(batch) + 1)
             position = max(position, expected)
             _verify_batch_epoch(key, meta, starts, base, batch, findings)
+    if meta.cleaned_to >= end_offset > meta.log_start_offset:
+        findings.append(Finding(key, meta.cleaned_to, "compaction", f"compacted up to there, and ends at {end_offset}"))
     if expected < end_offset:
         findings.append(Finding(key, expected, "gap", f"no batch up to the end {end_offset}"))
 

@@ -26,6 +26,7 @@ class ModelPartition:
     epochs: list[tuple[int, int]] = field(default_factory=list)
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)
     """(base offset, end offset, bytes), deleted ones included."""
+    cleaned_to: int = 0
 
     @property
     def epoch(self) -> int:
@@ -106,6 +107,30 @@ class LogMachine(RuleBasedStateMachine):
             covering = [epoch for epoch, start in model.epochs if start <= offset][-1:]
             model.epochs = [(epoch, offset) for epoch in covering] + [one for one in model.epochs if one[1] > offset]
 
+    @rule(partition=PARTITIONS, first=st.integers(0, 8), count=st.integers(1, 4), merge=st.booleans())
+    def rewrite(self, partition: int, first: int, count: int, merge: bool) -> None:
+        """Some committed batches go, or become one that reaches over them all."""
+        log = self.engine.get(key(partition))
+        staged, committed = self.staged.partitions.get(partition), self.committed.partitions.get(partition)
+        if log is None or staged is None or committed is None or log.high_watermark == 0:
+            return
+        visible = [one for one in staged.batches if one[1] > staged.start and one[1] < log.high_watermark]
+        some = visible[first : first + count]
+        if not some:
+            return
+        changes: dict[int, bytes | None] = {base: None for base, _, _ in some}
+        at = staged.batches.index(some[0])
+        base, _, data = some[0]
+        end = some[-1][1]
+        put = []
+        if merge and all(other[12:16] == data[12:16] for _, _, other in some):
+            merged = stamped(batch(end - base, 10), base, int.from_bytes(data[12:16], "big"))
+            changes[base] = merged
+            put = [(base, end, merged)]
+        staged.batches[at : at + len(some)] = put
+        log.rewrite(changes, end)
+        staged.cleaned_to = max(staged.cleaned_to, end)
+
     @rule(name=st.sampled_from(["a", "b", "b/c"]), value=st.none() | st.binary(max_size=20))
     def put_meta(self, name: str, value: bytes | None) -> None:
         self.engine.put_meta(name, value)
@@ -183,6 +208,7 @@ class LogMachine(RuleBasedStateMachine):
                 # Dropped and created anew, not committed yet.
                 continue
             assert (log.log_start_offset, log.high_watermark) == (model.start, model.end)
+            assert log.cleaned_to == model.cleaned_to
             assert [data for _, data in log.batches()] == model.visible()
             if model.start < model.end:
                 middle = (model.start + model.end) // 2

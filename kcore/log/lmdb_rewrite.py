@@ -1,0 +1,25 @@
+"""Compaction's part of a write transaction: other batches in the place of stored ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kcore.log.errors import LogError
+from kcore.log.lmdb_layout import LOG_KEY
+
+if TYPE_CHECKING:
+    from kcore.log.round import SealedPartition
+
+
+def rewrite_batches(txn: Any, log_db: Any, sealed: SealedPartition) -> None:
+    """Replace and delete; a batch that is not there any more was deleted by retention, and stays so."""
+    number = sealed.number
+    with txn.cursor(log_db) as cursor:
+        for base, batch in sealed.rewrites.items():
+            key = LOG_KEY.pack(number, base)
+            if not cursor.set_key(key):
+                continue
+            if batch is None:
+                cursor.delete()
+            elif not cursor.put(key, batch):
+                raise LogError("LMDB refused an overwriting put")
