@@ -71,20 +71,25 @@ class Connection:
 
         Raises:
             ConnectionClosedError: the server closed the connection (it does so to what it cannot read).
-            TimeoutError: no answer in time.
+            TimeoutError: no answer in time; the connection is closed.
         """
         key = type(request).API_KEY
         if version is None:
             version = self._newest(request)
         self._correlation_id += 1
-        self._socket.sendall(encode_request(request, version, self._correlation_id, self.client_id))
-        frame = self._frame()
+        data = encode_request(request, version, self._correlation_id, self.client_id)
+        try:
+            self._socket.sendall(data)
+            frame = self._frame()
+        except TimeoutError:
+            self.close()  # the answer may still come, and would be taken for the next request's
+            raise
+        except OSError as error:
+            raise ConnectionClosedError(f"the connection broke: {error}") from error
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         if correlation_id != self._correlation_id:
             raise ConnectionClosedError(f"answer {correlation_id} came for request {self._correlation_id}")
-        position = 4
-        if response_header_version(key, version):
-            position += 1  # an empty tag section; servers send none
+        position = 4 if response_header_version(key, version) == 0 else _behind_tags(frame, 4)
         response: R = response_class(key).decode(frame, version, position)  # type: ignore[assignment]
         return response
 
@@ -110,14 +115,30 @@ class Connection:
     def _exactly(self, size: int) -> bytes:
         parts: list[bytes] = []
         while size:
-            try:
-                part = self._socket.recv(min(size, 1 << 20))
-            except TimeoutError:
-                raise
-            except OSError as error:
-                raise ConnectionClosedError(f"the connection broke: {error}") from error
+            part = self._socket.recv(min(size, 1 << 20))
             if not part:
                 raise ConnectionClosedError("the server closed the connection")
             parts.append(part)
             size -= len(part)
         return b"".join(parts)
+
+
+def _behind_tags(frame: bytes, position: int) -> int:
+    """Where a tag section that begins at `position` ends (KIP-482). Servers send none in headers, but they may."""
+    count, position = _uvarint(frame, position)
+    for _ in range(count):
+        _, position = _uvarint(frame, position)
+        size, position = _uvarint(frame, position)
+        position += size
+    return position
+
+
+def _uvarint(frame: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = frame[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7

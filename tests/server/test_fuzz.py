@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,10 +22,10 @@ from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 from kcore.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests import kit
 from tests.kit import batch, commit, create, fetch, heartbeat, join, leave, produce, sync
-from tests.server.live import LiveServer
+from tests.server.live import Lines, LiveServer
 
 SEED = int(os.environ.get("KCORE_FUZZ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
-COUNT = int(os.environ.get("KCORE_FUZZ_COUNT", "2500"))
+COUNT = int(os.environ.get("KCORE_FUZZ_COUNT", "4000"))
 
 
 def corpus() -> list[tuple[Any, int]]:
@@ -99,6 +101,19 @@ def still_sound(live: LiveServer, name: str) -> None:
 
 
 MEMBER: dict[str, tuple[str, int]] = {}
+
+
+@pytest.fixture(autouse=True)
+def _no_bug_is_met() -> Iterator[None]:
+    """Whatever the bytes, nothing fails in a way that only a log line tells (a line a refusal would be too many)."""
+    logger, errors = logging.getLogger("kcore"), Lines()
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    logger.addHandler(errors)
+    yield
+    logger.removeHandler(errors)
+    logger.setLevel(level)
+    assert errors.lines == []
 
 
 @pytest.mark.timeout(120)
