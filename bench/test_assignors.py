@@ -4,13 +4,13 @@
     python bench/test_assignors.py                                           a table of all cells
     bench/peers/java/run.sh assign > kafka.jsonl; python bench/test_assignors.py kafka.jsonl     beside Kafka's Java
 
-Three figures a cell. *arrays*: numpy arrays in and out (`kcore.assignors.arrays`), the group made beforehand as Kafka's
-GroupSpec is. *typed*: Member objects in, a GroupAssignment out, the lowering to arrays included. *all objects*: the same
-and every partition of the result as a Python object (`to_dict()`). A pure-Python baseline runs the core of each algorithm
-in dictionaries and lists, without the tie-breaks that exactness asks for.
+Three figures a cell. *arrays*: numpy arrays in and out (`kcore.assignors.arrays`), the group made beforehand as
+Kafka's GroupSpec is. *typed*: Member objects in, a GroupAssignment out, the lowering to arrays included. *objects*: the
+same and every partition of the result as a Python object (`to_dict()`). A pure-Python baseline runs the core of each
+algorithm in dictionaries and lists, without the tie-breaks that exactness asks for.
 
-"incremental": one member joins a group that has the full assignment. "unequal": five kinds of subscription with a fifth of
-the topics each. No racks.
+"incremental": one member joins a group that has the full assignment. "unequal": five kinds of subscription with a fifth
+of the topics each. No racks.
 """
 
 import gc
@@ -275,7 +275,7 @@ def kafka_figures(path: str) -> dict[tuple[str, tuple[int, int, int], Any, bool]
             continue
         p = entry["params"]
         full = p["type"] == "full"
-        cpu = entry.get("cpu_ms_per_op", entry["ms_per_op"])
+        cpu = entry["cpu_us_per_op"] / 1e3
         if "subtopologies" in p:
             size = (p["members"], p["subtopologies"], p["tasks_per_subtopology"])
             found[entry["bench"], size, p["standby_replicas"], full] = cpu

@@ -43,5 +43,4 @@ cdef class Rows:
 
 
 cdef Lowered lower(object members, object topics, Source source, bint racks, object previous)
-cdef int order_of_ids(vector[PyObject*]& ids, vector[int]& out) except -1
 cdef int take_ids(Lowered low, vector[PyObject*]& ids, vector[int]& where) except -1

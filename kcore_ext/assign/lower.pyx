@@ -5,150 +5,17 @@ from collections.abc import Mapping
 
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.ref cimport Py_INCREF, PyObject
-from cpython.unicode cimport (
-    PyUnicode_1BYTE_DATA,
-    PyUnicode_1BYTE_KIND,
-    PyUnicode_DATA,
-    PyUnicode_GET_LENGTH,
-    PyUnicode_KIND,
-)
-from libc.string cimport memcmp, memset
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
+from kcore_ext.assign.ids cimport compare_ids, order_of_ids, same_text
 from kcore_ext.assign.model cimport Member, Subscription, Topics
 from kcore_ext.assign.problem cimport Problem
 from kcore_ext.assign.result cimport GroupAssignment, MemberAssignment
 
 from kcore_ext.assign.model import utf16_key
 
-ctypedef unsigned long long u64
-ctypedef const unsigned char* Bytes
-
-cdef extern from * nogil:
-    """
-    #include <string.h>
-    // The first eight bytes as a number that orders like they do; what is missing counts as zero.
-    static inline unsigned long long kcore_word(const unsigned char *at, Py_ssize_t left) {
-        unsigned long long word = 0;
-        if (left >= 8) {
-            memcpy(&word, at, 8);
-            const unsigned one = 1;
-            if (*(const unsigned char *)&one) word = __builtin_bswap64(word);
-            return word;
-        }
-        for (Py_ssize_t i = 0; i < left; i++) word |= (unsigned long long)at[i] << (8 * (7 - i));
-        return word;
-    }
-    """
-    u64 big_endian_word "kcore_word"(const unsigned char* at, Py_ssize_t left)
-
-
 cdef int GONE = -(1 << 30)
-
-
-cdef inline int _compare(Bytes a, Py_ssize_t n, Bytes b, Py_ssize_t k) noexcept nogil:
-    cdef int found = memcmp(a, b, n if n < k else k)
-    if found:
-        return -1 if found < 0 else 1
-    return -1 if n < k else (1 if n > k else 0)
-
-
-cdef int _radix(vector[Bytes]& text, vector[Py_ssize_t]& size, vector[int]& out) noexcept nogil:
-    """Orders by the eight bytes after the common prefix, then by all bytes. Returns 1 when two are equal."""
-    cdef int n = <int>text.size(), i, j, shift, previous
-    cdef Py_ssize_t prefix = size[0], k
-    cdef vector[u64] key, key_next
-    cdef vector[int] out_next
-    cdef int bucket[257]
-    cdef u64 differs = 0, word
-    for i in range(1, n):
-        if size[i] >= prefix and memcmp(text[i], text[0], prefix) == 0:
-            continue
-        if size[i] < prefix:
-            prefix = size[i]
-        k = 0
-        while k < prefix and text[i][k] == text[0][k]:
-            k += 1
-        prefix = k
-    key.resize(n)
-    key_next.resize(n)
-    out.resize(n)
-    out_next.resize(n)
-    for i in range(n):
-        word = big_endian_word(text[i] + prefix, size[i] - prefix)
-        key[i] = word
-        out[i] = i
-        differs |= word ^ key[0]
-    for shift in range(0, 64, 8):
-        if (differs >> shift) & 255 == 0:
-            continue
-        memset(bucket, 0, sizeof(bucket))
-        for i in range(n):
-            bucket[((key[i] >> shift) & 255) + 1] += 1
-        for i in range(256):
-            bucket[i + 1] += bucket[i]
-        for i in range(n):
-            j = <int>((key[i] >> shift) & 255)
-            key_next[bucket[j]] = key[i]
-            out_next[bucket[j]] = out[i]
-            bucket[j] += 1
-        key.swap(key_next)
-        out.swap(out_next)
-    # Equal words are neighbours now; few share eight bytes, so insertion sort settles the rest.
-    for i in range(1, n):
-        if key[i] == key[i - 1]:
-            previous = out[i]
-            j = i
-            while j > 0 and key[j - 1] == key[i] and _compare(
-                    text[previous], size[previous], text[out[j - 1]], size[out[j - 1]]) < 0:
-                out[j] = out[j - 1]
-                j -= 1
-            out[j] = previous
-            if j > 0 and key[j - 1] == key[i] and _compare(
-                    text[previous], size[previous], text[out[j - 1]], size[out[j - 1]]) == 0:
-                return 1
-    return 0
-
-
-
-
-cdef int order_of_ids(vector[PyObject*]& ids, vector[int]& out) except -1:
-    """Positions of the ids in String.compareTo order. Raises ValueError when two are the same."""
-    cdef int i, n = <int>ids.size()
-    cdef bint ascending = True
-    cdef vector[Bytes] text
-    cdef vector[Py_ssize_t] size
-    out.resize(n)
-    if n == 0:
-        return 0
-    text.resize(n)
-    size.resize(n)
-    for i in range(n):
-        if PyUnicode_KIND(<object>ids[i]) != PyUnicode_1BYTE_KIND:
-            return _order_wide([<object>ids[i] for i in range(n)], out)
-        text[i] = <Bytes>PyUnicode_1BYTE_DATA(<object>ids[i])
-        size[i] = PyUnicode_GET_LENGTH(<object>ids[i])
-        if ascending and i and _compare(text[i - 1], size[i - 1], text[i], size[i]) >= 0:
-            ascending = False
-    if ascending:
-        for i in range(n):
-            out[i] = i
-    elif _radix(text, size, out):
-        raise ValueError("two members have the same id")
-    return 0
-
-
-cdef int _order_wide(list ids, vector[int]& out) except -1:
-    """The same for ids with characters beyond one byte."""
-    cdef int i
-    keyed = sorted([(utf16_key(name), i) for i, name in enumerate(ids)])
-    for i in range(1, len(keyed)):
-        if keyed[i][0] == keyed[i - 1][0]:
-            raise ValueError(f"two members have the id {ids[keyed[i][1]]!r}")
-    for i in range(len(keyed)):
-        out[i] = keyed[i][1]
-    return 0
 
 
 cdef int take_ids(Lowered low, vector[PyObject*]& ids, vector[int]& where) except -1:
@@ -160,31 +27,6 @@ cdef int take_ids(Lowered low, vector[PyObject*]& ids, vector[int]& where) excep
         PyList_SET_ITEM(out, i, <object>ids[where[i]])
     low.ids = out
     return 0
-
-
-cdef inline bint _same_text(PyObject* a, PyObject* b) noexcept:
-    """Equal ids; nearly always the same object or both of one byte a character."""
-    cdef Py_ssize_t n
-    if a == b:
-        return True
-    n = PyUnicode_GET_LENGTH(<object>a)
-    if n != PyUnicode_GET_LENGTH(<object>b) or PyUnicode_KIND(<object>a) != PyUnicode_KIND(<object>b):
-        return False
-    return memcmp(PyUnicode_DATA(<object>a), PyUnicode_DATA(<object>b), n * <Py_ssize_t>PyUnicode_KIND(<object>a)) == 0
-
-
-def id_order(ids):
-    """Positions of the ids in Kafka's order (String.compareTo), as a list."""
-    cdef vector[int] out
-    cdef vector[PyObject*] borrowed
-    cdef list given = list(ids)
-    cdef int i
-    for name in given:
-        if type(name) is not str:
-            raise TypeError(f"a member id is a str, not {type(name).__name__}")
-        borrowed.push_back(<PyObject*>name)
-    order_of_ids(borrowed, out)
-    return [out[i] for i in range(<int>out.size())]
 
 
 cdef class Lowered:
@@ -267,7 +109,7 @@ cdef bint _order_as_before(Lowered low, vector[PyObject*]& ids, GroupAssignment 
     if old == 0 or n < old:
         return False
     for i in range(old):
-        if not _same_text(<PyObject*>known[i], ids[before.given_at[i]]):
+        if not same_text(<PyObject*>known[i], ids[before.given_at[i]]):
             return False
     if n == old:
         low.where = before.given_at
@@ -282,7 +124,7 @@ cdef bint _order_as_before(Lowered low, vector[PyObject*]& ids, GroupAssignment 
         high_at = old
         while low_at < high_at:
             middle = (low_at + high_at) >> 1
-            found = _compare_ids(<PyObject*>known[middle], fresh[fresh_order[k]])
+            found = compare_ids(<PyObject*>known[middle], fresh[fresh_order[k]])
             if found == 0:
                 raise ValueError(f"two members have the id {known[middle]!r}")
             if found < 0:
@@ -298,17 +140,6 @@ cdef bint _order_as_before(Lowered low, vector[PyObject*]& ids, GroupAssignment 
     low.where.insert(low.where.end(), before.given_at.begin() + j, before.given_at.end())
     low.ids = merged
     return True
-
-
-cdef int _compare_ids(PyObject* a, PyObject* b) except -2:
-    """String.compareTo of two ids as -1, 0 or 1."""
-    cdef object left = <object>a, right = <object>b
-    if PyUnicode_KIND(left) == PyUnicode_1BYTE_KIND and PyUnicode_KIND(right) == PyUnicode_1BYTE_KIND:
-        return _compare(<Bytes>PyUnicode_1BYTE_DATA(left), PyUnicode_GET_LENGTH(left),
-                        <Bytes>PyUnicode_1BYTE_DATA(right), PyUnicode_GET_LENGTH(right))
-    x = utf16_key(left)
-    y = utf16_key(right)
-    return (x > y) - (x < y)
 
 
 cdef int _read_subscriptions(Lowered low) except -1:
@@ -617,11 +448,11 @@ cdef int _read_owner(Lowered low, GroupAssignment before) except -1:
     # refer to a temporary.)
     # Both lists ascend: a member that stayed is usually met at once and is usually the same object.
     for m in range(p.members):
-        if q < n and _same_text(<PyObject*>before.ids[q], <PyObject*>low.ids[m]):
+        if q < n and same_text(<PyObject*>before.ids[q], <PyObject*>low.ids[m]):
             renumbered[q] = m
             q += 1
             continue
-        if q + 1 < n and _same_text(<PyObject*>before.ids[q + 1], <PyObject*>low.ids[m]):
+        if q + 1 < n and same_text(<PyObject*>before.ids[q + 1], <PyObject*>low.ids[m]):
             renumbered[q + 1] = m
             q += 2
             continue

@@ -15,7 +15,7 @@ class Topics(Mapping[Key, int]):
     total_partitions: int
     def __init__(
         self,
-        partitions: Mapping[str, int] | Mapping[bytes, int],
+        partitions: Mapping[str, int] | Mapping[bytes, int] | Mapping[Key, int],
         *,
         names: Mapping[str, bytes] | None = None,
         racks: Mapping[str, Sequence[Iterable[str]]] | Mapping[bytes, Sequence[Iterable[str]]] | None = None,
@@ -45,7 +45,7 @@ class Member:
     def __init__(
         self,
         member_id: str,
-        topics: Collection[str] | Collection[bytes] = (),
+        topics: Collection[str] | Collection[bytes] | Collection[Key] = (),
         *,
         owned: Mapping[str, Iterable[int]] | Mapping[bytes, Iterable[int]] | Mapping[Key, Iterable[int]] | None = None,
         generation_id: int = -1,

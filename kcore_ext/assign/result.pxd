@@ -6,6 +6,9 @@ from libcpp.vector cimport vector
 from kcore_ext.assign.model cimport Topics
 
 
+cdef class MemberAssignment
+
+
 cdef class GroupAssignment:
     cdef readonly Topics topics
     cdef readonly bint exclusive      # a partition has one owner (all but share groups)
@@ -20,11 +23,11 @@ cdef class GroupAssignment:
     cdef vector[int] row_first        # members + 1
     cdef vector[int] rows
     cdef vector[int] withheld_rows
-    cdef dict seen                    # member id -> MemberAssignment, made on demand
 
     cdef int need_rows(self) except -1
     cdef dict row(self, int member)
     cdef int position(self, str member_id) except -2
+    cdef MemberAssignment member_at(self, int member)
 
 
 cdef class MemberAssignment:

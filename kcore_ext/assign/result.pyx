@@ -242,20 +242,16 @@ cdef class GroupAssignment:
         return out
 
     def __getitem__(self, member_id):
-        cdef MemberAssignment out
-        cdef int m
-        found = self.seen.get(member_id) if self.seen is not None else None
-        if found is not None:
-            return found
-        m = self.position(member_id)
+        cdef int m = self.position(member_id)
         if m < 0:
             raise KeyError(member_id)
-        out = MemberAssignment.__new__(MemberAssignment)
+        return self.member_at(m)
+
+    cdef MemberAssignment member_at(self, int member):
+        """A view of one row. Not kept: a reference back would make every assignment a cycle."""
+        cdef MemberAssignment out = MemberAssignment.__new__(MemberAssignment)
         out.parent = self
-        out.member = m
-        if self.seen is None:
-            self.seen = {}
-        self.seen[member_id] = out
+        out.member = member
         return out
 
     def get(self, member_id, default=None):
@@ -277,11 +273,13 @@ cdef class GroupAssignment:
 
     def values(self):
         """The members' assignments, by member id."""
-        return [self[member_id] for member_id in self.ids]
+        cdef int m
+        return [self.member_at(m) for m in range(<int>len(self.ids))]
 
     def items(self):
         """Pairs of member id and assignment."""
-        return [(member_id, self[member_id]) for member_id in self.ids]
+        cdef int m
+        return [(self.ids[m], self.member_at(m)) for m in range(<int>len(self.ids))]
 
     def __eq__(self, other):
         if isinstance(other, Mapping):
@@ -363,7 +361,7 @@ def assignment_of(values, topics):
     cdef GroupAssignment out = GroupAssignment.__new__(GroupAssignment)
     cdef Topics known = topics if isinstance(topics, Topics) else Topics(topics)
     cdef int count, i, m
-    from kcore_ext.assign.lower import id_order
+    from kcore_ext.assign.ids import id_order
     ids = list(values)
     out.topics = known
     out.identity = True

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from cpython.ref cimport PyObject
 from libcpp.vector cimport vector
 
-from kcore_ext.assign.lower cimport Lowered, Rows, order_of_ids, take_ids
+from kcore_ext.assign.ids cimport order_of_ids
+from kcore_ext.assign.lower cimport Lowered, Rows, take_ids
 from kcore_ext.assign.model cimport Topics
 from kcore_ext.assign.problem cimport Problem
 

@@ -26,7 +26,7 @@ from kcore.assignors import (
 from kcore.assignors.sticky import StickyAssignorUserData
 from kcore.assignors.streams_sticky import StreamsMember, Subtopology
 from kcore.errors import ConfigError
-from kcore_ext.assign.lower import id_order
+from kcore_ext.assign.ids import id_order
 
 Rows = dict[str, dict[str, list[int]]]
 
@@ -72,9 +72,9 @@ def test_every_assignor_is_found_by_kafkas_name() -> None:
     assert names("consumer") == ("uniform", "range", "kcore.balanced")
     assert (names("share"), names("streams")) == (("simple",), ("sticky",))
     for kind in ("classic", "consumer", "share", "streams"):
-        for name in names(kind):  # type: ignore[arg-type]
-            assert get(name, kind).name == name  # type: ignore[arg-type]
-            assert isinstance(get(name, kind), Assignor)  # type: ignore[arg-type]
+        for name in names(kind):
+            assert get(name, kind).name == name
+            assert isinstance(get(name, kind), Assignor)
     assert COOPERATIVE in get("cooperative-sticky").protocols
     assert all(COOPERATIVE not in get(name).protocols for name in ("range", "roundrobin", "sticky", "kcore.balanced"))
 
@@ -151,7 +151,7 @@ def test_topics_keep_kafkas_orders() -> None:
     assert tuple(Topics({low: 1, high: 1})) == (high, low)
     for wrong in ({"a": -1}, {b"short": 1}):
         with pytest.raises(ValueError, match=r"partitions|bytes"):
-            Topics(wrong)  # type: ignore[arg-type]
+            Topics(wrong)
     with pytest.raises(TypeError):
         Topics({"a": 1, bytes(16): 1})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="racks"):
@@ -181,10 +181,10 @@ def test_two_members_with_one_id_are_refused() -> None:
 
 def test_no_members_no_topics() -> None:
     for kind in ("classic", "consumer", "share"):
-        for name in names(kind):  # type: ignore[arg-type]
-            assert get(name, kind).assign([], {"t": 2}) == {}  # type: ignore[arg-type]
-            assert get(name, kind).assign([Member("m")], {"t": 2}) == {"m": {}}  # type: ignore[arg-type]
-            assert get(name, kind).assign([Member("m", ["t"])], {}) == {"m": {}}  # type: ignore[arg-type]
+        for name in names(kind):
+            assert get(name, kind).assign([], {"t": 2}) == {}
+            assert get(name, kind).assign([Member("m")], {"t": 2}) == {"m": {}}
+            assert get(name, kind).assign([Member("m", ["t"])], {}) == {"m": {}}
 
 
 def test_an_unknown_topic_id_is_an_error_and_an_unknown_name_is_not() -> None:

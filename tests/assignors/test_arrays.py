@@ -14,7 +14,8 @@ def group_of(members: list[Member], topics: Topics) -> arrays.Group:
     kinds: dict[tuple[int, ...], int] = {}
     kind_of = [kinds.setdefault(tuple(sorted(position[t] for t in m.topics)), len(kinds)) for m in members]
     racks = {rack: i for i, rack in enumerate(sorted({m.rack_id for m in members if m.rack_id} | {*topics.rack_names}))}
-    first, flat = [0], []
+    first: list[int] = [0]
+    flat: list[int] = []
     for topic in topics:
         for p in range(topics[topic]):
             flat.extend(racks[rack] for rack in topics.racks_of(topic, p))
@@ -57,15 +58,15 @@ def test_arrays_equal_values(group: tuple[list[Member], Topics]) -> None:
             owned=m.owned,
             rack_id=m.rack_id,
             instance_id=m.instance_id,
-        )  # type: ignore[misc]
+        )
         for m in settled([m for m in group[0] if "gone" not in m.topics], topics)
     ]
     if not members:
         return
     made = group_of(members, topics)
-    first = get("uniform", "consumer").assign([Member(m.member_id, m.topics) for m in members], topics)  # type: ignore[arg-type]
+    first = get("uniform", "consumer").assign([Member(m.member_id, m.topics) for m in members], topics)
     before = np.array(owners(first, topics), np.int32)
-    bare = [Member(m.member_id, m.topics, rack_id=m.rack_id, instance_id=m.instance_id) for m in members]  # type: ignore[arg-type]
+    bare = [Member(m.member_id, m.topics, rack_id=m.rack_id, instance_id=m.instance_id) for m in members]
 
     def typed(name: str, kind: str) -> list[int]:
         return owners(get(name, kind).assign(bare, topics, first), topics)  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ def vector_input(vector: dict[str, Any]) -> tuple[list[Member], Topics, dict[byt
         if server:
             # Topics are named by id: one that does not exist is then an error, as in Kafka's spec of a group.
             entry = {**entry, "topics": [ids[t] for t in entry["topics"]]}  # noqa: PLW2901
-            owned = {ids[t]: p for t, p in owned.items()}  # type: ignore[misc]
+            owned = {ids[t]: p for t, p in owned.items()}
         members.append(cases.member(assignor, {"id": member_id, "instance": entry["instance_id"], **entry}, owned))
     if server:
         return members, Topics({ids[t]: n for t, n in vector["topics"].items()}), {i: t for t, i in ids.items()}

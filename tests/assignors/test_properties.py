@@ -29,7 +29,7 @@ def with_user_data(members: list[Member]) -> list[Member]:
     return [
         Member(
             m.member_id,
-            m.topics,  # type: ignore[arg-type]
+            m.topics,
             generation_id=m.generation_id,
             rack_id=m.rack_id,
             instance_id=m.instance_id,
@@ -135,7 +135,7 @@ def test_cooperative_rounds_reach_the_sticky_target_in_two(group: Group) -> None
             for number in numbers:
                 assert holders.get((topic, number), member_id) == member_id
     kept = [
-        Member(m.member_id, m.topics, owned=first[m.member_id], generation_id=2, instance_id=m.instance_id)  # type: ignore[arg-type]
+        Member(m.member_id, m.topics, owned=first[m.member_id], generation_id=2, instance_id=m.instance_id)
         for m in members
     ]
     second = assign("classic", "cooperative-sticky", (kept, topics))
@@ -180,7 +180,7 @@ def test_changed_members_are_those_whose_partitions_differ(group: Group, data: s
     members, topics = group
     before = assign("consumer", "uniform", group)
     grown = Topics({t: topics[t] + data.draw(st.integers(0, 2)) for t in topics if data.draw(st.booleans())})
-    stayed = [m for m in members if data.draw(st.booleans())] + [Member("new", members[0].topics)]  # type: ignore[arg-type]
+    stayed = [m for m in members if data.draw(st.booleans())] + [Member("new", members[0].topics)]
     after: GroupAssignment = get("uniform", "consumer").assign(stayed, grown, before)
     differ = [m for m in after if m not in before or before[m] != after[m]]
     assert after.changed_members(before) == differ

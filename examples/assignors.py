@@ -1,0 +1,61 @@
+"""Assignors on their own: who gets which partitions, what a join moves, and an assignor of one's own.
+
+python examples/assignors.py
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from kcore.assignors import GroupAssignment, Member, Topics, arrays, get, load_all, measure
+
+
+class EvenOdd:
+    """An assignor of one's own: one class. Even partitions to the first member, odd ones to the last."""
+
+    name = "even-odd"
+
+    def assign(
+        self, members: Iterable[Member], topics: Topics, previous: GroupAssignment | None = None
+    ) -> dict[str, dict[str, list[int]]]:
+        """Every member id -> topic -> partitions; who is left out gets nothing."""
+        ids = sorted(member.member_id for member in members)
+        evens = {str(topic): list(range(0, topics[topic], 2)) for topic in topics}
+        odds = {str(topic): list(range(1, topics[topic], 2)) for topic in topics}
+        return {ids[0]: evens, ids[-1]: odds}
+
+
+def main() -> None:
+    topics = Topics({"orders": 6, "payments": 4})
+    members = [Member(f"consumer-{i}", ["orders", "payments"]) for i in range(3)]
+
+    print("range:")
+    for member_id, assigned in get("range").assign(members, topics).items():
+        print("   ", member_id, dict(assigned))
+
+    # A server-side assignor takes its own result back as `previous`: a join then moves only what it must.
+    uniform = get("uniform", "consumer")
+    before = uniform.assign(members, topics)
+    after = uniform.assign([*members, Member("consumer-3", ["orders", "payments"])], topics, before)
+    figures = measure(after, before)
+    print(f"uniform: counts {figures.counts}, moved {figures.moved}, changed {after.changed_members(before)}")
+
+    # Two phases of cooperative-sticky: what moves is withheld until its owner has let go (KIP-429).
+    cooperative = get("cooperative-sticky")
+    owned = [Member("a", ["orders"], owned={"orders": range(6)}, generation_id=1), Member("b", ["orders"])]
+    first = cooperative.assign(owned, topics)
+    second = cooperative.assign(owned, topics, first)
+    print("cooperative-sticky:", len(first.withheld), "withheld, then", {m: a.size for m, a in second.items()})
+
+    # One line of configuration, as in group.consumer.assignors.
+    found = load_all("uniform,__main__:EvenOdd", "consumer")
+    print("own:", found["even-odd"].assign(members, topics).sizes())
+
+    # A simulation: 10,000 members, 1,000,000 partitions, one more member joins.
+    group, grown = arrays.Group(np.full(100, 10_000), 9_999), arrays.Group(np.full(100, 10_000), 10_000)
+    owner = arrays.uniform_(group)
+    print("arrays:", int((arrays.uniform_(grown, owner) != owner).sum()), "of", group.partitions, "partitions move")
+
+
+if __name__ == "__main__":
+    main()
