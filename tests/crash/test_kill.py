@@ -1,4 +1,4 @@
-"""kill -9 at any moment under load: what was acknowledged is there, what was refused is not, nothing is there by half."""
+"""kill -9 at any moment under load: what was acknowledged is there, what was refused is not, nothing is by half."""
 
 from __future__ import annotations
 

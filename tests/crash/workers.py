@@ -22,8 +22,8 @@ from tests.kit import (
     create,
     heartbeat,
     join,
-    producer_id,
     produce,
+    producer_id,
     read_all,
     sync,
 )
@@ -75,7 +75,7 @@ class Worker(ABC):
         except BaseException as error:
             self.failure = error
 
-    def prepare(self, connection: Connection) -> None:
+    def prepare(self, connection: Connection) -> None:  # noqa: B027  # not everybody has to
         """Before the first round."""
 
     @abstractmethod

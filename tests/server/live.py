@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from kcore.client import Connection
+from kcore.clock import SystemClock
 from kcore.config import Config
 from kcore.coordinator import Engine
 from kcore.drivers import AsyncDriver
 from kcore.log import LogEngine, MemoryLogEngine
-from kcore.clock import SystemClock
 from kcore.protocol.api_keys import response_class, response_header_version
 from kcore.server.listeners import parse_listeners
 from kcore.server.server import Server

@@ -1,4 +1,4 @@
-"""Seeded mutations of valid requests: whatever the bytes, the server serves everybody else, forgets and leaks nothing."""
+"""Seeded mutations of valid requests: whatever the bytes, everybody else is served, and nothing leaks."""
 
 from __future__ import annotations
 

@@ -28,9 +28,9 @@ def test_thousands_of_requests_are_answered_in_order_before_the_first_answer_is_
     """Commits, which wait for the disk, between heartbeats, which do not."""
     with live.connect() as other, live.raw() as raw:
         other.send(create("t"))
-        requests: list[tuple[Any, int]] = []
-        for n in range(4_000):
-            requests.append((commit(f"g{n % 7}", {("t", 0): n}), 8) if n % 3 == 0 else (BEAT, 4))
+        requests: list[tuple[Any, int]] = [
+            (commit(f"g{n % 7}", {("t", 0): n}), 8) if n % 3 == 0 else (BEAT, 4) for n in range(4_000)
+        ]
         data = b"".join(raw.request(*request) for request in requests)
         sender = threading.Thread(target=raw.send, args=(data,))
         sender.start()

@@ -1,0 +1,56 @@
+"""A test of a session timeout that takes no time: two members join, one stops to beat, the other one gets its work.
+
+python examples/manual_clock.py
+"""
+
+from __future__ import annotations
+
+import kcore
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.heartbeat import HeartbeatRequest
+from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kcore.runtime import Pending
+
+SESSION_MS = 45_000
+
+
+def join(engine: kcore.SyncEngine, name: str, member_id: str = "") -> Pending:
+    """Begins to join as a client does: first for an id, then with it (KIP-394)."""
+    request = JoinGroupRequest(
+        group_id="workers",
+        session_timeout_ms=SESSION_MS,
+        rebalance_timeout_ms=60_000,
+        member_id=member_id,
+        protocol_type="work",
+        protocols=[JoinGroupRequestProtocol(name="any", metadata=b"")],
+    )
+    response = engine.start(request, client_id=name)
+    if isinstance(response, Pending):
+        return response
+    assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    return join(engine, name, response.member_id)
+
+
+def beat(engine: kcore.SyncEngine, member: JoinGroupResponse) -> ErrorCode:
+    response = engine.send(
+        HeartbeatRequest(group_id="workers", generation_id=member.generation_id, member_id=member.member_id)
+    )
+    return next(code for code in ErrorCode if code == response.error_code)
+
+
+def main() -> None:
+    clock = kcore.ManualClock()
+    with kcore.open(clock=clock) as engine:
+        joins = [join(engine, "alice"), join(engine, "bob")]
+        engine.advance(6_000)  # group.initial.rebalance.delay.ms, twice: somebody came in the first turn
+        alice, bob = (pending.response for pending in joins)
+        print(f"generation {alice.generation_id}: {alice.leader.split('-')[0]} leads, both are in")
+
+        for _ in range(4):  # alice beats every 15 s, bob does not
+            engine.advance(15_000)
+            print(f"after {clock.monotonic_ms() // 1000:3} s alice hears {beat(engine, alice).name}")
+        print(f"bob hears {beat(engine, bob).name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Share out any work without topics: a protocol type of your own, an assignment of your own, Kafka's rebalancing.
+
+Three workers of one process share ten jobs; one leaves, and the other two take over what it had. The group protocol
+carries opaque bytes: what the leader hands out is for the workers to understand.
+
+python examples/work_distribution.py
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import kcore
+from kcore.protocol.messages.heartbeat import HeartbeatRequest
+from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kcore.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kcore.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+
+JOBS = [f"job-{n}" for n in range(10)]
+GROUP, TYPE, PROTOCOL = "crew", "jobs", "round-robin"
+
+
+class Worker:
+    """One member of the crew; `jobs` is what it was given last."""
+
+    def __init__(self, engine: kcore.SyncEngine, name: str) -> None:
+        self.engine = engine
+        self.name = name
+        self.member_id = ""
+        self.generation = -1
+        self.jobs: list[str] = []
+
+    def rebalance(self) -> None:
+        """Joins, waits for the others, and gets its share; the leader deals."""
+        joined = self._join()
+        if joined.error_code:  # first only an id is given out (KIP-394)
+            self.member_id = joined.member_id
+            joined = self._join()
+        self.member_id, self.generation = joined.member_id, joined.generation_id
+        answer = self.engine.send(
+            SyncGroupRequest(
+                group_id=GROUP,
+                generation_id=self.generation,
+                member_id=self.member_id,
+                protocol_type=TYPE,
+                protocol_name=PROTOCOL,
+                assignments=self._deal(joined) if joined.leader == self.member_id else [],
+            )
+        )
+        self.jobs = json.loads(answer.assignment)
+
+    def _join(self) -> JoinGroupResponse:
+        return self.engine.send(
+            JoinGroupRequest(
+                group_id=GROUP,
+                session_timeout_ms=10_000,
+                rebalance_timeout_ms=5_000,
+                member_id=self.member_id,
+                protocol_type=TYPE,
+                protocols=[JoinGroupRequestProtocol(name=PROTOCOL, metadata=self.name.encode())],
+            ),
+            client_id=self.name,
+        )
+
+    @staticmethod
+    def _deal(joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
+        members = sorted(joined.members, key=lambda member: member.metadata)
+        return [
+            SyncGroupRequestAssignment(
+                member_id=member.member_id, assignment=json.dumps(JOBS[place :: len(members)]).encode()
+            )
+            for place, member in enumerate(members)
+        ]
+
+    def must_rebalance(self) -> bool:
+        """What a heartbeat says: somebody came or went."""
+        beat = HeartbeatRequest(group_id=GROUP, generation_id=self.generation, member_id=self.member_id)
+        return self.engine.send(beat).error_code != 0
+
+    def leave(self) -> None:
+        """Gives everything back."""
+        self.engine.send(LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=self.member_id)]))
+
+
+def together(workers: list[Worker]) -> None:
+    """All of them rebalance, each in a thread of its own, for each waits for the others."""
+    threads = [threading.Thread(target=worker.rebalance) for worker in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def show(workers: list[Worker]) -> None:
+    for worker in workers:
+        print(f"{worker.name}: {' '.join(worker.jobs)}")
+
+
+def main() -> None:
+    with kcore.open(config={"group.initial.rebalance.delay.ms": 200}) as engine:
+        crew = [Worker(engine, name) for name in ("ann", "ben", "cat")]
+        together(crew)
+        show(crew)
+        crew.pop().leave()
+        print("cat leaves")
+        together([worker for worker in crew if worker.must_rebalance()])
+        show(crew)
+
+
+if __name__ == "__main__":
+    main()

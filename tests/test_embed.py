@@ -1,0 +1,359 @@
+"""The engine in one's own process: both faces, virtual time, threads, several engines, folders that do not open."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import pytest
+
+import kcore
+from kcore.errors import ConfigError, DataFolderError, KcoreError
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
+from kcore.protocol.messages.list_groups import ListGroupsRequest
+from kcore.protocol.messages.metadata import MetadataRequest
+from kcore.protocol.messages.metadata import MetadataRequestTopic as Asked
+from kcore.runtime import Pending
+from tests.kit import (
+    QUICK,
+    batch,
+    commit,
+    committed,
+    create,
+    fetch,
+    heartbeat,
+    join,
+    leave,
+    make_topic,
+    new_member,
+    produce,
+    read_all,
+    stable_alone,
+    sync,
+    wait_until,
+)
+
+SMALL = {**QUICK, "offsets.topic.num.partitions": "3"}
+
+
+def state_of(engine: kcore.SyncEngine) -> dict[str, Any]:
+    """Everything that a client can see of the groups, offsets and records."""
+    groups = sorted(group.group_id for group in engine.send(ListGroupsRequest()).groups)
+    return {
+        "groups": engine.send(DescribeGroupsRequest(groups=groups), 5).groups if groups else [],
+        "offsets": {group: committed(engine, group) for group in groups},
+        "topics": {info.name: (info.topic_id, info.partitions) for info in engine.topics.all()},
+        "records": read_all(engine, "t"),
+        "cluster": engine.send(MetadataRequest(topics=[])).cluster_id,
+    }
+
+
+def populate(engine: kcore.SyncEngine) -> None:
+    make_topic(engine, "t", 2)
+    engine.send(produce("t", batch([b"one", b"two"])), 9)
+    engine.send(commit("simple", {("t", 0): 2, ("t", 1): 7}, metadata="note"), 9)
+    stable_alone(engine, "crew", session_ms=30_000)
+
+
+# ---- opening and closing
+
+
+def test_an_engine_that_is_opened_again_shows_the_same_state(tmp_path: Path) -> None:
+    with kcore.open(tmp_path / "data", config=SMALL) as engine:
+        populate(engine)
+        before = state_of(engine)
+    assert before["offsets"]["simple"] == {("t", 0): 2, ("t", 1): 7}
+    assert [group.group_state for group in before["groups"]] == ["Stable", "Empty"]
+    with kcore.open(tmp_path / "data", config=SMALL, create=False) as engine:
+        assert state_of(engine) == before
+        recovery = engine.engine.recovery
+        assert (recovery.shards, recovery.groups, recovery.topics) == (3, 2, 2)
+        assert recovery.records >= 3
+
+
+def test_without_a_path_nothing_is_kept() -> None:
+    with kcore.open(config=SMALL) as engine:
+        populate(engine)
+    with kcore.open(config=SMALL) as engine:
+        assert engine.send(ListGroupsRequest()).groups == []
+
+
+async def test_the_same_on_a_loop(tmp_path: Path) -> None:
+    async with kcore.open(tmp_path / "data", config=SMALL) as engine:
+        assert (await engine.send(create("t"))).topics[0].error_code == 0
+        answers = await asyncio.gather(*(engine.send(commit(f"g{n}", {("t", 0): n}), 9) for n in range(50)))
+        assert all(answer.topics[0].partitions[0].error_code == 0 for answer in answers)
+        assert engine.engine.pipeline.rounds < 20, "what a turn of the loop brings shares a commit"
+    with kcore.open(tmp_path / "data", config=SMALL) as again:
+        assert [committed(again, f"g{n}") for n in range(50)] == [{("t", 0): n} for n in range(50)]
+
+
+async def test_a_cancelled_await_does_not_take_the_request_back() -> None:
+    async with kcore.open(config=SMALL) as engine:
+        await engine.send(create("t"))
+        task = asyncio.ensure_future(engine.send(commit("g", {("t", 0): 5}), 9))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        groups = await engine.send(ListGroupsRequest())
+        assert [group.group_id for group in groups.groups] == ["g"]
+
+
+async def test_a_poll_on_a_loop_is_answered_by_a_produce() -> None:
+    async with kcore.open(config=SMALL) as engine:
+        await engine.send(create("t"))
+        poll = asyncio.ensure_future(engine.send(fetch("t", wait_ms=600_000), 12))
+        await asyncio.sleep(0)
+        assert not poll.done()
+        await engine.send(produce("t", batch([b"v"])), 9)
+        assert (await asyncio.wait_for(poll, 10)).responses[0].partitions[0].high_watermark == 1
+
+
+def test_several_engines_live_in_one_process(tmp_path: Path) -> None:
+    """Also those that were opened with one and the same Config: each has its own folder and settings."""
+    config = kcore.Config.of(SMALL)
+    first, second = kcore.open(tmp_path / "a", config=config), kcore.open(tmp_path / "b", config=config)
+    with first as a, second as b, kcore.open(config=config) as c:
+        for engine in (a, b, c):
+            make_topic(engine, "t")
+        a.send(commit("g", {("t", 0): 1}), 9)
+        b.send(commit("g", {("t", 0): 2}), 9)
+        assert (committed(a, "g"), committed(b, "g"), committed(c, "g")) == ({("t", 0): 1}, {("t", 0): 2}, {})
+        assert len({engine.send(MetadataRequest(topics=[])).cluster_id for engine in (a, b, c)}) == 3
+        a.config.set("group.max.size", "7", "test")
+        assert b.config.group_max_size == config.group_max_size != 7
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+    assert config.kcore_data_dir == ""
+
+
+def test_what_an_engine_does_not_serve_is_refused_by_name() -> None:
+    with kcore.open(config=SMALL) as engine:
+        if AddPartitionsToTxnRequest.API_KEY not in engine.engine.apis:
+            with pytest.raises(KcoreError, match="AddPartitionsToTxnRequest is not served"):
+                engine.send(AddPartitionsToTxnRequest())
+
+
+def test_embedded_clients_do_not_create_topics_by_asking_unless_allowed() -> None:
+    with kcore.open(config={**SMALL, "auto.create.topics.enable": "false"}) as engine:
+        answer = engine.send(MetadataRequest(topics=[Asked(name="t")]))
+        assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# ---- folders that cannot be opened
+
+
+def test_a_folder_that_is_open_is_refused(tmp_path: Path) -> None:
+    opened = kcore.open(tmp_path / "data", config=SMALL)
+    with opened, pytest.raises(DataFolderError, match="in use by this process"), kcore.open(tmp_path / "data"):
+        pass
+    with kcore.open(tmp_path / "data", config=SMALL) as engine:
+        assert engine.engine.recovery.topics == 1
+
+
+def test_a_folder_that_is_not_there_is_not_made_if_it_must_not_be(tmp_path: Path) -> None:
+    with pytest.raises(DataFolderError, match="no kcore data folder"), kcore.open(tmp_path / "no", create=False):
+        pass
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(DataFolderError, match="not a kcore data folder, and not empty"), kcore.open(tmp_path):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_damaged_folder_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    with kcore.open(tmp_path / "data", config=SMALL) as engine:
+        populate(engine)
+    file = tmp_path / "data" / "data.mdb"
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2 // 4096 * 4096])
+    cut = file.read_bytes()
+    with pytest.raises(DataFolderError, match=re.escape(str(tmp_path / "data"))), kcore.open(tmp_path / "data"):
+        pass
+    assert file.read_bytes() == cut
+    file.write_bytes(whole)
+    with kcore.open(tmp_path / "data", config=SMALL) as engine:
+        assert committed(engine, "simple") == {("t", 0): 2, ("t", 1): 7}
+
+
+def test_a_folder_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    with kcore.open(tmp_path / "data", config=SMALL):
+        pass
+    with lmdb.open(str(tmp_path / "data"), max_dbs=8) as env, env.begin(write=True, db=env.open_db(b"meta")) as txn:
+        (name,) = (name for name, _ in txn.cursor() if b"format" in name)
+        txn.put(name, txn.get(name)[:-1] + b"\x63" if len(txn.get(name)) > 1 else b"\x63")
+    with pytest.raises(DataFolderError, match="version"), kcore.open(tmp_path / "data"):
+        pass
+
+
+def test_an_engine_that_cannot_be_made_gives_its_folder_back(tmp_path: Path) -> None:
+    with kcore.open(tmp_path / "data", config=SMALL):
+        pass
+    other = kcore.open(tmp_path / "data", config={**SMALL, "cluster.id": "another"})
+    with pytest.raises(ConfigError, match="belongs to cluster"), other:
+        pass
+    with kcore.open(tmp_path / "data", config=SMALL):
+        pass
+
+
+def test_settings_are_checked_when_it_is_opened() -> None:
+    with pytest.raises(ConfigError, match=r"group\.max\.size='0' is out of range; valid: a whole number in 1\.\."):
+        kcore.open(config={"group.max.size": "0"})
+    with pytest.raises(ConfigError, match=r"did you mean 'group\.max\.size'"):
+        kcore.open(config={"group.maxsize": "1"})
+    with pytest.raises(ConfigError, match="needs a data folder"), kcore.open(config={"kcore.durability": "fsync"}):
+        pass
+
+
+# ---- virtual time
+
+
+def pending(answer: Any) -> Pending:
+    assert isinstance(answer, Pending)
+    return answer
+
+
+def test_two_members_join_beat_and_expire_in_virtual_time() -> None:
+    clock = kcore.ManualClock()
+    settings = {"group.initial.rebalance.delay.ms": "3000", "offsets.topic.num.partitions": "1"}
+    with kcore.open(config=settings, clock=clock) as engine:
+        ids = [new_member(engine, "g") for _ in range(2)]
+        joins = [pending(engine.start(join("g", member))) for member in ids]
+        engine.advance(5_999)
+        assert [waiting.done for waiting in joins] == [False, False]
+        engine.advance(1)
+        first, second = (waiting.response for waiting in joins)
+        assert (first.generation_id, second.generation_id, first.leader) == (1, 1, ids[0])
+        assert [member.member_id for member in first.members] == ids
+        waits = pending(engine.start(sync("g", ids[1], 1)))
+        assert engine.send(sync("g", ids[0], 1, {ids[0]: b"a", ids[1]: b"b"})).assignment == b"a"
+        assert waits.response.assignment == b"b"
+        engine.advance(4_000)
+        assert engine.send(heartbeat("g", ids[1], 1)).error_code == ErrorCode.NONE
+        for _ in range(2):
+            assert engine.send(heartbeat("g", ids[0], 1)).error_code == ErrorCode.NONE
+            engine.advance(4_000)
+        assert engine.send(heartbeat("g", ids[0], 1)).error_code == ErrorCode.NONE
+        engine.advance(2_000)  # ten seconds after the second one's last beat, and two after the first one's
+        assert engine.send(heartbeat("g", ids[0], 1)).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        assert engine.send(heartbeat("g", ids[1], 1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        alone = engine.send(join("g", ids[0]))
+        assert (alone.error_code, alone.generation_id, len(alone.members)) == (0, 2, 1)
+        engine.advance(10_000)
+        (group,) = engine.send(DescribeGroupsRequest(groups=["g"]), 5).groups
+        assert group.group_state == "Empty"
+        assert clock.monotonic_ms() == 6_000 + 12_000 + 2_000 + 10_000
+
+
+async def test_virtual_time_on_a_loop() -> None:
+    clock = kcore.ManualClock()
+    async with kcore.open(config={"offsets.topic.num.partitions": "1"}, clock=clock) as engine:
+        member = (await engine.send(join("g"))).member_id
+        joined = asyncio.ensure_future(engine.send(join("g", member)))
+        await asyncio.sleep(0)
+        engine.advance(3_000)
+        assert (await joined).generation_id == 1
+
+
+def test_offsets_expire_after_a_week_at_once() -> None:
+    clock = kcore.ManualClock()
+    with kcore.open(config=SMALL, clock=clock) as engine:
+        make_topic(engine, "t")
+        engine.send(commit("g", {("t", 0): 5}), 9)
+        engine.advance(7 * 86_400_000 - 1)
+        assert committed(engine, "g") == {("t", 0): 5}
+        engine.advance(600_001)
+        assert committed(engine, "g") == {}
+
+
+def test_only_a_manual_clock_can_be_moved() -> None:
+    with kcore.open(config=SMALL) as engine, pytest.raises(TypeError, match="ManualClock"):
+        engine.advance(1)
+    with pytest.raises(ValueError, match="cannot go back"):
+        kcore.ManualClock().advance(-1)
+
+
+# ---- threads
+
+
+def test_threads_share_a_group_and_answer_each_other() -> None:
+    """Every join is parked until the last one came, every sync until the leader's."""
+    count, failures, assigned = 8, [], {}
+    with kcore.open(config={**SMALL, "group.initial.rebalance.delay.ms": "100"}) as engine:
+
+        def take_part() -> None:
+            try:
+                member = new_member(engine, "g")
+                joined = engine.send(join("g", member), timeout_s=30)
+                shares = {one.member_id: one.member_id.encode() for one in joined.members}
+                answer = engine.send(sync("g", member, joined.generation_id, shares), timeout_s=30)
+                assigned[member] = (answer.error_code, answer.assignment)
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=take_part) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert failures == []
+        assert len(assigned) == count
+        # A member that came too late for the first generation is told to rebalance; nobody is told another's share.
+        for member, (code, share) in assigned.items():
+            assert (code, share) == (0, member.encode()) or code in (22, 27), (code, share)
+        assert any(code == 0 for code, _ in assigned.values())
+
+
+def test_threads_that_only_write_do_not_disturb_each_other() -> None:
+    with kcore.open(config=SMALL) as engine:
+        make_topic(engine, "t")
+
+        def write(group: str) -> None:
+            for n in range(100):
+                engine.send(commit(group, {("t", 0): n}), 9)
+
+        threads = [threading.Thread(target=write, args=(f"g{n}",)) for n in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert [committed(engine, f"g{n}") for n in range(6)] == [{("t", 0): 99}] * 6
+
+
+def test_a_timeout_of_the_caller_leaves_the_operation_alone() -> None:
+    """The join goes on: its member is in the group when the rebalance ends."""
+    with kcore.open(config=SMALL) as engine:
+        first, _ = stable_alone(engine, "g", rebalance_ms=60_000, session_ms=60_000)
+        second = new_member(engine, "g", session_ms=60_000)
+        with pytest.raises(TimeoutError, match=r"no answer within 0\.05 s"):
+            engine.send(join("g", second, session_ms=60_000), timeout_s=0.05)
+        assert engine.send(heartbeat("g", first, 1)).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        joined = engine.send(join("g", first, session_ms=60_000), timeout_s=30)
+        assert sorted(member.member_id for member in joined.members) == sorted([first, second])
+
+
+def test_a_parked_join_is_answered_when_the_other_member_leaves() -> None:
+    with kcore.open(config=SMALL) as engine:
+        first, _ = stable_alone(engine, "g", session_ms=60_000)
+        second = new_member(engine, "g", session_ms=60_000)
+        answers: list[Any] = []
+        thread = threading.Thread(
+            target=lambda: answers.append(engine.send(join("g", second, session_ms=60_000), timeout_s=30))
+        )
+        thread.start()
+        wait_until(
+            lambda: engine.send(heartbeat("g", first, 1)).error_code == ErrorCode.REBALANCE_IN_PROGRESS,
+            "the second member asks to join",
+        )
+        engine.send(leave("g", first))
+        thread.join(30)
+        assert [(joined.error_code, joined.generation_id, joined.leader) for joined in answers] == [(0, 2, second)]

@@ -1,0 +1,66 @@
+"""The examples run and say what they should."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+SAID = {
+    "embed_sync": ["workers is at 42 of lines-0"],
+    "embed_async": ["offset 0: first", "offset 1: second"],
+    "manual_clock": [
+        "generation 1: alice leads, both are in",
+        "after  21 s alice hears NONE",
+        "after  36 s alice hears NONE",
+        "after  51 s alice hears REBALANCE_IN_PROGRESS",
+        "after  66 s alice hears REBALANCE_IN_PROGRESS",
+        "bob hears UNKNOWN_MEMBER_ID",
+    ],
+    "work_distribution": [
+        "ann: job-0 job-3 job-6 job-9",
+        "ben: job-1 job-4 job-7",
+        "cat: job-2 job-5 job-8",
+        "cat leaves",
+        "ann: job-0 job-2 job-4 job-6 job-8",
+        "ben: job-1 job-3 job-5 job-7 job-9",
+    ],
+}
+
+
+def run(*arguments: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=EXAMPLES.parent,
+        env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_example_says_what_it_should(name: str) -> None:
+    assert run(str(EXAMPLES / f"{name}.py")) == SAID[name]
+
+
+def test_the_sync_example_finds_its_folder_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        assert run(str(EXAMPLES / "embed_sync.py"), str(tmp_path / "data")) == SAID["embed_sync"]
+
+
+def test_the_plugin_of_the_example_gives_each_test_a_server() -> None:
+    assert "2 passed" in run("-m", "pytest", "-q", str(EXAMPLES / "pytest_plugin.py"))[-1]
+
+
+def test_every_example_is_tried() -> None:
+    tried = {*SAID, "pytest_plugin", "assignors"}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} <= tried
