@@ -265,6 +265,10 @@ class Config:
         1_048_576, "Bytes of answers a connection may leave unread before its requests wait.", low=1_024
     )
 
+    kcore_http_listen: str = setting(
+        "", "HOST:PORT for /metrics, /healthz and /readyz; port 0 takes a free one; empty: nowhere."
+    )
+
     SETTINGS: ClassVar[dict[str, Setting]]
 
     def __init__(self, values: Mapping[str, Any] | None = None, sources: Mapping[str, str] | None = None) -> None:

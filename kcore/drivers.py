@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import EngineClosedError
+from kcore.metrics import RoundTimes
 from kcore.runtime import Pending
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class AsyncDriver:
         self._slicing = False
         self._closed = False
         self._waiting: set[asyncio.Future[Any]] = set()
+        self._times: RoundTimes | None = None
         engine.pipeline.when_dirty(self.round_is_open)
 
     def at_end_of_round(self, callback: Callable[[], None]) -> None:
@@ -56,7 +58,15 @@ class AsyncDriver:
         """A turn of the loop brought requests: take the time for all of them."""
         self.engine.now.update()
         if not self._round:
+            if self._times is not None:
+                self._times.began()
             self.round_is_open()
+
+    def measure(self) -> RoundTimes:
+        """Measures rounds from now on; they are not while nobody asked."""
+        if self._times is None:
+            self._times = RoundTimes(time.perf_counter)
+        return self._times
 
     def round_is_open(self) -> None:
         """Something waits for the end of this round."""
@@ -68,7 +78,10 @@ class AsyncDriver:
         if self._closed:
             return
         self._round = False
-        self.engine.commit()
+        if self._times is None:
+            self.engine.commit()
+        else:
+            self._times.ended(self.engine.pipeline.waiting, self.engine.commit)
         for callback in self._ends:
             try:
                 callback()

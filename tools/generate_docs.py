@@ -1,7 +1,7 @@
 """Writes the documents that follow from the code, or checks that they are up to date.
 
-    python tools/generate_docs.py            writes docs/apis.md, docs/settings.md, docs/states.md, docs/cli.md
-    python tools/generate_docs.py --check    says which are stale, and fails if any is
+python tools/generate_docs.py            writes those of docs/*.md that `DOCUMENTS` names
+python tools/generate_docs.py --check    says which are stale, and fails if any is
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from kcore.coordinator import Engine
 from kcore.group.classic.states import STATES
 from kcore.protocol.api_keys import ApiKey, response_class
 from kcore.runtime.shard import TRANSITIONS
+from kcore.server.observe import METRICS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NOTE = "<!-- Made by tools/generate_docs.py: change the code, then run `make docs`. -->\n"
@@ -65,6 +66,24 @@ def settings() -> str:
     return "\n".join(lines) + "\n"
 
 
+def metrics() -> str:
+    """Every metric of /metrics, from the table that makes them."""
+    lines = [
+        "# Metrics",
+        NOTE,
+        "What `/metrics` says where `kcore.http.listen` is set; [operations.md](operations.md) says how to read it.",
+        "Kafka's name is the JMX metric that means the same; where Kafka has a rate or a percentile, this is the",
+        "counter or the histogram that Prometheus makes it of.",
+        "",
+        "| metric | type | labels | what it says | Kafka's |",
+        "|---|---|---|---|---|",
+    ]
+    for metric in METRICS:
+        labels = ", ".join(f"`{name}`" for name in metric.labels) or "–"
+        lines.append(f"| `{metric.name}` | {metric.kind.value} | {labels} | {metric.doc} | {metric.kafka or '–'} |")
+    return "\n".join(lines) + "\n"
+
+
 def states() -> str:
     """The state machines, drawn from their tables."""
     lines = ["# States", NOTE, "## Classic groups", "", "```mermaid", "stateDiagram-v2", "    [*] --> Empty"]
@@ -72,9 +91,7 @@ def states() -> str:
         lines += [f"    {source.value} --> {state.value}" for source in sorted(rules.previous, key=lambda s: s.value)]
     lines += ["```", "", "## Shards", "", "```mermaid", "stateDiagram-v2", "    [*] --> initial"]
     for shard_state, targets in TRANSITIONS.items():
-        lines += [
-            f"    {shard_state.value} --> {target.value}" for target in sorted(targets, key=lambda s: s.value)
-        ]
+        lines += [f"    {shard_state.value} --> {target.value}" for target in sorted(targets, key=lambda s: s.value)]
     return "\n".join([*lines, "```"]) + "\n"
 
 
@@ -103,7 +120,13 @@ def _choices(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPars
     return {}
 
 
-DOCUMENTS: dict[str, Callable[[], str]] = {"apis.md": apis, "settings.md": settings, "states.md": states, "cli.md": cli}
+DOCUMENTS: dict[str, Callable[[], str]] = {
+    "apis.md": apis,
+    "settings.md": settings,
+    "metrics.md": metrics,
+    "states.md": states,
+    "cli.md": cli,
+}
 
 
 def main() -> int:

@@ -10,6 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
+from kcore import logs
 from kcore.cli.properties import make_config
 from kcore.config import Config
 
@@ -27,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="one setting")
     parser.add_argument("--print-config", action="store_true", help="show the effective configuration and exit")
     parser.add_argument("--log-level", default="warning", choices=("debug", "info", "warning", "error"))
+    parser.add_argument("--log-format", default="text", choices=logs.FORMATS, help="json: an object a line")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -40,9 +42,7 @@ def run(options: argparse.Namespace) -> int:
     if options.print_config:
         print_config(config)
         return 0
-    logging.basicConfig(
-        stream=sys.stderr, level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    logs.configure(sys.stderr, options.log_level, options.log_format)
     return run_loop(_serve(config))
 
 
@@ -75,7 +75,9 @@ async def _serve(config: Config) -> int:
     # Imported here: `--print-config` and `--help` need neither the engine nor the log.
     from kcore.coordinator import Engine  # noqa: PLC0415
     from kcore.drivers import AsyncDriver  # noqa: PLC0415
+    from kcore.server.http import HttpServer  # noqa: PLC0415
     from kcore.server.listeners import parse_listeners  # noqa: PLC0415
+    from kcore.server.observe import Observer  # noqa: PLC0415
     from kcore.server.server import Server  # noqa: PLC0415
 
     listeners = parse_listeners(config)
@@ -83,6 +85,7 @@ async def _serve(config: Config) -> int:
     loop = asyncio.get_running_loop()
     driver = AsyncDriver(engine, loop)
     server = Server(driver, listeners)
+    http: HttpServer | None = None
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(NotImplementedError):
@@ -90,6 +93,10 @@ async def _serve(config: Config) -> int:
     try:
         try:
             await server.start()
+            if config.kcore_http_listen:
+                http = HttpServer(Observer(engine, driver, server), config.kcore_http_listen)
+                await http.start()
+                print(f"kcore: metrics at http://{http.address[0] or '0.0.0.0'}:{http.address[1]}/metrics")
         except OSError as error:
             print(f"kcore: cannot listen: {error}", file=sys.stderr)
             return 1
@@ -103,6 +110,8 @@ async def _serve(config: Config) -> int:
             print(f"kcore: {name} listening on {host or '0.0.0.0'}:{port}", flush=True)
         await stop.wait()
     finally:
+        if http is not None:
+            await http.stop()
         await server.stop()
         driver.close()
         engine.close()

@@ -17,6 +17,7 @@ from kcore.group.offsets.expiry import schedule_expiration
 from kcore.group.offsets.replay import REPLAY as OFFSETS_REPLAY
 from kcore.group.offsets.replay import replay_marker
 from kcore.group.offsets.store import OffsetStore
+from kcore.group.table import GroupTable
 from kcore.protocol.records import UnknownRecord, decode_key, decode_value
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class GroupShard:
         max_record_bytes: what one decision may write at most, in bytes of one record batch.
 
     Attributes:
-        groups: every group by id.
+        groups: every group by id, counted by state.
         offsets: what was committed, and what transactions have pending.
         now: the time of the present round.
         completed_rebalances: how many rebalances of classic groups ended with an assignment since the load.
@@ -79,7 +80,7 @@ class GroupShard:
         self.ids = ids
         self.max_record_bytes = max_record_bytes
         self.now: Now = context.now
-        self.groups: dict[str, Group] = {}
+        self.groups = GroupTable()
         self.offsets = OffsetStore()
         self.completed_rebalances = 0
 

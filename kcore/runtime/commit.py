@@ -63,6 +63,11 @@ class CommitPipeline:
         """Whether there is something to commit."""
         return bool(self._participants) or bool(self._answers)
 
+    @property
+    def waiting(self) -> int:
+        """How many answers wait for the next commit."""
+        return len(self._answers)
+
     def when_dirty(self, callback: Callable[[], None]) -> None:
         """The driver's wake-up: called once a round, when the first participant enlists."""
         self._on_dirty = callback

@@ -8,6 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from kcore.broker.producing import CloseConnectionError
+from kcore.logs import fields
 from kcore.protocol import DecodeError
 from kcore.runtime import Pending, RequestContext
 from kcore.server.dispatch import RefusedError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+READ_AHEAD_BYTES = 16_384  # read behind a request that waits: so much that a connection that breaks is still noticed
 MAX_CONTEXTS = 64  # combinations of version and client id that a connection remembers
 MAX_REMEMBERED_NAME = 256  # characters of a client id; longer ones are made anew for each request
 
@@ -42,6 +44,9 @@ class Answer:
     def arrive(self, response: Any) -> None:
         """The response came."""
         self.pending = None
+        walk = self.served.walk
+        if walk is not None and response is not None:
+            walk(response, self.served.errors)
         try:
             self.frame = (
                 b""
@@ -64,7 +69,7 @@ class Connection(asyncio.Protocol):
     an answer waits for nothing but the commit of what was decided, the requests behind it are decided too, and all of
     them share that commit. Behind a parked request (a join, a sync, a long poll) nothing is looked at.
 
-    What a peer can make it hold is bounded: one frame in the making, one read of what it sends ahead, and answers of
+    What a peer can make it hold is bounded: one frame in the making, a little of what it sends ahead, and answers of
     `kcore.connection.buffer.bytes` and one more. While it leaves more than that unread, its requests wait.
 
     Attributes:
@@ -133,7 +138,8 @@ class Connection(asyncio.Protocol):
         self.client_host = f"/{peer[0]}" if isinstance(peer, tuple) else "/127.0.0.1"
         why = self.server.refusal(self.client_host)
         if why is not None:
-            logger.warning("%s closes: %s", self.client_host, why)
+            logger.warning("%s closes: %s", self.client_host, why, extra=fields(connection=self.connection_id))
+            self.server.refused_connections += 1
             self._closing = True
             self.transport.abort()
             return
@@ -149,6 +155,7 @@ class Connection(asyncio.Protocol):
         """Bytes came."""
         if self._closing or self._refused:
             return
+        self.server.received_bytes += len(data)
         self._last_byte_s = self.server.loop.time()
         self._frames.feed(data)
         self.server.driver.begin_round()
@@ -223,6 +230,7 @@ class Connection(asyncio.Protocol):
         context = self._contexts.get((version, client_id))
         if context is None:
             context = self._context(version, client_id)
+        served.requests += 1
         request = served.decode(frame, version, position)
         response = self._dispatch.submit(context, request)
         if isinstance(response, Pending):
@@ -238,6 +246,8 @@ class Connection(asyncio.Protocol):
 
     def _answer(self, response: Any, served: Served, version: int, correlation_id: int) -> None:
         """A response that is there at once: it leaves, or waits behind those in front of it."""
+        if served.walk is not None:
+            served.walk(response, served.errors)
         frame = encode_response(response, version, correlation_id, served.header_version(version))
         self._held_bytes += len(frame)
         if self._answers:
@@ -299,6 +309,7 @@ class Connection(asyncio.Protocol):
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
         self._held_bytes -= len(data)
+        self.server.sent_bytes += len(data)
         self.transport.write(data)
 
     def _pace(self) -> None:
@@ -306,7 +317,7 @@ class Connection(asyncio.Protocol):
         if self._closing:
             return
         waits = self._parked or self._unread or self._held_bytes > self._buffer_bytes
-        read = not (waits and len(self._frames) > 0)
+        read = not (waits and len(self._frames) > READ_AHEAD_BYTES)
         memory = self.server.memory
         if memory is not None:
             memory.claim(self, self._frames.claim_bytes)
@@ -326,7 +337,8 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, why: str) -> None:
         """Answers what stands in front, then closes: the protocol has no frame for errors."""
-        logger.warning("%s closes: %s", self.client_host, why)
+        logger.warning("%s closes: %s", self.client_host, why, extra=fields(connection=self.connection_id))
+        self.server.refused_requests += 1
         self._refused = self._eof = True
         self._frames.clear()
         self._close_if_done()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import KcoreError
 from kcore.protocol.api_keys import ApiKey, response_header_version
+from kcore.server.errors import Counts, Walk, error_walk
 
 if TYPE_CHECKING:
     from kcore.coordinator import Engine
@@ -17,9 +19,15 @@ class RefusedError(KcoreError):
 
 
 class Served:
-    """An API as the server serves it."""
+    """An API as the server serves it.
 
-    __slots__ = ("api", "decode", "key", "max_version", "min_version")
+    Attributes:
+        requests: how many requests came.
+        errors: the error codes that were answered, and how often; counted from when somebody asks, see `count_errors`.
+        walk: counts the error codes of one response; None while nobody asked, or where it can say none.
+    """
+
+    __slots__ = ("api", "decode", "errors", "key", "max_version", "min_version", "requests", "walk")
 
     def __init__(self, api: Api[Any, Any]) -> None:
         self.api = api
@@ -28,6 +36,9 @@ class Served:
         self.min_version = max(api.versions[0], api.request_type.MIN_VERSION)
         self.max_version = min(api.versions[1], api.request_type.MAX_VERSION)
         self.decode = api.request_type.decode
+        self.requests = 0
+        self.errors: Counts = {}
+        self.walk: Walk | None = None
 
     def header_version(self, version: int) -> int:
         """The version of the header that goes before a response."""
@@ -47,6 +58,14 @@ class Dispatch:
         self.engine = engine
         self.submit = engine.submit
         self._served = {served.key: served for served in map(Served, engine.apis.values())}
+
+    def __iter__(self) -> Iterator[Served]:
+        return iter(self._served.values())
+
+    def count_errors(self) -> None:
+        """Counts error codes in answers from now on."""
+        for served in self:
+            served.walk = error_walk(served.api.response_type)
 
     def find(self, api_key: int, version: int) -> Served | None:
         """The API of a request, or None if it is not served in that version."""

@@ -55,6 +55,21 @@ def parse_listeners(config: Config) -> list[Listener]:
     return found
 
 
+def parse_address(text: str) -> tuple[str, int]:
+    """An address without a name.
+
+    Returns:
+        The host, "" for every address, and the port.
+
+    Raises:
+        ConfigError: it is not HOST:PORT.
+    """
+    form = _FORM.fullmatch(text.strip())
+    if form is None or form["name"] or int(form["port"]) > 65_535:
+        raise ConfigError(f"{text!r} is no address; valid: HOST:PORT, port 0 to 65535")
+    return form["host"].strip("[]"), int(form["port"])
+
+
 def _parse(text: str) -> tuple[str, str, int]:
     form = _FORM.fullmatch(text.strip())
     if form is None or int(form["port"]) > 65_535:

@@ -30,6 +30,11 @@ class Server:
     Attributes:
         addresses: listener name -> (host, port) that is listened on, once started.
         connections: those that are open.
+        accepted_connections: how many came, refused ones included.
+        refused_connections: how many of them were too many.
+        refused_requests: how many requests closed their connection: not served, or not to be read.
+        received_bytes: what clients sent.
+        sent_bytes: what they were answered.
         memory: what they hold of requests; None where there is no limit.
     """
 
@@ -47,7 +52,11 @@ class Server:
         self._listeners = listeners
         self._servers: list[asyncio.Server] = []
         self._to_flush: dict[Connection, None] = {}
-        self._next_connection_id = 1
+        self.accepted_connections = 0
+        self.refused_connections = 0
+        self.refused_requests = 0
+        self.received_bytes = 0
+        self.sent_bytes = 0
         driver.at_end_of_round(self._flush)
 
     async def start(self) -> None:
@@ -74,9 +83,8 @@ class Server:
         logger.info("%s listens on %s:%d", listener.name, listener.host, port)
 
     def _connection(self, listener: str) -> Connection:
-        connection_id = self._next_connection_id
-        self._next_connection_id += 1
-        return Connection(self, listener, connection_id)
+        self.accepted_connections += 1
+        return Connection(self, listener, self.accepted_connections)
 
     # ---- what connections tell
 

@@ -381,6 +381,9 @@ def test_other_kinds_of_groups_refuse_classic_requests() -> None:
 class _ShareGroup:
     group_type = GroupType.SHARE
 
+    def state_name(self) -> str:
+        return "Stable"
+
 
 def test_every_api_of_groups_is_built() -> None:
     """One of each key, with the versions that Kafka 4 serves; without transactions no TxnOffsetCommit."""

@@ -10,8 +10,9 @@ from kcore.group.classic.member import Member, PendingMember, Protocols
 from kcore.group.classic.protocols import subscribed_topics
 from kcore.group.classic.records import group_tombstone
 from kcore.group.classic.replies import HEARTBEAT_IN_STATE, join_error, sync_error
-from kcore.group.classic.states import STATES, GroupState, may_follow
+from kcore.group.classic.states import REBALANCING, STATES, GroupState, may_follow
 from kcore.group.group import COMMIT_TIMESTAMP, ExpirationBase, Group, GroupType
+from kcore.logs import fields
 from kcore.protocol.consumer_protocol import PROTOCOL_TYPE as CONSUMER
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.machine import Outcome
@@ -122,9 +123,16 @@ class ClassicGroup(Group):
             recorded: whether a record says so; see `states.may_follow`.
         """
         assert may_follow(self.state, state, recorded), f"{self!r} cannot become {state.value}: {reason}"
-        logger.debug("group %s: %s -> %s: %s", self.group_id, self.state.value, state.value, reason)
-        self.previous_state = self.state
+        before = self.state
+        level = logging.INFO if (before, state) in REBALANCING else logging.DEBUG
+        if logger.isEnabledFor(level):
+            event = fields(
+                group=self.group_id, generation=self.generation_id, members=len(self.members), state=state.value
+            )
+            logger.log(level, "%s -> %s: %s", before.value, state.value, reason, extra=event)
+        self.previous_state = before
         self.state = state
+        self.shard.groups.moved(self, before.value)
         self.state_timestamp_ms = self.shard.now.wall_ms if timestamp_ms is None else timestamp_ms
         self.heartbeat_reply = HEARTBEAT_IN_STATE[state]
 

@@ -103,6 +103,17 @@ RECORDED: Final[frozenset[GroupState]] = frozenset({_EMPTY, _STABLE})
 """The states that a record can say: a log holds nothing of the way between them, so at recovery one follows the other
 in any order. The static replacement of a member (KIP-345) is a record of a Stable group that stays Stable."""
 
+REBALANCING: Final[frozenset[tuple[GroupState, GroupState]]] = frozenset(
+    {
+        (_EMPTY, _PREPARING),
+        (_STABLE, _PREPARING),
+        (_COMPLETING, _PREPARING),
+        (_COMPLETING, _STABLE),
+        (_PREPARING, _EMPTY),
+    }
+)
+"""The moves that operators ask for: a rebalance begins, begins anew, or ends."""
+
 
 def may_follow(state: GroupState, following: GroupState, recorded: bool) -> bool:
     """Whether `following` may come after `state`.

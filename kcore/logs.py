@@ -1,0 +1,106 @@
+"""The log of a process: one line an event, for people or for programs.
+
+Whoever logs says what happened in words and who was concerned in fields:
+
+    logger.info("the member is out: %s", reason, extra=fields(group=group_id, member=member_id))
+
+Fields are names, ids, counts and codes. What clients send (records, metadata, assignments) and what they authenticate
+with is never logged.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import traceback
+from typing import IO, Any, Final
+
+FORMATS: Final = ("text", "json")
+MAX_TEXT: Final = 1_000  # characters of a message or of a field: names come from clients, and may be long
+
+_ESCAPES: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160), 0x2028, 0x2029)} | {
+    ord("\n"): "\\n",
+    ord("\r"): "\\r",
+    ord("\t"): "\\t",
+}
+
+
+def fields(**values: Any) -> dict[str, Any]:
+    """What to pass as `extra` of a logging call: who an event is about.
+
+    Args:
+        values: by name: `connection`, `client_id`, `group`, `member`, `topic`, `partition`, `api`, `error`, ….
+    """
+    return {"fields": values}
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-01-31 12:00:00.000 INFO kcore.server: message  group=g connection=4`; a traceback follows, indented."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The event's line."""
+        line = f"{_time(record)} {record.levelname} {record.name}: {_one_line(record.getMessage())}"
+        said = getattr(record, "fields", None)
+        if said:
+            line += "  " + " ".join(f"{name}={_value(value)}" for name, value in said.items())
+        trace = _trace(record)
+        if trace:
+            line += "\n    " + trace.rstrip().replace("\n", "\n    ")
+        return line
+
+
+class JsonFormatter(logging.Formatter):
+    """An object a line: time, level, logger, message, the event's fields, and a traceback as `exception`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The event's line."""
+        event: dict[str, Any] = {
+            "time": _time(record).replace(" ", "T") + "Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _cut(record.getMessage()),
+        }
+        for name, value in (getattr(record, "fields", None) or {}).items():
+            event.setdefault(name, value if isinstance(value, int | float | bool | None) else _cut(str(value)))
+        trace = _trace(record)
+        if trace:
+            event["exception"] = trace
+        return json.dumps(event)
+
+
+def configure(stream: IO[str], level: str, form: str = "text") -> None:
+    """Sends the log of the whole process to a stream.
+
+    Args:
+        stream: where to.
+        level: the least level that is written: debug, info, warning or error.
+        form: "text" or "json".
+    """
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+
+
+def _time(record: logging.LogRecord) -> str:
+    """When, in UTC to the millisecond."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}"
+
+
+def _trace(record: logging.LogRecord) -> str:
+    if not record.exc_info or record.exc_info[0] is None:
+        return ""
+    return "".join(traceback.format_exception(*record.exc_info))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + "…"
+
+
+def _one_line(text: str) -> str:
+    return _cut(text).translate(_ESCAPES)
+
+
+def _value(value: Any) -> str:
+    text = _one_line(str(value))
+    return json.dumps(text, ensure_ascii=False) if not text or " " in text or '"' in text or "=" in text else text

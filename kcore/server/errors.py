@@ -1,0 +1,59 @@
+"""Error codes in responses, counted: at the top, and for each topic, partition, group or member in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kcore.protocol.error_codes import ErrorCode
+
+Counts = dict[int, int]
+Walk = Callable[[Any, Counts], None]
+
+_KNOWN = {int(code): code.name for code in ErrorCode}
+
+
+def error_walk(cls: Any) -> Walk | None:
+    """Makes the function that counts the error codes other than NONE in messages of a class.
+
+    Args:
+        cls: a response, or a struct of one.
+
+    Returns:
+        (message, counts by code) -> None; None if nothing in it can say an error.
+    """
+    own = any(spec.name == "error_code" for spec in cls.FIELDS)
+    arrays: list[tuple[str, Walk]] = []
+    singles: list[tuple[str, Walk]] = []
+    for spec in cls.FIELDS:
+        inner = error_walk(spec.struct) if spec.struct is not None else None
+        if inner is not None:
+            (arrays if spec.item else singles).append((spec.name, inner))
+    if own and not arrays and not singles:
+        return _count_own
+    if not own and not arrays and not singles:
+        return None
+
+    def walk(message: Any, counts: Counts) -> None:
+        if own and message.error_code:
+            _count_own(message, counts)
+        for name, inner in arrays:
+            for item in getattr(message, name) or ():
+                inner(item, counts)
+        for name, inner in singles:
+            item = getattr(message, name)
+            if item is not None:
+                inner(item, counts)
+
+    return walk
+
+
+def _count_own(message: Any, counts: Counts) -> None:
+    code = message.error_code
+    if code:
+        counts[code] = counts.get(code, 0) + 1
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of a code; "UNKNOWN" for one that nobody knows, so that labels stay few."""
+    return _KNOWN.get(code, "UNKNOWN")

@@ -1,0 +1,129 @@
+"""How many groups are in which state is counted as they move; looking through all of them says the same."""
+
+from __future__ import annotations
+
+import random
+import uuid
+
+import pytest
+
+from kcore.clock import ManualClock
+from kcore.config import Config
+from kcore.coordinator import Engine
+from kcore.drivers import ThreadDriver
+from kcore.log import LogEngine, MemoryLogEngine, MemoryStorage
+from kcore.log.faults import FaultInjectingEngine
+from kcore.protocol.messages.delete_groups import DeleteGroupsRequest
+from kcore.runtime import Pending, RequestContext, ShardState
+from tests.kit import COMMIT_VERSION, commit, create, join, leave, sync
+
+SETTINGS = {
+    "offsets.topic.num.partitions": "2",
+    "group.initial.rebalance.delay.ms": "10",
+    "group.min.session.timeout.ms": "1",
+    "offsets.retention.minutes": "1",
+    "offsets.retention.check.interval.ms": "30000",
+}
+
+
+def counted(engine: Engine) -> dict[tuple[str, str], int]:
+    found: dict[tuple[str, str], int] = {}
+    for shard in engine.groups:
+        assert shard.state is ShardState.ACTIVE
+        for place, count in shard.machine.groups.counts.items():
+            assert count >= 0, place
+            if count:
+                found[place] = found.get(place, 0) + count
+    return found
+
+
+def scanned(engine: Engine) -> dict[tuple[str, str], int]:
+    found: dict[tuple[str, str], int] = {}
+    for shard in engine.groups:
+        for group in shard.machine.groups.values():
+            place = group.group_type.value, group.state_name()
+            found[place] = found.get(place, 0) + 1
+    return found
+
+
+class World:
+    """An engine in which members come, go and fall silent, commits fail, and the node restarts."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.storage = MemoryStorage()
+        self.clock = ManualClock()
+        self.members: dict[str, set[str]] = {}
+        self.open()
+        self.send(create("t"), 7)
+
+    def open(self) -> None:
+        inner: LogEngine = MemoryLogEngine(self.storage)
+        self.log = FaultInjectingEngine(inner)
+        self.engine = Engine(self.log, Config.of(SETTINGS), self.clock, self.new_uuid)
+        self.driver = ThreadDriver(self.engine)
+
+    def new_uuid(self) -> uuid.UUID:
+        return uuid.UUID(int=self.random.getrandbits(128), version=4)
+
+    def send(self, request: object, version: int) -> object:
+        answer = self.driver.start(RequestContext(version, "client"), request)
+        if isinstance(answer, Pending):
+            answer.on_complete(lambda _: None)
+        return answer
+
+    def step(self) -> str:
+        group = f"g{self.random.randrange(6)}"
+        members = self.members.setdefault(group, set())
+        member = self.random.choice(sorted(members)) if members else ""
+        action = self.random.choice(
+            ["join", "join", "rejoin", "sync", "sync", "leave", "commit", "delete", "pass", "pass", "fail"]
+        )
+        if self.random.random() < 0.03:
+            action = "restart"
+        if action == "join":
+            answer = self.send(join(group, session_ms=5_000, rebalance_ms=5_000), 5)
+            if getattr(answer, "error_code", 0) == 79:
+                members.add(answer.member_id)  # type: ignore[attr-defined]
+                if self.random.random() < 0.8:
+                    again = join(group, answer.member_id, session_ms=5_000, rebalance_ms=5_000)  # type: ignore[attr-defined]
+                    self.send(again, 5)
+        elif action == "rejoin":
+            self.send(join(group, member, session_ms=5_000, rebalance_ms=5_000), 5)
+        elif action == "sync":
+            for shard in self.engine.groups:
+                for found in list(shard.machine.groups.values()):
+                    self.send(sync(found.group_id, found.leader_id or "", found.generation_id), 3)
+        elif action == "leave":
+            self.send(leave(group, member), 4)
+            members.discard(member)
+        elif action == "commit":
+            self.send(commit(group, {("t", 0): 1}), COMMIT_VERSION)
+        elif action == "delete":
+            self.send(DeleteGroupsRequest(groups_names=[group]), 2)
+        elif action == "pass":
+            self.driver.pass_ms(self.random.choice([1, 11, 11, 11, 2_000, 6_000, 40_000]))
+        elif action == "fail":
+            self.log.fail_commit()
+        else:
+            self.engine.close()
+            self.open()
+            self.members.clear()
+        self.driver.run()
+        while self.engine.slices:  # a commit failed: its shards load again
+            self.driver.run()
+        return action
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_counts_follow_every_move(seed: int) -> None:
+    print(f"seed {seed}")
+    world = World(seed)
+    seen: set[tuple[str, str]] = set()
+    for step in range(400):
+        action = world.step()
+        expected = scanned(world.engine)
+        seen |= expected.keys()
+        assert counted(world.engine) == expected, f"seed {seed}, step {step}: {action}"
+    assert {state for _, state in seen} >= {"Empty", "PreparingRebalance", "CompletingRebalance", "Stable"}
+    world.engine.close()

@@ -1,0 +1,127 @@
+"""The log of a process: one line an event, with fields; nothing of it comes from what clients send."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+from collections.abc import Iterator
+
+import pytest
+
+import kcore
+from kcore import logs
+from kcore.clock import ManualClock
+from tests.kit import QUICK, commit, make_topic, stable_alone
+from tests.server.live import LiveServer
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    root.handlers.clear()
+    yield io.StringIO()
+    root.handlers[:] = before
+    root.setLevel(level)
+
+
+def events(stream: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_json_has_an_object_a_line(stream: io.StringIO) -> None:
+    logs.configure(stream, "info", "json")
+    log = logging.getLogger("kcore.test")
+    log.debug("not this")
+    log.info("%s came\nand more", "somebody", extra=logs.fields(connection=7, client_id="a\nb", ratio=0.5, none=None))
+    try:
+        raise ValueError("bad")
+    except ValueError:
+        log.exception("it failed", extra=logs.fields(group="g"))
+    first, second = events(stream)
+    when = first.pop("time")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", str(when))
+    assert first == {
+        "level": "info", "logger": "kcore.test", "message": "somebody came\nand more",
+        "connection": 7, "client_id": "a\nb", "ratio": 0.5, "none": None,
+    }  # fmt: skip
+    assert second["level"] == "error"
+    assert second["group"] == "g"
+    assert "ValueError: bad" in str(second["exception"])
+
+
+def test_a_field_cannot_pose_as_another(stream: io.StringIO) -> None:
+    """A field never takes the place of the event's own time, level, logger and message."""
+    logs.configure(stream, "info", "json")
+    logging.getLogger("kcore.test").info("true", extra=logs.fields(message="false", level="debug"))
+    (event,) = events(stream)
+    assert (event["message"], event["level"]) == ("true", "info")
+
+
+def test_text_is_one_line_whatever_clients_are_called(stream: io.StringIO) -> None:
+    logs.configure(stream, "info")
+    logging.getLogger("kcore.test").info(
+        "%s came", "x\n2026 ERROR forged\x1b[2J", extra=logs.fields(client_id='a b="c', group="g", empty="")
+    )
+    (line,) = stream.getvalue().splitlines()
+    assert line.partition("kcore.test: ")[2] == (
+        'x\\n2026 ERROR forged\\x1b[2J came  client_id="a b=\\"c" group=g empty=""'
+    )
+
+
+def test_long_names_are_cut(stream: io.StringIO) -> None:
+    for form in logs.FORMATS:
+        logs.configure(stream, "info", form)
+        logging.getLogger("kcore.test").info("%s", "x" * 100_000, extra=logs.fields(group="y" * 100_000))
+    assert all(len(line) < 3 * logs.MAX_TEXT for line in stream.getvalue().splitlines())
+
+
+def test_rebalances_are_told_at_info_and_every_state_at_debug(stream: io.StringIO) -> None:
+    logs.configure(stream, "debug", "json")
+    with kcore.open(config=QUICK, clock=ManualClock()) as engine:
+        _join_alone(engine)
+        engine.advance(60_000)
+    told = [event for event in events(stream) if event.get("group") == "workers"]
+    assert [(event["level"], str(event["message"]).partition(":")[0], event["generation"]) for event in told] == [
+        ("debug", "Empty -> Empty", 0),
+        ("info", "Empty -> PreparingRebalance", 0),
+        ("debug", "PreparingRebalance -> CompletingRebalance", 1),
+        ("info", "CompletingRebalance -> Stable", 1),
+        ("info", "Stable -> PreparingRebalance", 1),
+        ("info", "PreparingRebalance -> Empty", 2),
+    ]
+    assert [event["state"] for event in told[-2:]] == ["PreparingRebalance", "Empty"]
+    shards = [event for event in events(stream) if event["logger"] == "kcore.runtime.shard"]
+    assert {event["level"] for event in shards} == {"debug"}
+    assert any("loading -> active" in str(event["message"]) for event in shards)
+
+
+def _join_alone(engine: kcore.embed.SyncEngine) -> tuple[str, int]:
+    from kcore.runtime import Pending
+    from tests.kit import join, new_member, sync
+
+    member = new_member(engine, "workers")
+    pending = engine.start(join("workers", member))
+    engine.advance(0)
+    joined = pending.response if isinstance(pending, Pending) else pending
+    assert engine.send(sync("workers", member, joined.generation_id, {member: b"secret-assignment"})).error_code == 0
+    return member, joined.generation_id
+
+
+def test_payloads_are_never_logged(stream: io.StringIO) -> None:
+    """Neither assignments nor metadata nor records, whatever the level, not even where a request is refused."""
+    logs.configure(stream, "debug", "json")
+    with LiveServer() as live, live.connect() as client:
+        make_topic(client, "t")
+        stable_alone(client, "g", metadata=b"secret-metadata")
+        client.send(commit("g2", {("t", 0): 1}, metadata="secret-text"))
+        with live.raw() as raw:
+            raw.send(b"\x00\x00\x00\x0d\x00\x0bsecret-frame")
+            assert raw.closed
+    text = stream.getvalue()
+    assert "closes" in text
+    assert "secret" not in text
+    (refused,) = [event for event in events(stream) if "closes" in str(event["message"])]
+    assert isinstance(refused["connection"], int)

@@ -1,0 +1,238 @@
+"""/metrics, /healthz and /readyz of a running server."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from kcore.log import MemoryLogEngine
+from kcore.log.faults import FaultInjectingEngine
+from kcore.protocol.messages.list_groups import ListGroupsRequest
+from kcore.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from kcore.runtime import ShardState
+from kcore.server.http import MAX_CONNECTIONS, MAX_REQUEST_BYTES
+from kcore.server.observe import METRICS
+from tests.kit import COMMIT_VERSION, commit, heartbeat, make_topic, stable_alone, wait_until
+from tests.observability.watched import Watched, watched
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def node(request: pytest.FixtureRequest) -> Iterator[Watched]:
+    with watched(loop=request.param) as one:
+        yield one
+
+
+def test_every_metric_of_the_table_is_there_and_no_other(node: Watched) -> None:
+    """The table is the truth: what a scrape has is what it declares, with its labels, in Prometheus' own reading."""
+    with node.live.connect() as client:
+        client.send(heartbeat("g", "nobody", 1))  # so that the error counter has a sample
+    _, text = node.get("/metrics")
+    helps = [line.split(" ", 3)[2:] for line in text.splitlines() if line.startswith("# HELP ")]
+    assert helps == [[metric.name, metric.doc] for metric in METRICS]
+    types = [tuple(line.split(" ")[2:]) for line in text.splitlines() if line.startswith("# TYPE ")]
+    assert types == [(metric.name, metric.kind.value) for metric in METRICS]
+    names = {name for name, _ in node.samples()}
+    for metric in METRICS:
+        suffixes = ("_bucket", "_sum", "_count") if metric.kind.value == "histogram" else ("",)
+        assert {metric.name + suffix for suffix in suffixes} <= names, metric.name
+
+
+def test_groups_and_offsets_are_counted(node: Watched) -> None:
+    with node.live.connect() as client:
+        make_topic(client, "t", 3)
+        stable_alone(client, "members")
+        client.send(commit("simple", {("t", 0): 5, ("t", 1): 6, ("t", 2): 7}), COMMIT_VERSION)
+        client.send(commit("simple", {("t", 0): 8}), COMMIT_VERSION)
+        gone = [OffsetDeleteRequestTopic(name="t", partitions=[OffsetDeleteRequestPartition(partition_index=1)])]
+        assert client.send(OffsetDeleteRequest(group_id="simple", topics=gone)).error_code == 0
+        found = node.samples()
+    assert {place: value for place, value in found.items() if "group_count" in place[0] and value} == {
+        ("kcore_group_count", ("classic",)): 2,
+        ("kcore_classic_group_count", ("Stable",)): 1,
+        ("kcore_classic_group_count", ("Empty",)): 1,
+    }
+    numbers = {name: value for (name, labels), value in found.items() if not labels}
+    assert numbers["kcore_group_completed_rebalances_total"] == 1
+    assert numbers["kcore_offset_count"] == 2
+    assert numbers["kcore_offset_commits_total"] == 4
+    assert numbers["kcore_offset_deletions_total"] == 1
+    assert numbers["kcore_offset_expirations_total"] == 0
+    assert found["kcore_partitions", ("active",)] == 3
+
+
+def test_requests_and_their_errors_are_counted_by_api(node: Watched) -> None:
+    """Codes at the top, and one for each partition that has one."""
+    with node.live.connect() as client:
+        for _ in range(3):
+            assert client.send(heartbeat("nobody", "nobody", 1)).error_code == 25
+        make_topic(client, "t")
+        client.send(commit("g", {("t", 0): 1, ("t", 1): 1, ("u", 0): 1}), COMMIT_VERSION)
+        client.send(ListGroupsRequest())
+        found = node.samples()
+    requests = {labels: value for (name, labels), value in found.items() if name == "kcore_requests_total" and value}
+    assert requests == {
+        ("ApiVersions",): 1,
+        ("Heartbeat",): 3,
+        ("CreateTopics",): 1,
+        ("OffsetCommit",): 1,
+        ("ListGroups",): 1,
+    }
+    errors = {labels: value for (name, labels), value in found.items() if name == "kcore_request_errors_total"}
+    assert errors == {
+        ("Heartbeat", "UNKNOWN_MEMBER_ID"): 3,
+        ("OffsetCommit", "UNKNOWN_TOPIC_OR_PARTITION"): 2,
+    }
+
+
+def test_connections_and_bytes_are_counted(node: Watched) -> None:
+    with node.live.raw() as one, node.live.raw() as other:
+        request = one.request(ListGroupsRequest(), 4)
+        one.send(request)
+        frame = one.frame()
+        assert frame is not None
+        found = {name: value for (name, labels), value in node.samples().items() if not labels}
+        assert found["kcore_connections"] == 2
+        assert found["kcore_accepted_connections_total"] == 2
+        assert found["kcore_received_bytes_total"] == len(request)
+        assert found["kcore_sent_bytes_total"] == 4 + len(frame)
+        other.send(b"\xff\xff\xff\xff")
+        assert other.closed
+        wait_until(lambda: node.samples()["kcore_connections", ()] == 1, "the connection's end")
+    assert node.samples()["kcore_refused_requests_total", ()] == 1
+
+
+def test_rounds_are_measured(node: Watched) -> None:
+    """Each durable answer counts in the purgatory once, each commit in the flush once."""
+    before = node.samples()
+    with node.live.connect() as client:
+        make_topic(client, "t")
+        for offset in range(5):
+            client.send(commit("g", {("t", 0): offset}), COMMIT_VERSION)
+    after = node.samples()
+
+    def grown(name: str) -> float:
+        return after[name, ()] - before[name, ()]
+
+    assert grown("kcore_batch_flushes_total") == 6
+    assert grown("kcore_batch_flush_time_seconds_count") == 6
+    assert grown("kcore_event_purgatory_time_seconds_count") == 6
+    assert grown("kcore_event_processing_time_seconds_count") >= 6
+    assert 0 < grown("kcore_batch_flush_time_seconds_sum") <= grown("kcore_event_purgatory_time_seconds_sum")
+
+
+def test_a_commit_that_fails_takes_nothing_off_the_counters() -> None:
+    """A shard that is loaded again counts from 0; the node's counters go on, or rates would see a restart."""
+    log = FaultInjectingEngine(MemoryLogEngine())
+    with watched({"offsets.topic.num.partitions": "1"}, log=log) as node, node.live.connect() as client:
+        make_topic(client, "t")
+        for _ in range(4):
+            client.send(commit("g", {("t", 0): 1}), COMMIT_VERSION)
+        log.fail_commit()
+        (topic,) = client.send(commit("g", {("t", 0): 2}), COMMIT_VERSION).topics
+        assert topic.partitions[0].error_code == 16
+        wait_until(lambda: node.get("/readyz")[0] == 200, "the shard's load")
+        found = node.samples()
+        assert found["kcore_offset_commits_total", ()] == 5, "four, and the one that was decided and failed"
+        assert found["kcore_offset_count", ()] == 1
+        assert found["kcore_batch_flush_failures_total", ()] == 1
+        assert found["kcore_classic_group_count", ("Empty",)] == 1
+        assert found["kcore_partition_load_time_seconds_count", ()] == 2
+
+
+def test_ready_means_that_every_shard_is_loaded(node: Watched) -> None:
+    assert node.get("/healthz") == (200, "ok\n")
+    assert node.get("/readyz") == (200, "ready\n")
+    shard = node.live.engine.groups.get(1)
+    assert shard is not None
+    node.live.call(lambda: setattr(shard, "state", ShardState.FAILED))
+    assert node.get("/healthz") == (200, "ok\n")
+    assert node.get("/readyz") == (503, "__consumer_offsets: 1 failed\n")
+    assert node.samples()["kcore_partitions", ("failed",)] == 1
+    node.live.call(lambda: setattr(shard, "state", ShardState.ACTIVE))
+    assert node.get("/readyz") == (200, "ready\n")
+
+
+def test_what_is_not_durable_is_not_told() -> None:
+    """A scrape in the middle of a round waits for its end: a group whose commit fails was never there."""
+    log = FaultInjectingEngine(MemoryLogEngine())
+    with watched({"offsets.topic.num.partitions": "1"}, log=log) as node:
+        with node.live.connect() as client:
+            make_topic(client, "t")
+        seen: list[tuple[bool, int]] = []
+
+        class Client:
+            """Stands for a scrape whose bytes arrive in the turn in which a commit is decided."""
+
+            def write(self, data: bytes) -> None:
+                (line,) = [x for x in data.decode().splitlines() if x.startswith("kcore_offset_count ")]
+                seen.append((node.http.observer.round_is_open, int(line.split(" ")[1])))
+
+            def close(self) -> None: ...
+
+            abort = close
+
+        def one_turn() -> None:
+            from kcore.runtime import RequestContext
+            from kcore.server.http import HttpConnection
+
+            engine = node.live.engine
+            node.live.driver.begin_round()
+            engine.submit(RequestContext(COMMIT_VERSION), commit("g", {("t", 0): 1}))
+            connection = HttpConnection(node.http)
+            connection.connection_made(Client())  # type: ignore[arg-type]
+            connection.data_received(b"GET /metrics HTTP/1.1\r\n\r\n")
+            connection.connection_lost(None)
+            assert seen == [], "the round is open"
+
+        log.fail_commit()
+        node.live.call(one_turn)
+        wait_until(lambda: seen, "the answer")
+        assert seen == [(False, 0)]
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"GET /nothing HTTP/1.1\r\n\r\n", b"404"),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", b"405"),
+        (b"GET /metrics?x=1 HTTP/1.0\r\nHost: x\r\n\r\n", b"200"),
+        (b"\x00\x00\x00\x10\r\n\r\n", b"400"),
+        (b"GET /healthz\r\n\r\n", b"400"),
+        (b"GET /" + b"x" * MAX_REQUEST_BYTES, b"431"),
+    ],
+)
+def test_other_requests_are_refused(sent: bytes, status: bytes) -> None:
+    with watched() as node, socket.create_connection(node.http.address, timeout=20) as peer:
+        peer.sendall(sent)
+        answer = b""
+        while part := peer.recv(1 << 16):
+            answer += part
+        assert answer.split(b" ")[1] == status
+
+
+def test_head_has_no_body(node: Watched) -> None:
+    assert node.get("/healthz", "HEAD") == (200, "")
+
+
+def test_idlers_cannot_take_every_place_for_ever() -> None:
+    """Connections beyond the limit are closed at once; the others after a while (`PATIENCE_S`)."""
+    with watched() as node:
+        peers = [socket.create_connection(node.http.address, timeout=20) for _ in range(MAX_CONNECTIONS)]
+        try:
+            wait_until(lambda: node.live.call(lambda: len(node.http.connections)) == MAX_CONNECTIONS, "all of them")
+            late = socket.create_connection(node.http.address, timeout=20)
+            peers.append(late)
+            with contextlib.suppress(ConnectionResetError):
+                assert late.recv(1) == b""
+        finally:
+            for peer in peers:
+                peer.close()
+        wait_until(lambda: node.live.call(lambda: len(node.http.connections)) == 0, "room")
+        assert node.get("/healthz") == (200, "ok\n")

@@ -1,0 +1,68 @@
+"""A server with its metrics, looked at from outside."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from kcore.server.http import HttpServer
+from kcore.server.observe import Observer
+from tests.server.live import LiveServer
+
+Samples = dict[tuple[str, tuple[str, ...]], float]
+
+
+class Watched:
+    """A running server with an HTTP port."""
+
+    def __init__(self, live: LiveServer, server: HttpServer) -> None:
+        self.live = live
+        self.http = server
+
+    def get(self, path: str, method: str = "GET") -> tuple[int, str]:
+        host, port = self.http.address
+        connection = http.client.HTTPConnection(host, port, timeout=20)
+        try:
+            connection.request(method, path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        finally:
+            connection.close()
+
+    def samples(self) -> Samples:
+        """What a scrape says, read by Prometheus' own client: (name, values of its labels) -> number."""
+        status, text = self.get("/metrics")
+        assert status == 200, text
+        return parse(text)
+
+
+def parse(text: str) -> Samples:
+    found: Samples = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            place = (sample.name, tuple(sample.labels.values()))
+            assert place not in found, f"{place} stands twice"
+            found[place] = sample.value
+    return found
+
+
+@contextmanager
+def watched(settings: dict[str, str] | None = None, loop: str = "asyncio", **options: Any) -> Iterator[Watched]:
+    import asyncio
+
+    with LiveServer(settings, loop, **options) as live:
+
+        async def start() -> HttpServer:
+            server = HttpServer(Observer(live.engine, live.driver, live.server), "127.0.0.1:0")
+            await server.start()
+            return server
+
+        server = asyncio.run_coroutine_threadsafe(start(), live.loop).result(20)
+        try:
+            yield Watched(live, server)
+        finally:
+            asyncio.run_coroutine_threadsafe(server.stop(), live.loop).result(20)
