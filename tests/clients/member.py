@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from typing import Any
 
 POLL_S = 0.1
+METADATA_MAX_AGE_MS = 1_000
 KAFKA_PYTHON_POLL_S = 0.5  # a join that ends between two polls is lost on kafka-python 3.0
 
 
@@ -59,6 +60,7 @@ def confluent(options: dict[str, Any], voice: Voice, stop: threading.Event) -> N
         "session.timeout.ms": options["session_timeout_ms"],
         "heartbeat.interval.ms": options["heartbeat_interval_ms"],
         "partition.assignment.strategy": options["strategy"],
+        "topic.metadata.refresh.interval.ms": METADATA_MAX_AGE_MS,
         "reconnect.backoff.max.ms": 200,
         "log_level": 0,
     }
@@ -107,6 +109,7 @@ def kafka_python(options: dict[str, Any], voice: Voice, stop: threading.Event) -
         session_timeout_ms=options["session_timeout_ms"],
         heartbeat_interval_ms=options["heartbeat_interval_ms"],
         partition_assignment_strategy=[strategies[options["strategy"]]],
+        metadata_max_age_ms=METADATA_MAX_AGE_MS,
         reconnect_backoff_max_ms=200,
     )
     consumer.subscribe(options["topics"], listener=Listener())
@@ -157,7 +160,7 @@ async def _aiokafka(options: dict[str, Any], voice: Voice, stop: threading.Event
         session_timeout_ms=options["session_timeout_ms"],
         heartbeat_interval_ms=options["heartbeat_interval_ms"],
         partition_assignment_strategy=(strategies[options["strategy"]],),
-        metadata_max_age_ms=1_000,
+        metadata_max_age_ms=METADATA_MAX_AGE_MS,
     )
     consumer.subscribe(options["topics"], listener=Listener())
     await consumer.start()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.clients.members import Member, Part, share, wait_until
+from tests.clients.waiting import eventually
 
 LIBRARIES = ["confluent-kafka", "kafka-python", "aiokafka"]
 STRATEGIES = [
@@ -121,6 +124,55 @@ def test_a_static_member_restarts_without_a_rebalance(
     produce(bootstrap, topic, 4, values)
     received(values, stays, again)
     assert stays.revoked[taken_before:] == []
+
+
+@pytest.mark.parametrize("library", ["confluent-kafka", "aiokafka"])
+def test_a_group_takes_partitions_that_are_added(
+    library: str,
+    name: str,
+    admin: AdminClient,
+    new_topic: Callable[..., str],
+    start_member: Callable[..., Member],
+) -> None:
+    """Who leads sees them in its metadata, and joins again.
+
+    kafka-python does too, but loses its assignment when that join ends between two of its polls.
+    """
+    topic = new_topic(2)
+    members = [start_member(library, group=name, topics=[topic]) for _ in range(2)]
+    share(parts_of(topic, 2), *members)
+    admin.create_partitions([NewPartitions(topic, 6)])[topic].result(30)
+    share(parts_of(topic, 6), *members)
+
+
+def test_a_crowd_joins_at_once(name: str, bootstrap: str, new_topic: Callable[..., str]) -> None:
+    """A dozen members at the same moment: one generation in the end, with one owner for each partition."""
+    topic = new_topic(24)
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": name,
+        "session.timeout.ms": 60_000,
+        "heartbeat.interval.ms": 200,
+        "log_level": 0,
+    }
+    consumers = [Consumer(settings) for _ in range(12)]
+    try:
+        for consumer in consumers:
+            consumer.subscribe([topic])
+
+        def owned() -> list[list[Part]]:
+            for consumer in consumers:
+                consumer.poll(0)
+            return [[(part.topic, part.partition) for part in consumer.assignment()] for consumer in consumers]
+
+        def shared() -> bool:
+            each = owned()
+            return sorted(itertools.chain(*each)) == sorted(parts_of(topic, 24)) and {len(some) for some in each} == {2}
+
+        eventually(shared, "24 partitions for 12 members, two each")
+    finally:
+        for consumer in consumers:
+            consumer.close()
 
 
 def test_three_libraries_share_a_group(
