@@ -7,8 +7,10 @@ begin with `kcore.` are ours. Where a default differs from Kafka's, the line say
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
+from kcore.config_security import LISTENER_PREFIX, PER_LISTENER, SecuritySettings
 from kcore.errors import ConfigError
 from kcore.settings import INT_MAX, Setting, SettingType, declared, setting
 
@@ -23,7 +25,7 @@ class Effective(NamedTuple):
     source: str
 
 
-class Config:
+class Config(SecuritySettings):
     """The settings of one node. Attributes are typed; unknown or bad settings are refused when it is made."""
 
     # ---- the node
@@ -93,7 +95,9 @@ class Config:
     group_share_record_lock_duration_ms: int = setting(
         30_000, "How long a delivered record is locked.", low=1_000, high=3_600_000
     )
-    group_share_min_record_lock_duration_ms: int = setting(15_000, "The least a group's own setting may say.", low=1_000)
+    group_share_min_record_lock_duration_ms: int = setting(
+        15_000, "The least a group's own setting may say.", low=1_000
+    )
     group_share_max_record_lock_duration_ms: int = setting(
         60_000, "The most a group's own setting may say.", high=3_600_000
     )
@@ -128,7 +132,9 @@ class Config:
         1, "Copies of __consumer_offsets. Kafka's default is 3; one node holds one.", low=1, kind=SettingType.SHORT
     )
     offsets_topic_segment_bytes: int = setting(104_857_600, "segment.bytes of __consumer_offsets.", low=1)
-    offsets_topic_compression_codec: int = setting(0, "Codec of the coordinator's batches: 0 none … 4 zstd.", low=0, high=4)
+    offsets_topic_compression_codec: int = setting(
+        0, "Codec of the coordinator's batches: 0 none … 4 zstd.", low=0, high=4
+    )
     offsets_load_buffer_size: int = setting(5_242_880, "Bytes that a load reads at a time.", low=1)
     offsets_commit_timeout_ms: int = setting(5_000, "How long a coordinator's write may take.", low=1)
     offset_metadata_max_bytes: int = setting(4_096, "The longest metadata of a committed offset, in UTF-16 code units.")
@@ -138,7 +144,9 @@ class Config:
     )
 
     # ---- transactions
-    transaction_state_log_num_partitions: int = setting(50, "Partitions of __transaction_state; fixed once made.", low=1)
+    transaction_state_log_num_partitions: int = setting(
+        50, "Partitions of __transaction_state; fixed once made.", low=1
+    )
     transaction_state_log_replication_factor: int = setting(
         1, "Copies of __transaction_state. Kafka's default is 3; one node holds one.", low=1, kind=SettingType.SHORT
     )
@@ -169,7 +177,9 @@ class Config:
     share_coordinator_state_topic_segment_bytes: int = setting(
         104_857_600, "segment.bytes of __share_group_state.", low=1
     )
-    share_coordinator_state_topic_min_isr: int = setting(1, "min.insync.replicas of __share_group_state (Kafka: 2).", low=1)
+    share_coordinator_state_topic_min_isr: int = setting(
+        1, "min.insync.replicas of __share_group_state (Kafka: 2).", low=1
+    )
     share_coordinator_snapshot_update_records_per_snapshot: int = setting(
         500, "Updates of a share state between two snapshots.", low=0, high=500
     )
@@ -189,15 +199,21 @@ class Config:
     compression_gzip_level: int = setting(-1, "gzip's level: 1 to 9, or -1.", dynamic=True)
     compression_lz4_level: int = setting(9, "lz4's level.", low=1, high=17, dynamic=True)
     compression_zstd_level: int = setting(3, "zstd's level.", low=-131_072, high=22, dynamic=True)
-    min_insync_replicas: int = setting(1, "Copies that must have a batch before acks=all is answered.", low=1, dynamic=True)
+    min_insync_replicas: int = setting(
+        1, "Copies that must have a batch before acks=all is answered.", low=1, dynamic=True
+    )
     unclean_leader_election_enable: bool = setting(False, "Whether a copy that lags may lead.", dynamic=True)
     log_cleanup_policy: tuple[str, ...] = setting(
         ("delete",), "What happens to old records.", choices=("compact", "delete"), dynamic=True
     )
     log_segment_bytes: int = setting(1_073_741_824, "Size of a segment.", low=1_048_576, dynamic=True)
-    log_segment_delete_delay_ms: int = setting(60_000, "How long a deleted segment stays.", low=0, kind=LONG, dynamic=True)
+    log_segment_delete_delay_ms: int = setting(
+        60_000, "How long a deleted segment stays.", low=0, kind=LONG, dynamic=True
+    )
     log_preallocate: bool = setting(False, "Whether segments are allocated ahead.", dynamic=True)
-    log_roll_ms: int | None = setting(None, "How long a segment is written; unset: log.roll.hours.", kind=LONG, dynamic=True)
+    log_roll_ms: int | None = setting(
+        None, "How long a segment is written; unset: log.roll.hours.", kind=LONG, dynamic=True
+    )
     log_roll_hours: int = setting(168, "How long a segment is written, in hours.", low=1)
     log_retention_ms: int | None = setting(
         None, "How long records are kept; -1 for ever; unset: log.retention.minutes or hours.", kind=LONG, dynamic=True
@@ -209,7 +225,11 @@ class Config:
     log_index_interval_bytes: int = setting(4_096, "Bytes between two entries of an index.", low=0, dynamic=True)
     log_index_size_max_bytes: int = setting(10_485_760, "Largest size of an index.", low=4, dynamic=True)
     log_flush_interval_messages: int = setting(
-        2**63 - 1, "Kept for Kafka's tools: kcore's durability says when data is flushed.", low=1, kind=LONG, dynamic=True
+        2**63 - 1,
+        "Kept for Kafka's tools: kcore's durability says when data is flushed.",
+        low=1,
+        kind=LONG,
+        dynamic=True,
     )
     log_cleaner_delete_retention_ms: int = setting(
         86_400_000, "How long tombstones stay in a compacted topic.", low=0, kind=LONG, dynamic=True
@@ -223,7 +243,9 @@ class Config:
     log_cleaner_max_compaction_lag_ms: int = setting(
         2**63 - 1, "How long a record stays at most before compaction looks at it.", low=1, kind=LONG, dynamic=True
     )
-    log_cleaner_backoff_ms: int = setting(15_000, "How often logs to compact are looked for.", low=0, kind=LONG, dynamic=True)
+    log_cleaner_backoff_ms: int = setting(
+        15_000, "How often logs to compact are looked for.", low=0, kind=LONG, dynamic=True
+    )
     log_message_timestamp_type: str = setting(
         "CreateTime", "Whose clock stamps records.", choices=("CreateTime", "LogAppendTime"), dynamic=True
     )
@@ -233,8 +255,12 @@ class Config:
     log_message_timestamp_after_max_ms: int = setting(
         3_600_000, "How far in the future a record's time may lie.", low=0, kind=LONG, dynamic=True
     )
-    log_local_retention_ms: int = setting(-2, "Kept for Kafka's tools: there are no tiers.", low=-2, kind=LONG, dynamic=True)
-    log_local_retention_bytes: int = setting(-2, "Kept for Kafka's tools: there are no tiers.", low=-2, kind=LONG, dynamic=True)
+    log_local_retention_ms: int = setting(
+        -2, "Kept for Kafka's tools: there are no tiers.", low=-2, kind=LONG, dynamic=True
+    )
+    log_local_retention_bytes: int = setting(
+        -2, "Kept for Kafka's tools: there are no tiers.", low=-2, kind=LONG, dynamic=True
+    )
 
     # ---- fetch
     fetch_max_bytes: int = setting(57_671_680, "The most bytes one fetch may bring.", low=1_024)
@@ -261,6 +287,16 @@ class Config:
     kcore_map_size: int = setting(
         268_435_456, "Address space that the log's file starts with; it grows by itself.", low=1_048_576, kind=LONG
     )
+    kcore_snapshot_min_bytes: int = setting(
+        4_194_304,
+        "A coordinator's partition is compacted when at least so many bytes are new in it: its compacted log is the "
+        "snapshot that a restart loads.",
+        low=0,
+        kind=LONG,
+    )
+    kcore_snapshot_live_ratio: float = setting(
+        1.0, "… and at least so many times what its last compaction left.", low=0
+    )
     kcore_connection_buffer_bytes: int = setting(
         1_048_576, "Bytes of answers a connection may leave unread before its requests wait.", low=1_024
     )
@@ -273,6 +309,7 @@ class Config:
 
     def __init__(self, values: Mapping[str, Any] | None = None, sources: Mapping[str, str] | None = None) -> None:
         self._sources: dict[str, str] = {}
+        self._of_listeners: dict[str, Effective] = {}  # listener.name.NAME.SETTING
         for name, entry in self.SETTINGS.items():
             setattr(self, _attribute(name), entry.default)
         for name, value in (values or {}).items():
@@ -296,6 +333,10 @@ class Config:
             ConfigError: the name is unknown or the value is not valid.
         """
         entry = self.SETTINGS.get(name)
+        if entry is None and name.startswith(LISTENER_PREFIX):
+            own = self._of_listener(name)
+            self._of_listeners[own.name.lower()] = Effective(own, own.parse(value), source)
+            return
         if entry is None:
             raise ConfigError(f"unknown setting {name!r}{_like(name, self.SETTINGS)}")
         setattr(self, _attribute(name), entry.parse(value))
@@ -318,9 +359,27 @@ class Config:
         """Every setting with its value and source, in the table's order."""
         for name, entry in self.SETTINGS.items():
             yield Effective(entry, self.get(name), self.source(name))
+        yield from self._of_listeners.values()
+
+    def for_listener(self, listener: str) -> SecuritySettings:
+        """The settings of security as they are for one listener: its own, else those of all."""
+        settings = SecuritySettings()
+        for attribute in SecuritySettings.__annotations__:
+            name = attribute.replace("_", ".")
+            own = self._of_listeners.get(f"{LISTENER_PREFIX}{listener.lower()}.{name}")
+            setattr(settings, attribute, self.get(name) if own is None else own.value)
+        return settings
+
+    def _of_listener(self, name: str) -> Setting:
+        """The setting that a name with a listener's prefix means, under that name."""
+        for attribute in PER_LISTENER:
+            setting_name = attribute.replace("_", ".")
+            if name.endswith(f".{setting_name}") and len(name) > len(LISTENER_PREFIX + setting_name) + 1:
+                return replace(self.SETTINGS[setting_name], name=name)
+        raise ConfigError(f"{name!r} is no setting that a listener can have of its own")
 
 
-Config.SETTINGS = declared(Config)
+Config.SETTINGS = declared(Config) | declared(SecuritySettings)
 
 
 def _attribute(name: str) -> str:

@@ -12,6 +12,9 @@ from kcore.errors import ConfigError
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
+HIDDEN = "[hidden]"
+"""What stands in place of a password, wherever a setting's value is shown."""
+
 
 class SettingType(Enum):
     """Kafka's types of settings; the value is the wire's number in DescribeConfigs v3+."""
@@ -78,8 +81,8 @@ class Setting:
         if self.type is SettingType.BOOLEAN:
             return "true or false"
         if self.type in WIDTHS:
-            low, high = WIDTHS[self.type]
-            return f"a whole number in {int(self.low) if self.low is not None else low}..{int(self.high) if self.high is not None else high}"
+            low, high = self._bounds()
+            return f"a whole number in {low}..{high}"
         if self.type is SettingType.DOUBLE:
             low_text = "" if self.low is None else f" from {self.low}"
             return f"a number{low_text}{'' if self.high is None else f' to {self.high}'}"
@@ -88,17 +91,25 @@ class Setting:
         return "a text"
 
     def format(self, value: Any) -> str | None:
-        """The value as Kafka writes it: what DescribeConfigs shows and a properties file holds."""
+        """The value as Kafka writes it: what a properties file holds. A password is not shown."""
         if value is None:
             return None
+        if self.type is SettingType.PASSWORD:
+            return HIDDEN if value else ""
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, tuple):
             return ",".join(value)
         return str(value)
 
+    def _bounds(self) -> tuple[int, int]:
+        """The least and the greatest whole number: the setting's own, else its type's."""
+        low, high = WIDTHS[self.type]
+        return low if self.low is None else int(self.low), high if self.high is None else int(self.high)
+
     def _refuse(self, value: Any, why: str) -> ConfigError:
-        return ConfigError(f"{self.name}={value!r} {why}; valid: {self.valid}")
+        shown = HIDDEN if self.type is SettingType.PASSWORD else repr(value)
+        return ConfigError(f"{self.name}={shown} {why}; valid: {self.valid}")
 
     def _read(self, text: str) -> Any:
         kind = self.type
@@ -137,9 +148,7 @@ class Setting:
         if parsed is None:
             return
         if self.type in WIDTHS:
-            low, high = WIDTHS[self.type]
-            low = int(self.low) if self.low is not None else low
-            high = int(self.high) if self.high is not None else high
+            low, high = self._bounds()
             if not isinstance(parsed, int) or not low <= parsed <= high:
                 raise self._refuse(value, "is out of range")
         elif self.type is SettingType.DOUBLE:
@@ -186,8 +195,18 @@ def setting(
         kind: the type, where the annotation (int, bool, str, float, tuple) does not say it: LONG, PASSWORD, …
         check: what else must hold; returns what is wrong, or None.
     """
-    return Declared(kind, {"default": default, "doc": doc, "low": low, "high": high, "choices": choices,
-                           "dynamic": dynamic, "check": check})
+    return Declared(
+        kind,
+        {
+            "default": default,
+            "doc": doc,
+            "low": low,
+            "high": high,
+            "choices": choices,
+            "dynamic": dynamic,
+            "check": check,
+        },
+    )
 
 
 _KINDS = {

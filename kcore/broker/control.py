@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.broker.alter_config import ConfigChanges
 from kcore.broker.apis.alter_configs import AlterConfigsApi
+from kcore.broker.apis.alter_user_scram_credentials import AlterUserScramCredentialsApi
 from kcore.broker.apis.api_versions import ApiVersionsApi
 from kcore.broker.apis.create_acls import CreateAclsApi
 from kcore.broker.apis.create_delegation_token import CreateDelegationTokenApi
@@ -21,7 +22,7 @@ from kcore.broker.apis.describe_configs import DescribeConfigsApi
 from kcore.broker.apis.describe_delegation_token import DescribeDelegationTokenApi
 from kcore.broker.apis.describe_log_dirs import DescribeLogDirsApi
 from kcore.broker.apis.describe_topic_partitions import DescribeTopicPartitionsApi
-from kcore.broker.apis.describe_user_scram_credentials import DescribeUserScramCredentialsApi, nobody
+from kcore.broker.apis.describe_user_scram_credentials import DescribeUserScramCredentialsApi
 from kcore.broker.apis.elect_leaders import ElectLeadersApi
 from kcore.broker.apis.expire_delegation_token import ExpireDelegationTokenApi
 from kcore.broker.apis.incremental_alter_configs import IncrementalAlterConfigsApi
@@ -42,7 +43,6 @@ from kcore.broker.topic_configs import TopicConfigs
 from kcore.broker.topic_creation import TopicCreation
 
 if TYPE_CHECKING:
-    from kcore.broker.apis.describe_user_scram_credentials import Credentials
     from kcore.broker.apis.init_producer_id import TransactionalProducers
     from kcore.broker.log_dirs import LogDirs
     from kcore.broker.topic_machine import MetadataMachine
@@ -81,6 +81,7 @@ class ControlPlane:
         "_cluster",
         "_config",
         "_creation",
+        "_new_id",
         "broker_config",
         "group_configs",
         "internal_topics",
@@ -100,6 +101,7 @@ class ControlPlane:
     ) -> None:
         self._config = config
         self._cluster = cluster
+        self._new_id = new_id
         self._creation = TopicCreation(config, cluster, new_id)
         self.shard = shard
         self.topics = topics
@@ -115,7 +117,6 @@ class ControlPlane:
         log_dirs: LogDirs,
         *,
         transactional: TransactionalProducers | None = None,
-        credentials: Callable[[], Credentials] = nobody,
         authorizer: Authorizer | None = None,
     ) -> list[Api[Any, Any]]:
         """Every API of the control plane but ApiVersions, which is told of all of a node's APIs.
@@ -123,7 +124,6 @@ class ControlPlane:
         Args:
             log_dirs: where partitions are kept.
             transactional: serves InitProducerId with a transactional id.
-            credentials: the users of SCRAM.
             authorizer: who may do what; None allows all.
         """
         shard, config, cluster, creation = self.shard, self._config, self._cluster, self._creation
@@ -146,10 +146,11 @@ class ControlPlane:
             UpdateFeaturesApi(shard, authorizer),
             ListPartitionReassignmentsApi(authorizer),
             DescribeClientQuotasApi(authorizer),
-            DescribeUserScramCredentialsApi(credentials, authorizer),
-            DescribeAclsApi(),
-            CreateAclsApi(),
-            DeleteAclsApi(),
+            DescribeUserScramCredentialsApi(shard, authorizer),
+            AlterUserScramCredentialsApi(shard, authorizer),
+            DescribeAclsApi(shard, authorizer),
+            CreateAclsApi(shard, authorizer, self._new_id),
+            DeleteAclsApi(shard, authorizer),
             CreateDelegationTokenApi(),
             RenewDelegationTokenApi(),
             ExpireDelegationTokenApi(),

@@ -1,4 +1,4 @@
-"""What the cluster's metadata says at one moment: topics, settings, features, producer ids."""
+"""What the cluster's metadata says at one moment: topics, settings, features, producer ids, users and their rights."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
+from kcore.broker.acls import AclTable
 from kcore.broker.names import collision_key
 from kcore.runtime.topics import TopicInfo
+from kcore.security.scram import ScramCredential, ScramMechanism
 
 
 class ConfigType(IntEnum):
@@ -44,9 +46,12 @@ class MetadataImage:
         features: feature -> finalized level; absent means 0.
         features_epoch: the offset of the last record that changed a feature; -1 while there is none.
         next_producer_id: the first id that no block has taken.
+        acls: the access control lists.
+        scram: user -> mechanism -> what is kept of a password.
     """
 
     __slots__ = (
+        "acls",
         "collisions",
         "features",
         "features_epoch",
@@ -54,6 +59,7 @@ class MetadataImage:
         "names",
         "next_producer_id",
         "replicas",
+        "scram",
         "settings",
     )
 
@@ -66,6 +72,8 @@ class MetadataImage:
         self.features: dict[str, int] = {}
         self.features_epoch = -1
         self.next_producer_id = 0
+        self.acls = AclTable()
+        self.scram: dict[str, dict[ScramMechanism, ScramCredential]] = {}
 
     def by_name(self, name: str) -> TopicInfo | None:
         """The topic of that name, or None."""
@@ -118,3 +126,14 @@ class MetadataImage:
         own = self.settings.get(key)
         if own is not None and own.pop(name, None) is not None and not own:
             del self.settings[key]
+
+    def put_scram(self, user: str, credential: ScramCredential) -> None:
+        """A user has a password, or another one."""
+        self.scram.setdefault(user, {})[credential.mechanism] = credential
+
+    def remove_scram(self, user: str, mechanism: ScramMechanism) -> None:
+        """A user has no password for a mechanism any more."""
+        own = self.scram[user]
+        del own[mechanism]
+        if not own:
+            del self.scram[user]

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from kcore.broker.acls import Acl
 from kcore.broker.image import ConfigType, MetadataImage
 from kcore.protocol.records.metadata import (
+    AccessControlEntryRecord,
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
     encode_metadata_record,
 )
 from kcore.runtime.machine import Record
+from kcore.security.scram import ScramCredential
 
 
 class _NoKey:
@@ -108,6 +114,46 @@ def producer_ids_record(node_id: int, next_producer_id: int) -> Record:
     return fact(ProducerIdsRecord(broker_id=node_id, broker_epoch=-1, next_producer_id=next_producer_id))
 
 
+def acl_record(acl_id: bytes, acl: Acl) -> Record:
+    """An entry of the access control lists."""
+    return fact(
+        AccessControlEntryRecord(
+            id=acl_id,
+            resource_type=acl.resource_type,
+            resource_name=acl.resource_name,
+            pattern_type=acl.pattern_type,
+            principal=acl.principal,
+            host=acl.host,
+            operation=acl.operation,
+            permission_type=acl.permission,
+        )
+    )
+
+
+def acl_removal_record(acl_id: bytes) -> Record:
+    """An entry of the access control lists that goes."""
+    return fact(RemoveAccessControlEntryRecord(id=acl_id))
+
+
+def scram_record(user: str, credential: ScramCredential) -> Record:
+    """What is kept of a user's password."""
+    return fact(
+        UserScramCredentialRecord(
+            name=user,
+            mechanism=credential.mechanism,
+            salt=credential.salt,
+            stored_key=credential.stored_key,
+            server_key=credential.server_key,
+            iterations=credential.iterations,
+        )
+    )
+
+
+def scram_removal_record(user: str, mechanism: int) -> Record:
+    """A user's password that goes."""
+    return fact(RemoveUserScramCredentialRecord(name=user, mechanism=mechanism))
+
+
 def image_records(image: MetadataImage, node_id: int) -> list[Record]:
     """The fewest facts that say what an image says: replayed, alone or over what it was made of, they give it again."""
     records = [feature_record(name, level) for name, level in image.features.items()]
@@ -119,4 +165,7 @@ def image_records(image: MetadataImage, node_id: int) -> list[Record]:
     for owner, settings in image.settings.items():
         if owner.type != ConfigType.TOPIC:
             records += [config_record(owner.type, owner.name, name, value) for name, value in settings.items()]
+    for user, credentials in image.scram.items():
+        records += [scram_record(user, credential) for credential in credentials.values()]
+    records += [acl_record(acl_id, acl) for acl_id, acl in image.acls.by_id.items()]
     return records

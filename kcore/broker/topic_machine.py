@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from kcore.broker.acls import Acl
 from kcore.broker.features import FEATURES, bootstrap_records
 from kcore.broker.image import ConfigKey, ConfigType, MetadataImage
 from kcore.broker.names import CLUSTER_METADATA, METADATA_TOPIC_ID
 from kcore.broker.records import Fact, image_records
 from kcore.log.interface import PartitionKey
 from kcore.protocol.records.metadata import (
+    AccessControlEntryRecord,
     ConfigRecord,
     FeatureLevelRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
     decode_metadata_record,
 )
 from kcore.runtime.machine import Outcome, Record
 from kcore.runtime.shard import Shard
+from kcore.security.scram import ScramCredential, ScramMechanism
 
 if TYPE_CHECKING:
     from kcore.broker.topics import Topics
@@ -192,6 +198,33 @@ class MetadataMachine:
             self.block_next, self.block_end = self.image.next_producer_id, record.next_producer_id
         self.image.next_producer_id = record.next_producer_id
 
+    def _replay_acl(self, offset: int, record: AccessControlEntryRecord) -> None:
+        if record.id in self.image.acls.by_id:
+            return  # said again by a compaction
+        acl = Acl(
+            record.resource_type,
+            record.resource_name,
+            record.pattern_type,
+            record.principal,
+            record.host,
+            record.operation,
+            record.permission_type,
+        )
+        self.image.acls.add(record.id, acl)
+
+    def _replay_remove_acl(self, offset: int, record: RemoveAccessControlEntryRecord) -> None:
+        self.image.acls.remove(record.id)
+
+    def _replay_scram(self, offset: int, record: UserScramCredentialRecord) -> None:
+        mechanism = ScramMechanism(record.mechanism)
+        self.image.put_scram(
+            record.name,
+            ScramCredential(mechanism, record.salt, record.stored_key, record.server_key, record.iterations),
+        )
+
+    def _replay_remove_scram(self, offset: int, record: RemoveUserScramCredentialRecord) -> None:
+        self.image.remove_scram(record.name, ScramMechanism(record.mechanism))
+
     def _change(self, what: tuple[str, Any], tell: Callable[[], None]) -> None:
         if self._loaded:
             self._changed.setdefault(what, tell)
@@ -236,6 +269,10 @@ REPLAY: dict[type, Callable[[MetadataMachine, int, Any], None]] = {
     ConfigRecord: MetadataMachine._replay_config,
     FeatureLevelRecord: MetadataMachine._replay_feature,
     ProducerIdsRecord: MetadataMachine._replay_producer_ids,
+    AccessControlEntryRecord: MetadataMachine._replay_acl,
+    RemoveAccessControlEntryRecord: MetadataMachine._replay_remove_acl,
+    UserScramCredentialRecord: MetadataMachine._replay_scram,
+    RemoveUserScramCredentialRecord: MetadataMachine._replay_remove_scram,
 }
 """What each record does."""
 

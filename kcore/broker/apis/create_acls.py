@@ -1,36 +1,89 @@
-"""CreateAcls (key 30, versions 1-3): a node without access lists takes none (KIP-140)."""
+"""CreateAcls (key 30, versions 1-3): new entries of the access control lists (KIP-140, KIP-290)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from kcore.broker.acls import Acl, fault
+from kcore.broker.apis.acls import AclApi, refuse_zeroes
+from kcore.broker.apis.control import told
+from kcore.broker.records import acl_record
 from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
-from kcore.runtime.api import Api
 
 if TYPE_CHECKING:
+    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
+    from kcore.runtime.machine import Record
+    from kcore.runtime.shard import Shard
 
 
-class CreateAclsApi(Api[CreateAclsRequest, CreateAclsResponse]):
-    """Answers that there is no access control here."""
+class CreateAclsApi(AclApi[CreateAclsRequest, CreateAclsResponse]):
+    """Makes entries. One that is there already is a success and changes nothing; a bad one does not harm the others.
 
-    __slots__ = ()
+    Args:
+        shard: the metadata.
+        authorizer: who may do what; None: there are no lists.
+        new_id: makes sixteen random bytes.
+    """
+
+    __slots__ = ("_new_id",)
 
     key: ClassVar[ApiKey] = ApiKey.CREATE_ACLS
     request_type: ClassVar[type] = CreateAclsRequest
     response_type: ClassVar[type] = CreateAclsResponse
     versions: ClassVar[tuple[int, int]] = (1, 3)
-    differs: ClassVar[str] = "Answers as Kafka does without an authorizer."
+    operation: ClassVar[Operation] = Operation.ALTER
 
-    def handle(self, context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
-        """SECURITY_DISABLED for each."""
-        return self.error(context, request, ErrorCode.SECURITY_DISABLED)
+    def __init__(
+        self, shard: Shard[MetadataMachine], authorizer: Authorizer | None, new_id: Callable[[], bytes]
+    ) -> None:
+        super().__init__(shard, authorizer)
+        self._new_id = new_id
+
+    def handle(self, context: RequestContext, request: CreateAclsRequest) -> Any:
+        """Refuses what cannot be read, then decides in the metadata shard."""
+        for entry in request.creations:
+            refuse_zeroes(entry.resource_type, entry.resource_pattern_type, entry.operation, entry.permission_type)
+        return self.shard.run(self, context, request)
+
+    def decide(self, machine: MetadataMachine, context: RequestContext, request: CreateAclsRequest) -> Any:
+        """Checks each entry, and makes those that are new."""
+        self.check(context)
+        there = machine.image.acls
+        made: set[Acl] = set()
+        records: list[Record] = []
+        results = []
+        for entry in request.creations:
+            acl = Acl(
+                entry.resource_type,
+                entry.resource_name,
+                entry.resource_pattern_type,
+                entry.principal,
+                entry.host,
+                entry.operation,
+                entry.permission_type,
+            )
+            wrong = fault(acl)
+            if wrong is None and acl.resource_type == ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
+                wrong = f"the only resource of type CLUSTER is {CLUSTER_NAME}"
+            if wrong is not None:
+                results.append(AclCreationResult(error_code=ErrorCode.INVALID_REQUEST, error_message=wrong))
+                continue
+            if acl not in there.ids and acl not in made:
+                made.add(acl)
+                records.append(acl_record(self._new_id(), acl))
+            results.append(AclCreationResult(error_message=None))
+        return machine.outcome(records, CreateAclsResponse(results=results))
 
     def error(
         self, context: RequestContext, request: CreateAclsRequest, code: ErrorCode, message: str | None = None
     ) -> CreateAclsResponse:
         """The same for each entry."""
+        code = told(code)
         result = AclCreationResult(error_code=code, error_message=message or code.message)
         return CreateAclsResponse(results=[result for _ in request.creations])

@@ -1,20 +1,30 @@
-"""DeleteAcls (key 31, versions 1-3): a node without access lists has none to delete (KIP-140)."""
+"""DeleteAcls (key 31, versions 1-3): the entries that filters mean go (KIP-140, KIP-290)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from kcore.broker.acls import Acl
+from kcore.broker.apis.acls import AclApi, filter_of, refuse_zeroes
+from kcore.broker.apis.control import told
+from kcore.broker.records import acl_removal_record
 from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
-from kcore.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
-from kcore.runtime.api import Api
+from kcore.protocol.messages.delete_acls import (
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
 
 if TYPE_CHECKING:
+    from kcore.broker.topic_machine import MetadataMachine
     from kcore.runtime.api import RequestContext
 
 
-class DeleteAclsApi(Api[DeleteAclsRequest, DeleteAclsResponse]):
-    """Answers that there is no access control here."""
+class DeleteAclsApi(AclApi[DeleteAclsRequest, DeleteAclsResponse]):
+    """Deletes entries. One that two filters mean is in both results, and goes once."""
 
     __slots__ = ()
 
@@ -22,15 +32,53 @@ class DeleteAclsApi(Api[DeleteAclsRequest, DeleteAclsResponse]):
     request_type: ClassVar[type] = DeleteAclsRequest
     response_type: ClassVar[type] = DeleteAclsResponse
     versions: ClassVar[tuple[int, int]] = (1, 3)
-    differs: ClassVar[str] = "Answers as Kafka does without an authorizer."
+    operation: ClassVar[Operation] = Operation.ALTER
 
-    def handle(self, context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
-        """SECURITY_DISABLED for each."""
-        return self.error(context, request, ErrorCode.SECURITY_DISABLED)
+    def handle(self, context: RequestContext, request: DeleteAclsRequest) -> Any:
+        """Refuses what cannot be read, then decides in the metadata shard."""
+        for asked in request.filters:
+            refuse_zeroes(asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type)
+        return self.shard.run(self, context, request)
+
+    def decide(self, machine: MetadataMachine, context: RequestContext, request: DeleteAclsRequest) -> Any:
+        """Looks what each filter means, all of them before anything goes."""
+        self.check(context)
+        gone: dict[bytes, None] = {}
+        results = []
+        for asked in request.filters:
+            wanted = filter_of(asked)
+            if wanted.unknown:
+                results.append(
+                    DeleteAclsFilterResult(
+                        error_code=ErrorCode.INVALID_REQUEST, error_message="the filter asks for an unknown kind"
+                    )
+                )
+                continue
+            matching = machine.image.acls.matching(wanted)
+            gone.update((acl_id, None) for acl_id, _ in matching)
+            results.append(
+                DeleteAclsFilterResult(error_message=None, matching_acls=[_shown(acl) for _, acl in matching])
+            )
+        records = [acl_removal_record(acl_id) for acl_id in gone]
+        return machine.outcome(records, DeleteAclsResponse(filter_results=results))
 
     def error(
         self, context: RequestContext, request: DeleteAclsRequest, code: ErrorCode, message: str | None = None
     ) -> DeleteAclsResponse:
         """The same for each filter."""
+        code = told(code)
         result = DeleteAclsFilterResult(error_code=code, error_message=message or code.message)
         return DeleteAclsResponse(filter_results=[result for _ in request.filters])
+
+
+def _shown(acl: Acl) -> DeleteAclsMatchingAcl:
+    return DeleteAclsMatchingAcl(
+        error_message=None,
+        resource_type=acl.resource_type,
+        resource_name=acl.resource_name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
+    )

@@ -1,20 +1,28 @@
-"""DescribeAcls (key 29, versions 1-3): a node without access lists has none to show (KIP-140)."""
+"""DescribeAcls (key 29, versions 1-3): the entries that a filter means, by resource (KIP-140, KIP-290)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from kcore.broker.apis.acls import AclApi, filter_of, refuse_zeroes
+from kcore.broker.apis.control import told
 from kcore.protocol.api_keys import ApiKey
-from kcore.protocol.error_codes import ErrorCode
-from kcore.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from kcore.runtime.api import Api
+from kcore.protocol.authorizer import Operation
+from kcore.protocol.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
 
 if TYPE_CHECKING:
+    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.protocol.error_codes import ErrorCode
     from kcore.runtime.api import RequestContext
 
 
-class DescribeAclsApi(Api[DescribeAclsRequest, DescribeAclsResponse]):
-    """Answers that there is no access control here."""
+class DescribeAclsApi(AclApi[DescribeAclsRequest, DescribeAclsResponse]):
+    """Lists entries."""
 
     __slots__ = ()
 
@@ -22,14 +30,37 @@ class DescribeAclsApi(Api[DescribeAclsRequest, DescribeAclsResponse]):
     request_type: ClassVar[type] = DescribeAclsRequest
     response_type: ClassVar[type] = DescribeAclsResponse
     versions: ClassVar[tuple[int, int]] = (1, 3)
-    differs: ClassVar[str] = "Answers as Kafka does without an authorizer."
+    operation: ClassVar[Operation] = Operation.DESCRIBE
 
-    def handle(self, context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
-        """SECURITY_DISABLED."""
-        return self.error(context, request, ErrorCode.SECURITY_DISABLED)
+    def handle(self, context: RequestContext, request: DescribeAclsRequest) -> Any:
+        """Refuses what cannot be read, then decides in the metadata shard."""
+        refuse_zeroes(
+            request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type
+        )
+        return self.shard.run(self, context, request)
+
+    def decide(
+        self, machine: MetadataMachine, context: RequestContext, request: DescribeAclsRequest
+    ) -> DescribeAclsResponse:
+        """The entries, those of a resource together."""
+        self.check(context)
+        resources: dict[tuple[int, str, int], list[AclDescription]] = {}
+        for _, acl in machine.image.acls.matching(filter_of(request)):
+            shown = AclDescription(
+                principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission
+            )
+            resources.setdefault((acl.resource_type, acl.resource_name, acl.pattern_type), []).append(shown)
+        return DescribeAclsResponse(
+            error_message=None,
+            resources=[
+                DescribeAclsResource(resource_type=kind, resource_name=name, pattern_type=pattern, acls=acls)
+                for (kind, name, pattern), acls in resources.items()
+            ],
+        )
 
     def error(
         self, context: RequestContext, request: DescribeAclsRequest, code: ErrorCode, message: str | None = None
     ) -> DescribeAclsResponse:
         """The code with a text."""
+        code = told(code)
         return DescribeAclsResponse(error_code=code, error_message=message or code.message)

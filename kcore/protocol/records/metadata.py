@@ -11,6 +11,7 @@ from kcore.protocol.records.base import Buffer
 from kcore.protocol.schema import (
     ZERO_UUID,
     Array,
+    Bytes,
     Int8,
     Int16,
     Int32,
@@ -74,6 +75,21 @@ class RemoveTopicRecord(MetadataRecord, api_key=9, versions="0", flexible="0+"):
     topic_id: Uuid = ZERO_UUID
 
 
+class UserScramCredentialRecord(MetadataRecord, api_key=11, versions="0", flexible="0+"):
+    """A user can authenticate with SCRAM (KIP-554): what the server keeps of a password (RFC 5802)."""
+
+    name: String = ""
+    mechanism: Int8 = 0
+    salt: Bytes = b""
+    stored_key: Bytes = b""
+    server_key: Bytes = b""
+    iterations: Int32 = 0
+
+    def __repr__(self) -> str:
+        # The keys let a reader try passwords, and pretend to be the server: they are shown nowhere.
+        return f"UserScramCredentialRecord(name={self.name!r}, mechanism={self.mechanism}, [hidden])"
+
+
 class FeatureLevelRecord(MetadataRecord, api_key=12, versions="0", flexible="0+"):
     """A feature was finalized at a level, 0 for none (KIP-584)."""
 
@@ -87,6 +103,32 @@ class ProducerIdsRecord(MetadataRecord, api_key=15, versions="0", flexible="0+")
     broker_id: Int32 = 0
     broker_epoch: Int64 = -1
     next_producer_id: Int64 = 0
+
+
+class AccessControlEntryRecord(MetadataRecord, api_key=18, versions="0", flexible="0+"):
+    """An entry of the access control lists was made (KIP-801)."""
+
+    id: Uuid = ZERO_UUID
+    resource_type: Int8 = 0
+    resource_name: String = ""
+    pattern_type: Int8 = 0
+    principal: String = ""
+    host: String = ""
+    operation: Int8 = 0
+    permission_type: Int8 = 0
+
+
+class RemoveAccessControlEntryRecord(MetadataRecord, api_key=19, versions="0", flexible="0+"):
+    """An entry of the access control lists was removed."""
+
+    id: Uuid = ZERO_UUID
+
+
+class RemoveUserScramCredentialRecord(MetadataRecord, api_key=22, versions="0", flexible="0+"):
+    """A user cannot authenticate with this SCRAM mechanism any more."""
+
+    name: String = ""
+    mechanism: Int8 = 0
 
 
 @cache

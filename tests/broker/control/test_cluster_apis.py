@@ -10,6 +10,10 @@ from kcore.broker.features import FEATURES
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import AllowAll, Operation, ResourceType, authorized_operations
 from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
 from kcore.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kcore.protocol.messages.create_acls import (
     AclCreation,
@@ -199,13 +203,16 @@ ALICE = "User:alice"
 def test_access_lists_are_off() -> None:
     """SECURITY_DISABLED with a text, for each."""
     node, code, message = BrokerContext(), 54, ErrorCode.SECURITY_DISABLED.message
+    any_ = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
     for version in (1, 2, 3):
-        assert node.call(DescribeAclsRequest(), version) == DescribeAclsResponse(error_code=code, error_message=message)
+        assert node.call(DescribeAclsRequest(**any_), version) == DescribeAclsResponse(
+            error_code=code, error_message=message
+        )
         created = AclCreationResult(error_code=code, error_message=message)
-        asked = CreateAclsRequest(creations=[AclCreation(), AclCreation()])
+        asked = CreateAclsRequest(creations=[AclCreation(resource_type=2, operation=3, permission_type=3)] * 2)
         assert node.call(asked, version) == CreateAclsResponse(results=[created, created])
         deleted = DeleteAclsFilterResult(error_code=code, error_message=message)
-        assert node.call(DeleteAclsRequest(filters=[DeleteAclsFilter()]), version) == DeleteAclsResponse(
+        assert node.call(DeleteAclsRequest(filters=[DeleteAclsFilter(**any_)]), version) == DeleteAclsResponse(
             filter_results=[deleted]
         )
 
@@ -271,7 +278,6 @@ def test_client_quotas(components: list[ComponentData], code: int) -> None:
 def test_scram_users() -> None:
     """Unknown ones 91, one given twice 92, each by itself; none asked for is all; never a secret."""
     node = BrokerContext()
-    api = node.apis[50]
 
     def asked(*names: str) -> Any:
         request = DescribeUserScramCredentialsRequest(users=[UserName(name=name) for name in names])
@@ -284,7 +290,11 @@ def test_scram_users() -> None:
 
     assert asked() == []
     assert asked("a") == [refused("a", ErrorCode.RESOURCE_NOT_FOUND)]
-    api._credentials = lambda: {"b": [(1, 4096), (2, 8192)]}
+    for mechanism, iterations in ((2, 8192), (1, 4096)):
+        upsertion = ScramCredentialUpsertion(
+            name="b", mechanism=mechanism, iterations=iterations, salt=b"salt", salted_password=b"salted"
+        )
+        node.call(AlterUserScramCredentialsRequest(upsertions=[upsertion]))
     infos = [CredentialInfo(mechanism=1, iterations=4096), CredentialInfo(mechanism=2, iterations=8192)]
     known = DescribeUserScramCredentialsResult(user="b", credential_infos=infos)
     assert asked() == [known]

@@ -1,0 +1,120 @@
+"""The authorizer over the access control lists, and how a node comes to the one that its settings name."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+from kcore.config_security import STANDARD_AUTHORIZER
+from kcore.errors import ConfigError
+from kcore.protocol.authorizer import Operation, ResourceType
+
+if TYPE_CHECKING:
+    from kcore.broker.acls import AclTable
+    from kcore.broker.topics import Topics
+    from kcore.config import Config
+    from kcore.protocol.authorizer import Authorizer
+
+logger = logging.getLogger("kcore.authorizer")
+
+MAX_REMEMBERED = 10_000  # decisions that are kept until an entry changes
+_PROBE = "hardcode"  # a name that no resource has to have: whoever may do everything may do it there too
+
+
+class AclAuthorizer:
+    """Decides by the lists in the metadata, with Kafka's rules (see `kcore.broker.acls`).
+
+    Args:
+        topics: shows the metadata.
+        super_users: principals that may do everything.
+        allow_if_none: what holds for a resource that no entry covers.
+    """
+
+    __slots__ = ("_allow_if_none", "_epoch", "_remembered", "_super_users", "_table", "_topics")
+
+    def __init__(self, topics: Topics, super_users: frozenset[str] = frozenset(), allow_if_none: bool = False) -> None:
+        self._topics = topics
+        self._super_users = super_users
+        self._allow_if_none = allow_if_none
+        self._table: AclTable | None = None
+        self._epoch = -1
+        self._remembered: dict[tuple[str, str, int, int, str], bool] = {}
+
+    def allowed(self, context: Any, operation: Operation, resource_type: ResourceType, resource_name: str) -> bool:
+        """Whether the one who asks may do it."""
+        table = self._topics.image.acls
+        remembered = self._remembered
+        if table is not self._table or table.epoch != self._epoch or len(remembered) >= MAX_REMEMBERED:
+            self._table, self._epoch = table, table.epoch
+            remembered.clear()
+        key = (context.principal, context.client_host, operation, resource_type, resource_name)
+        decision = remembered.get(key)
+        if decision is None:
+            decision = remembered[key] = self._decide(table, *key)
+        return decision
+
+    def _decide(
+        self, table: AclTable, principal: str, client_host: str, operation: int, resource_type: int, name: str
+    ) -> bool:
+        if principal in self._super_users:
+            return True
+        found = table.decide(principal, _host(client_host), operation, resource_type, name)
+        decision = self._allow_if_none if found is None else found
+        if not decision:
+            logger.info(
+                "%r from %s may not %s %s %r",
+                principal, client_host, Operation(operation).name, ResourceType(resource_type).name, name,
+            )  # fmt: skip
+        return decision
+
+    def allowed_on_any(self, context: Any, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether the one who asks may do it to some resource of a kind, be there one or not (KIP-679)."""
+        if self.allowed(context, operation, resource_type, _PROBE):
+            return True
+        table = self._topics.image.acls
+        return table.decide_any(context.principal, _host(context.client_host), operation, resource_type)
+
+
+def _host(client_host: str) -> str:
+    return client_host.removeprefix("/")
+
+
+def make_authorizer(config: Config, topics: Topics) -> Authorizer | None:
+    """The authorizer that `authorizer.class.name` names; None: there is none, and everybody may do everything.
+
+    A class of the user's own is called with the configuration, and must have `allowed`, as
+    `kcore.protocol.authorizer.Authorizer` says.
+
+    Raises:
+        ConfigError: there is no such class, or a super user is no TYPE:NAME.
+    """
+    name = config.authorizer_class_name
+    if not name:
+        return None
+    if name == STANDARD_AUTHORIZER:
+        users = [user.strip() for user in config.super_users.split(";") if user.strip()]
+        for user in users:
+            if ":" not in user:
+                raise ConfigError(f"super.users: {user!r} is no principal, which is TYPE:NAME")
+        return AclAuthorizer(topics, frozenset(users), config.allow_everyone_if_no_acl_found)
+    made = load_object(name, "authorizer.class.name")(config)
+    if not callable(getattr(made, "allowed", None)):
+        raise ConfigError(f"authorizer.class.name={name} has no method allowed(context, operation, type, name)")
+    authorizer: Authorizer = made
+    return authorizer
+
+
+def load_object(name: str, setting: str) -> Any:
+    """What `package.module:name` means.
+
+    Raises:
+        ConfigError: there is no such thing.
+    """
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise ConfigError(f"{setting}={name} is no package.module:name")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{setting}={name}: {error}") from None

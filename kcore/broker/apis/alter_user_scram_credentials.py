@@ -1,0 +1,118 @@
+"""AlterUserScramCredentials (key 51, version 0): users get, change and lose passwords (KIP-554)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kcore.broker.apis.control import ControlApi, told
+from kcore.broker.records import scram_record, scram_removal_record
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from kcore.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential, ScramMechanism
+
+if TYPE_CHECKING:
+    from kcore.broker.image import MetadataImage
+    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.machine import Record
+
+Fault = tuple[ErrorCode, str]
+
+_MECHANISMS = frozenset(ScramMechanism)
+_TWICE: Fault = (ErrorCode.DUPLICATE_RESOURCE, "a user's credential cannot be altered twice in one request")
+
+
+class AlterUserScramCredentialsApi(ControlApi[AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse]):
+    """Changes credentials; a user whose change is refused does not harm the others.
+
+    The client sends the salted password, never the password; what is kept is less than that: two keys that follow
+    from it.
+    """
+
+    __slots__ = ()
+
+    key: ClassVar[ApiKey] = ApiKey.ALTER_USER_SCRAM_CREDENTIALS
+    request_type: ClassVar[type] = AlterUserScramCredentialsRequest
+    response_type: ClassVar[type] = AlterUserScramCredentialsResponse
+    versions: ClassVar[tuple[int, int]] = (0, 0)
+
+    def decide(
+        self, machine: MetadataMachine, context: RequestContext, request: AlterUserScramCredentialsRequest
+    ) -> Any:
+        """Checks each change; a user that is named twice is refused, whatever the changes are."""
+        if not self.allowed(context, Operation.ALTER, ResourceType.CLUSTER):
+            return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        faults: dict[str, Fault | None] = {}
+        records: dict[str, Record] = {}
+        for deletion in request.deletions:
+            user = deletion.name
+            faults[user] = _TWICE if user in faults else _deletion_fault(machine.image, deletion)
+            if faults[user] is None:
+                records[user] = scram_removal_record(user, deletion.mechanism)
+        for upsertion in request.upsertions:
+            user = upsertion.name
+            faults[user] = _TWICE if user in faults else _upsertion_fault(upsertion)
+            if faults[user] is None:
+                records[user] = scram_record(user, _credential(upsertion))
+        results = [_result(user, found) for user, found in faults.items()]
+        decided = [record for user, record in records.items() if faults[user] is None]
+        return machine.outcome(decided, AlterUserScramCredentialsResponse(results=results))
+
+    def error(
+        self,
+        context: RequestContext,
+        request: AlterUserScramCredentialsRequest,
+        code: ErrorCode,
+        message: str | None = None,
+    ) -> AlterUserScramCredentialsResponse:
+        """The code for each user."""
+        code = told(code)
+        users = dict.fromkeys(change.name for change in (*request.deletions, *request.upsertions))
+        return AlterUserScramCredentialsResponse(
+            results=[_result(user, (code, message or code.message)) for user in users]
+        )
+
+
+def _result(user: str, found: Fault | None) -> AlterUserScramCredentialsResult:
+    if found is None:
+        return AlterUserScramCredentialsResult(user=user, error_message=None)
+    return AlterUserScramCredentialsResult(user=user, error_code=found[0], error_message=found[1])
+
+
+def _fault(user: str, mechanism: int) -> Fault | None:
+    if not user:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, "the user's name is empty"
+    if mechanism not in _MECHANISMS:
+        return ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"there is no SCRAM mechanism {mechanism}"
+    return None
+
+
+def _deletion_fault(image: MetadataImage, deletion: ScramCredentialDeletion) -> Fault | None:
+    found = _fault(deletion.name, deletion.mechanism)
+    if found is None and deletion.mechanism not in image.scram.get(deletion.name, {}):
+        return ErrorCode.RESOURCE_NOT_FOUND, "the user has no such credential"
+    return found
+
+
+def _upsertion_fault(upsertion: ScramCredentialUpsertion) -> Fault | None:
+    found = _fault(upsertion.name, upsertion.mechanism)
+    if found is None and not MIN_ITERATIONS <= upsertion.iterations <= MAX_ITERATIONS:
+        return (
+            ErrorCode.UNACCEPTABLE_CREDENTIAL,
+            f"{upsertion.iterations} iterations; {MIN_ITERATIONS} to {MAX_ITERATIONS} are accepted",
+        )
+    return found
+
+
+def _credential(upsertion: ScramCredentialUpsertion) -> ScramCredential:
+    mechanism = ScramMechanism(upsertion.mechanism)
+    salted, salt = bytes(upsertion.salted_password), bytes(upsertion.salt)
+    return ScramCredential.of_salted(mechanism, salted, salt, upsertion.iterations)

@@ -1,0 +1,27 @@
+"""The users of SCRAM and PLAIN, as the metadata has them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kcore.security.scram import ScramCredential, ScramMechanism
+
+if TYPE_CHECKING:
+    from kcore.broker.topics import Topics
+
+
+class ScramUsers:
+    """Looks users up in the metadata as it is now.
+
+    Args:
+        topics: shows the metadata.
+    """
+
+    __slots__ = ("_topics",)
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        """A user's credential for a mechanism, or None."""
+        return self._topics.image.scram.get(user, {}).get(mechanism)

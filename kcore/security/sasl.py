@@ -1,0 +1,203 @@
+"""The SASL exchange of a connection (KIP-43, KIP-152, KIP-368): which requests it takes in which state.
+
+START ──ApiVersions──▶ NEGOTIATED            one that succeeds; a refused one changes nothing
+START, NEGOTIATED ──SaslHandshake──▶ TOKENS  v1: tokens come in SaslAuthenticate requests
+                                   ▶ RAW     v0: tokens are whole frames
+TOKENS, RAW ──the mechanism is satisfied──▶ COMPLETE
+COMPLETE ──SaslHandshake──▶ TOKENS, RAW      again, where sessions end and a second has passed
+any ──anything else──▶ FAILED
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from kcore.security.mechanism import AuthenticationError, Mechanism
+from kcore.security.principal import ANONYMOUS, user_principal
+
+MIN_REAUTHENTICATION_INTERVAL_MS = 1_000
+"""A connection may authenticate again once in this time (KIP-368)."""
+
+
+class SaslState(Enum):
+    """Where an exchange is."""
+
+    START = "start"
+    NEGOTIATED = "negotiated"
+    TOKENS = "tokens"
+    RAW = "raw"
+    COMPLETE = "complete"
+    FAILED = "failed"
+
+
+TRANSITIONS: dict[SaslState, frozenset[SaslState]] = {
+    SaslState.START: frozenset({SaslState.NEGOTIATED, SaslState.TOKENS, SaslState.RAW, SaslState.FAILED}),
+    SaslState.NEGOTIATED: frozenset({SaslState.TOKENS, SaslState.RAW, SaslState.FAILED}),
+    SaslState.TOKENS: frozenset({SaslState.COMPLETE, SaslState.FAILED}),
+    SaslState.RAW: frozenset({SaslState.COMPLETE, SaslState.FAILED}),
+    SaslState.COMPLETE: frozenset({SaslState.TOKENS, SaslState.RAW, SaslState.FAILED}),
+    SaslState.FAILED: frozenset(),
+}
+"""What may follow what."""
+
+EXPECTED: dict[SaslState, frozenset[ApiKey]] = {
+    SaslState.START: frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE}),
+    SaslState.NEGOTIATED: frozenset({ApiKey.SASL_HANDSHAKE}),
+    SaslState.TOKENS: frozenset({ApiKey.SASL_AUTHENTICATE}),
+    SaslState.RAW: frozenset(),
+    SaslState.COMPLETE: frozenset(),
+    SaslState.FAILED: frozenset(),
+}
+"""Which requests an exchange takes. RAW has none, only tokens; in COMPLETE requests go where they always go."""
+
+
+class SaslExchange:
+    """Who is at the other end of a connection, and how far the proof of that has come.
+
+    Args:
+        mechanisms: those that are enabled, by name: makes the server's side of a new exchange.
+        max_reauth_ms: `connections.max.reauth.ms`: how long a proof counts; 0: for as long as it lives by itself.
+
+    Attributes:
+        state: where the exchange is.
+        principal: who it is; the anonymous user until that is proved. While a peer proves itself again, it is still
+            who it was.
+        expires_at_ms: the monotonic time in ms at which the session ends; -1: never.
+    """
+
+    __slots__ = (
+        "_again",
+        "_began_ms",
+        "_max_reauth_ms",
+        "_mechanism",
+        "_mechanisms",
+        "_refusal",
+        "expires_at_ms",
+        "principal",
+        "state",
+    )
+
+    def __init__(self, mechanisms: Mapping[str, Callable[[], Mechanism]], max_reauth_ms: int = 0) -> None:
+        self.state = SaslState.START
+        self.principal = ANONYMOUS
+        self.expires_at_ms = -1
+        self._mechanisms = mechanisms
+        self._max_reauth_ms = max_reauth_ms
+        self._mechanism: Mechanism | None = None
+        self._refusal = ""  # why the next token fails whatever it is
+        self._again = False  # it was complete before
+        self._began_ms = -1  # when it last began anew
+
+    @property
+    def complete(self) -> bool:
+        """Whether the peer is authenticated and not at it again."""
+        return self.state is SaslState.COMPLETE
+
+    @property
+    def blocking(self) -> bool:
+        """Whether the next token should be evaluated on another thread."""
+        return self._mechanism is not None and self._mechanism.blocking
+
+    @property
+    def mechanism_name(self) -> str:
+        """The mechanism in use; "" before one was chosen."""
+        return "" if self._mechanism is None else self._mechanism.name
+
+    def takes(self, api_key: int) -> bool:
+        """Whether a request belongs here and now; another one ends the exchange."""
+        return api_key in EXPECTED[self.state]
+
+    def may_begin_again(self, now_ms: int) -> bool:
+        """Whether a SaslHandshake of an authenticated peer begins a new exchange."""
+        if self.state is not SaslState.COMPLETE or self.expires_at_ms < 0:
+            return False
+        return self._began_ms < 0 or now_ms - self._began_ms >= MIN_REAUTHENTICATION_INTERVAL_MS
+
+    def expired(self, now_ms: int) -> bool:
+        """Whether the session is over: its next request closes the connection."""
+        return 0 <= self.expires_at_ms < now_ms
+
+    def negotiated(self) -> None:
+        """ApiVersions was answered: a second one is not expected."""
+        self._transition(SaslState.NEGOTIATED)
+
+    def handshake(self, version: int, mechanism: str, now_ms: int) -> SaslHandshakeResponse:
+        """The peer chooses a mechanism; one that is not enabled ends the exchange.
+
+        Args:
+            version: of the request: 0 announces bare tokens.
+            mechanism: the name it wants.
+            now_ms: the monotonic time.
+        """
+        make = self._mechanisms.get(mechanism)
+        if make is None:
+            self.fail()
+            return SaslHandshakeResponse(
+                error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=list(self._mechanisms)
+            )
+        if self.complete:
+            self._again = True
+            self._began_ms = now_ms
+            if mechanism != self.mechanism_name:
+                self._refusal = f"{mechanism} cannot renew a session that began with {self.mechanism_name}"
+        self._mechanism = make()
+        self._transition(SaslState.TOKENS if version else SaslState.RAW)
+        return SaslHandshakeResponse(mechanisms=list(self._mechanisms))
+
+    def evaluate(self, token: bytes) -> bytes:
+        """Hands a token to the mechanism; touches nothing else, so that it may run on another thread.
+
+        Returns:
+            The answer to the token.
+
+        Raises:
+            AuthenticationError: it proves nothing.
+        """
+        assert self._mechanism is not None, "a token before a mechanism was chosen"
+        if self._refusal:
+            raise AuthenticationError(self._refusal)
+        return self._mechanism.evaluate(token)
+
+    def evaluated(self, now_ms: int, wall_ms: int) -> int:
+        """A token was evaluated without an error: the exchange may be complete now.
+
+        Args:
+            now_ms: the monotonic time.
+            wall_ms: the time since 1970.
+
+        Returns:
+            How long the session lives, in ms; 0: without end, or the exchange is not complete.
+
+        Raises:
+            AuthenticationError: the peer, authenticating again, is somebody else now.
+        """
+        mechanism = self._mechanism
+        assert mechanism is not None
+        if not mechanism.complete:
+            return 0
+        principal = user_principal(mechanism.user)
+        if self._again and principal != self.principal:
+            raise AuthenticationError("the principal cannot change while a session is renewed")
+        self.principal = principal
+        self._transition(SaslState.COMPLETE)
+        limits = [self._max_reauth_ms] if self._max_reauth_ms > 0 else []
+        if mechanism.expires_at_ms is not None:
+            limits.append(max(0, mechanism.expires_at_ms - wall_ms))
+        if not limits:
+            self.expires_at_ms = -1
+            return 0
+        lifetime_ms = min(limits)
+        self.expires_at_ms = now_ms + lifetime_ms
+        return lifetime_ms
+
+    def fail(self) -> None:
+        """The exchange is over, without a proof."""
+        self._transition(SaslState.FAILED)
+
+    def _transition(self, state: SaslState) -> None:
+        assert state in TRANSITIONS[self.state], f"{self.state} cannot become {state}"
+        self.state = state
