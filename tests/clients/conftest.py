@@ -40,6 +40,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     folder = tmp_path_factory.mktemp("server")
     with ServerProcess(folder / "data", SETTINGS, stderr=folder / "log") as running:
         yield running
+        assert running.stop() == 0
+    assert "Traceback" not in (folder / "log").read_text()
 
 
 @pytest.fixture(scope="session")

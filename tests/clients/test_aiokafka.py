@@ -127,6 +127,16 @@ async def test_large_messages_and_those_that_are_too_large(bootstrap: str, new_t
     assert [record.value for record in await read_all(bootstrap, topic, 2)] == [large, b"after"]
 
 
+async def test_a_message_larger_than_a_fetch_arrives(bootstrap: str, new_topic: NewTopic) -> None:
+    """KIP-74: the first batch comes whole, whatever the limits."""
+    topic = new_topic()
+    values = [b"x" * 100_000, b"y" * 100_000]
+    await send(bootstrap, topic, values)
+    async with consuming(bootstrap, None, max_partition_fetch_bytes=1_000, fetch_max_bytes=1_000) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        assert [record.value for record in await read(consumer, 2)] == values
+
+
 async def test_a_topic_is_made_when_somebody_produces_to_it(bootstrap: str, name: str) -> None:
     """auto.create.topics.enable is on, as in Kafka."""
     async with producing(bootstrap) as producer:

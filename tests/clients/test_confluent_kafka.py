@@ -151,6 +151,26 @@ def test_large_messages_and_those_that_are_too_large(bootstrap: str, name: str, 
     assert [message.value() for message in read_all(bootstrap, name, topic, 2)] == [large, b"after"]
 
 
+def test_a_message_larger_than_a_fetch_arrives(bootstrap: str, name: str, new_topic: NewTopic) -> None:
+    """KIP-74: the first batch comes whole, whatever the limits."""
+    topic = new_topic()
+    values = [b"x" * 100_000, b"y" * 100_000]
+    send(bootstrap, topic, values)
+    with consuming(bootstrap, name, max_partition_fetch_bytes=1_000) as consumer:
+        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        assert [message.value() for message in read(consumer, 2)] == values
+
+
+def test_a_compacted_topic_wants_keys(bootstrap: str, new_topic: NewTopic) -> None:
+    topic = new_topic(cleanup_policy="compact")
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, "linger.ms": 0})
+    errors: list[KafkaError | None] = []
+    for key in (b"key", None, b"key"):
+        producer.produce(topic, b"value", key, on_delivery=lambda error, _: errors.append(error))
+        assert producer.flush(DEADLINE_S) == 0
+    assert [error and error.code() for error in errors] == [None, KafkaError.INVALID_RECORD, None]
+
+
 def test_a_topic_is_made_when_somebody_produces_to_it(bootstrap: str, name: str) -> None:
     """auto.create.topics.enable is on, as in Kafka."""
     send(bootstrap, name, [b"first"])
@@ -256,6 +276,22 @@ def test_a_commit_of_a_fenced_member_is_refused(bootstrap: str, name: str, new_t
                 consumer.commit(offsets=[TopicPartition(topic, 0, 2)], asynchronous=False)
             assert failure.value.args[0].code() in {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION}
             assert other.committed([TopicPartition(topic, 0)], timeout=30)[0].offset == OFFSET_INVALID
+
+
+def test_whose_instance_id_is_taken_over_is_fenced(bootstrap: str, name: str, new_topic: NewTopic) -> None:
+    """KIP-345: of two processes with one instance id, the later one is it."""
+    topic = new_topic()
+    send(bootstrap, topic, [b"a"])
+    static = {"group_instance_id": "one", "heartbeat_interval_ms": 200}
+    with consuming(bootstrap, name, **static) as consumer:
+        consumer.subscribe([topic])
+        read(consumer, 1)
+        with consuming(bootstrap, name, **static) as other:
+            other.subscribe([topic])
+            read(other, 1)
+            failed = eventually(lambda: consumer.poll(0.5), "the fenced one is told")
+            assert failed.error().code() == KafkaError._FATAL
+            assert "group.instance.id" in failed.error().str()
 
 
 def test_auto_commit(bootstrap: str, name: str, new_topic: NewTopic) -> None:

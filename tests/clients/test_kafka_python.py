@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka import codec as codecs
 from kafka.consumer.fetcher import ConsumerRecord
-from kafka.errors import CommitFailedError, MessageSizeTooLargeError
+from kafka.errors import CommitFailedError, InvalidRecordError, MessageSizeTooLargeError
 
 from tests.clients.conftest import create_topic
 from tests.clients.waiting import DEADLINE_S, eventually
@@ -123,6 +123,25 @@ def test_large_messages_and_those_that_are_too_large(bootstrap: str, new_topic: 
             producer.send(topic, large * 2).get(timeout=DEADLINE_S)
         assert producer.send(topic, b"after").get(timeout=DEADLINE_S).offset == 1
     assert [record.value for record in read_all(bootstrap, topic, 2)] == [large, b"after"]
+
+
+def test_a_message_larger_than_a_fetch_arrives(bootstrap: str, new_topic: NewTopic) -> None:
+    """KIP-74: the first batch comes whole, whatever the limits."""
+    topic = new_topic()
+    values = [b"x" * 100_000, b"y" * 100_000]
+    send(bootstrap, topic, values)
+    with consuming(bootstrap, None, max_partition_fetch_bytes=1_000, fetch_max_bytes=1_000) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        assert [record.value for record in read(consumer, 2)] == values
+
+
+def test_a_compacted_topic_wants_keys(bootstrap: str, new_topic: NewTopic) -> None:
+    topic = new_topic(cleanup_policy="compact")
+    with producing(bootstrap, enable_idempotence=False) as producer:
+        assert producer.send(topic, b"value", b"key").get(timeout=DEADLINE_S).offset == 0
+        with pytest.raises(InvalidRecordError):
+            producer.send(topic, b"value").get(timeout=DEADLINE_S)
+        assert producer.send(topic, b"value", b"key").get(timeout=DEADLINE_S).offset == 1
 
 
 def test_a_topic_is_made_when_somebody_produces_to_it(bootstrap: str, name: str) -> None:

@@ -152,3 +152,4 @@ def test_a_client_carries_on_over_a_killed_server(
         PRODUCERS[library](server, topic, [["last-0", "last-1"]])
         wait_until(lambda: len(member.records) > had and len(second.records) > 0, "both go on", [member, second])
         assert sorted(record[3] for record in member.records[had:] + second.records) == ["last-0", "last-1"]
+    assert "Traceback" not in (tmp_path / "log").read_text()
