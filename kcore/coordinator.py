@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from kcore.broker.acl_authorizer import make_authorizer
 from kcore.broker.control import ControlPlane
 from kcore.broker.data_plane import data_apis
 from kcore.broker.housekeeping import Housekeeping, Periodic
@@ -28,6 +29,7 @@ from kcore.clock import Clock, ManualClock, Now, SystemClock
 from kcore.config import Config
 from kcore.errors import ConfigError, KafkaError, KcoreError, LogError
 from kcore.group.apis import group_apis
+from kcore.group.consumer.services import ConsumerServices
 from kcore.group.offsets.deletion import on_topic_deleted
 from kcore.group.shard import GroupShard
 from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine
@@ -72,16 +74,41 @@ class Recovery:
 
 
 class GroupTopics(MetadataListener):
-    """Tells the group shards of topics that went: their offsets go with them."""
+    """Tells the group shards of topics and settings: consumer groups follow both, offsets go with their topic."""
 
-    __slots__ = ("_groups",)
+    __slots__ = ("_consumer", "_groups")
 
-    def __init__(self, groups: Shards[GroupShard]) -> None:
+    def __init__(self, groups: Shards[GroupShard], consumer: ConsumerServices) -> None:
         self._groups = groups
+        self._consumer = consumer
+
+    def on_topic_created(self, topic: TopicInfo) -> None:
+        """Groups that wait for it, or whose pattern may match it, find it with their next heartbeat."""
+        self._consumer.metadata.created(topic.name)
+        self._changed(topic)
+
+    def on_partitions_added(self, topic: TopicInfo, first: int) -> None:
+        """Groups that read it get the new partitions."""
+        self._consumer.metadata.changed(topic.name)
+        self._changed(topic)
+
+    def on_partitions_removed(self, topic: TopicInfo, first: int) -> None:
+        """What groups have of them is taken away again."""
+        self.on_partitions_added(topic, first)
 
     def on_topic_deleted(self, topic: TopicInfo) -> None:
         """Its offsets are removed, a slice at a time."""
+        self._consumer.metadata.changed(topic.name)
+        self._changed(topic)
         on_topic_deleted(self._groups, topic.name, topic.topic_id)
+
+    def on_config_changed(self, resource_type: int, name: str) -> None:
+        """Settings of groups are read anew."""
+        self._consumer.settings_changed()
+
+    def _changed(self, topic: TopicInfo) -> None:
+        for shard in self._groups:
+            shard.machine.on_topic_changed(topic.name)
 
 
 class TransactionTopic(MetadataListener):
@@ -120,8 +147,10 @@ class Engine:
         slices: long work; the driver steps it.
         cluster: this node and its addresses.
         topics: the topics.
+        authorizer: who may do what; None: everybody everything.
         partitions: their partitions.
         groups: the shards of `__consumer_offsets`.
+        consumer_groups: what consumer groups need of this node; `consumer_groups.events` tells of their changes.
         transactions: the transaction coordinator, and the shards of `__transaction_state`.
         recovery: what was found when it was opened.
     """
@@ -158,13 +187,24 @@ class Engine:
             log, self.pipeline, self.slices, self.control.topic_configs.effective, leader_epoch=log.node_epoch
         )
         self.topics.listen(self.partitions)
+        self.authorizer = make_authorizer(config, self.topics)
         self.control.shard.load()
         self._finish("metadata")
         if not self.control.internal_topics.ensure(CONSUMER_OFFSETS):
             raise KcoreError(f"{CONSUMER_OFFSETS} cannot be made: see the log")
         self._finish(CONSUMER_OFFSETS)
+        metadata_log = log.open(METADATA_PARTITION)
+        self.consumer_groups = ConsumerServices(
+            config,
+            self.topics,
+            version=lambda: metadata_log.end_offset,
+            settings=self.control.group_configs,
+            enabled=lambda: self.topics.feature_level("group.version") > 0,
+            pipeline=self.pipeline,
+        )
         self.groups: Shards[GroupShard] = self._group_shards()
-        self.topics.listen(GroupTopics(self.groups))
+        self.topics.listen(GroupTopics(self.groups, self.consumer_groups))
+        self.consumer_groups.metadata.loaded()
         for index in range(self.groups.partitions):
             self.groups.load(index, log.node_epoch)
         self.markers = LocalMarkers(self.partitions.get, self._shard_of, self.now)
@@ -236,7 +276,9 @@ class Engine:
                 CONSUMER_OFFSETS,
                 index,
                 partition,
-                lambda context: GroupShard(context, self.config, self.topics, self._new_member_id),
+                lambda context: GroupShard(
+                    context, self.config, self.topics, self._new_member_id, consumer=self.consumer_groups
+                ),
                 pipeline=self.pipeline,
                 wheel=self.wheel,
                 slices=self.slices,
@@ -284,6 +326,7 @@ class Engine:
             *self.control.apis(
                 EngineLogDirs(self.log, path, lambda: _volume_bytes(path)),
                 transactional=TransactionalInitProducerIdApi(self.transactions, config),
+                authorizer=self.authorizer,
             ),
             *data_apis(
                 self.partitions,
@@ -294,6 +337,7 @@ class Engine:
                 random_id=lambda: self._new_uuid().int % (2**31 - 1) + 1,
                 cluster=self.cluster,
                 verifier=PartitionVerifier(self.transactions),
+                authorizer=self.authorizer,
             ),
             *transaction_apis(
                 self.transactions,
@@ -301,6 +345,7 @@ class Engine:
                 topics=self.topics,
                 internal_topics=INTERNAL_TOPICS,
                 pipeline=self.pipeline,
+                authorizer=self.authorizer,
             ),
             *group_apis(
                 self.groups,
@@ -309,6 +354,8 @@ class Engine:
                 cluster=self.cluster,
                 make_topic=self.control.internal_topics.ensure,
                 verifier=OffsetsVerifier(self.transactions),
+                authorizer=self.authorizer,
+                consumer=self.consumer_groups,
             ),
         ]
         versions = self.control.api_versions()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
 from kcore.config_security import STANDARD_AUTHORIZER
 from kcore.errors import ConfigError
 from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.security.plugin import load_object
 
 if TYPE_CHECKING:
     from kcore.broker.acls import AclTable
@@ -103,18 +103,3 @@ def make_authorizer(config: Config, topics: Topics) -> Authorizer | None:
         raise ConfigError(f"authorizer.class.name={name} has no method allowed(context, operation, type, name)")
     authorizer: Authorizer = made
     return authorizer
-
-
-def load_object(name: str, setting: str) -> Any:
-    """What `package.module:name` means.
-
-    Raises:
-        ConfigError: there is no such thing.
-    """
-    module, colon, attribute = name.partition(":")
-    if not colon:
-        raise ConfigError(f"{setting}={name} is no package.module:name")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{setting}={name}: {error}") from None

@@ -11,6 +11,7 @@ from kcore.broker.producing import CloseConnectionError
 from kcore.logs import fields
 from kcore.protocol import DecodeError
 from kcore.runtime import Pending, RequestContext
+from kcore.security.principal import ANONYMOUS
 from kcore.server.dispatch import RefusedError
 from kcore.server.frames import FrameCutter, FrameError
 from kcore_ext.codec import decode_request_header, encode_response
@@ -63,7 +64,7 @@ class Answer:
 
 
 class Connection(asyncio.Protocol):
-    """A client's connection.
+    """A client's connection, on a listener where nobody has to authenticate with SASL.
 
     Kafka serves one request of a connection at a time. So does this, with one difference that nobody can see: while
     an answer waits for nothing but the commit of what was decided, the requests behind it are decided too, and all of
@@ -74,6 +75,7 @@ class Connection(asyncio.Protocol):
 
     Attributes:
         claimed_bytes: what it holds of requests, as the server's `RequestMemory` knows it.
+        principal: who the client is.
     """
 
     __slots__ = (
@@ -99,6 +101,7 @@ class Connection(asyncio.Protocol):
         "client_host",
         "connection_id",
         "listener",
+        "principal",
         "server",
         "transport",
     )
@@ -108,6 +111,7 @@ class Connection(asyncio.Protocol):
         self.listener = listener
         self.connection_id = connection_id
         self.client_host = ""
+        self.principal = ANONYMOUS
         self.transport: Any = None
         self.claimed_bytes = 0
         self._dispatch: Dispatch = server.dispatch
@@ -263,6 +267,7 @@ class Connection(asyncio.Protocol):
             client_id=client_id,
             client_host=self.client_host,
             listener=self.listener,
+            principal=self.principal,
             connection_id=self.connection_id,
         )
         if len(client_id) <= MAX_REMEMBERED_NAME:

@@ -55,6 +55,10 @@ class FrameCutter:
             self._buffer += data
         self._position = 0
 
+    def accept(self, max_frame_bytes: int) -> None:
+        """Accepts frames of another length from now on."""
+        self._max_frame_bytes = max_frame_bytes
+
     def clear(self) -> None:
         """Forgets what arrived."""
         self._buffer = b""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kcore.config import Config
 from kcore.errors import ConfigError
+from kcore.security.protocols import SecurityProtocol, protocol_of
 
 _FORM = re.compile(r"(?:(?P<name>[A-Za-z0-9_.-]+)://)?(?P<host>\[[0-9a-fA-F:.]+\]|[^:/\[\]]*):(?P<port>\d+)")
 ANYWHERE = {"", "0.0.0.0", "::"}  # addresses to listen on, but nowhere to connect to
@@ -22,6 +23,7 @@ class Listener:
         port: 0 takes a free one.
         advertised_host: what clients connect to.
         advertised_port: 0 is the port that is listened on.
+        protocol: what is spoken in front of Kafka's protocol.
     """
 
     name: str
@@ -29,13 +31,15 @@ class Listener:
     port: int
     advertised_host: str
     advertised_port: int = 0
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
 
 
 def parse_listeners(config: Config) -> list[Listener]:
     """The listeners of a configuration.
 
     Raises:
-        ConfigError: one is not NAME://HOST:PORT, a name or port stands twice, or an advertised one has no listener.
+        ConfigError: one is not NAME://HOST:PORT, a name or port stands twice, an advertised one has no listener, or
+            nothing says what is spoken on one.
     """
     listened = {name: (host, port) for name, host, port in map(_parse, config.listeners)}
     if len(listened) < len(config.listeners):
@@ -51,7 +55,8 @@ def parse_listeners(config: Config) -> list[Listener]:
     found = []
     for name, (host, port) in listened.items():
         told_host, told_port = advertised.get(name, ("127.0.0.1" if host in ANYWHERE else host, 0))
-        found.append(Listener(name, host, port, told_host, told_port))
+        protocol = protocol_of(name, config.listener_security_protocol_map)
+        found.append(Listener(name, host, port, told_host, told_port, protocol))
     return found
 
 

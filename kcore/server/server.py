@@ -6,10 +6,13 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from kcore.server.authentication import ListenerSecurity
 from kcore.server.connection import Connection
 from kcore.server.dispatch import Dispatch
 from kcore.server.listeners import Listener
 from kcore.server.memory import RequestMemory
+from kcore.server.sasl import SaslConnection
+from kcore.server.secure import SecureConnection
 
 if TYPE_CHECKING:
     from kcore.config import Config
@@ -26,6 +29,9 @@ class Server:
     Args:
         driver: runs the engine on this event loop.
         listeners: where to listen; a port of 0 takes a free one.
+
+    Raises:
+        ConfigError: what the settings say of a listener's security cannot be done.
 
     Attributes:
         addresses: listener name -> (host, port) that is listened on, once started.
@@ -49,7 +55,7 @@ class Server:
         limit_bytes = self.config.queued_max_request_bytes
         self.memory = RequestMemory(limit_bytes, self.connections) if limit_bytes >= 0 else None
         self._by_host: dict[str, int] = {}
-        self._listeners = listeners
+        self._listeners = [(listener, ListenerSecurity(listener, self.engine)) for listener in listeners]
         self._servers: list[asyncio.Server] = []
         self._to_flush: dict[Connection, None] = {}
         self.accepted_connections = 0
@@ -66,15 +72,19 @@ class Server:
             OSError: an address cannot be listened on; nothing is left open.
         """
         try:
-            for listener in self._listeners:
-                await self._listen(listener)
+            for listener, security in self._listeners:
+                await self._listen(listener, security)
         except OSError:
             await self.stop()
             raise
 
-    async def _listen(self, listener: Listener) -> None:
+    async def _listen(self, listener: Listener, security: ListenerSecurity) -> None:
         server = await self.loop.create_server(
-            lambda: self._connection(listener.name), listener.host or None, listener.port, backlog=1024
+            lambda: self._connection(security),
+            listener.host or None,
+            listener.port,
+            backlog=1024,
+            ssl=security.tls,
         )
         self._servers.append(server)
         port = server.sockets[0].getsockname()[1]
@@ -82,9 +92,13 @@ class Server:
         self.engine.cluster.advertise(listener.name, listener.advertised_host, listener.advertised_port or port)
         logger.info("%s listens on %s:%d", listener.name, listener.host, port)
 
-    def _connection(self, listener: str) -> Connection:
+    def _connection(self, security: ListenerSecurity) -> Connection:
         self.accepted_connections += 1
-        return Connection(self, listener, self.accepted_connections)
+        if security.has_sasl:
+            return SaslConnection(self, security, self.accepted_connections)
+        if security.tls is not None:
+            return SecureConnection(self, security, self.accepted_connections)
+        return Connection(self, security.name, self.accepted_connections)
 
     # ---- what connections tell
 

@@ -75,7 +75,8 @@ class AlterUserScramCredentialsApi(ControlApi[AlterUserScramCredentialsRequest, 
     ) -> AlterUserScramCredentialsResponse:
         """The code for each user."""
         code = told(code)
-        users = dict.fromkeys(change.name for change in (*request.deletions, *request.upsertions))
+        changes: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
+        users = dict.fromkeys(change.name for change in changes)
         return AlterUserScramCredentialsResponse(
             results=[_result(user, (code, message or code.message)) for user in users]
         )

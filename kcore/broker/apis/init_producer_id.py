@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from kcore.broker.acl_authorizer import AclAuthorizer
 from kcore.broker.apis.control import SHARD_REFUSALS, ControlApi
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
@@ -92,6 +93,8 @@ class InitProducerIdApi(ControlApi[InitProducerIdRequest, InitProducerIdResponse
         authorizer = self.authorizer
         if authorizer is None or self.allowed(context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER):
             return True
+        if isinstance(authorizer, AclAuthorizer):
+            return authorizer.allowed_on_any(context, Operation.WRITE, ResourceType.TOPIC)
         return any(
             authorizer.allowed(context, Operation.WRITE, ResourceType.TOPIC, topic.name) for topic in self._topics.all()
         )

@@ -1,0 +1,191 @@
+"""Connections whose clients have to authenticate with SASL before anything else (KIP-43, KIP-152, KIP-368)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kcore.logs import fields
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+from kcore.security.mechanism import AuthenticationError
+from kcore.security.sasl import SaslState
+from kcore.server.connection import Answer, Connection
+from kcore.server.dispatch import RefusedError
+from kcore.server.secure import SecureConnection
+from kcore_ext.codec import decode_request_header
+
+if TYPE_CHECKING:
+    from kcore.server.authentication import ListenerSecurity
+    from kcore.server.dispatch import Served
+    from kcore.server.server import Server
+
+logger = logging.getLogger(__name__)
+
+MAX_SHOWN_NAME = 32  # characters of a mechanism's name that is not enabled, in the log
+
+
+class RawAnswer(Answer):
+    """The answer to a token that came without a request (SaslHandshake v0): a frame with nothing but the token."""
+
+    __slots__ = ()
+
+    def arrive(self, response: Any) -> None:
+        """The response came; what is wrong with a token has no form here."""
+        if response is None or response.error_code:
+            self.frame = b""
+        else:
+            token = bytes(response.auth_bytes)
+            self.frame = len(token).to_bytes(4, "big") + token
+        self.connection.answered(len(self.frame))
+
+
+class SaslConnection(SecureConnection):
+    """A connection that takes requests once its client has authenticated.
+
+    Mechanisms that take long (they derive keys, or call a user's code) run on another thread; the connection waits,
+    others go on.
+    """
+
+    __slots__ = ("_authenticated", "_exchange")
+
+    def __init__(self, server: Server, security: ListenerSecurity, connection_id: int) -> None:
+        super().__init__(server, security, connection_id)
+        self._exchange = security.exchange()
+        self._authenticated = False  # for good: the session has no end
+        self._frames.accept(security.settings.sasl_server_max_receive_size)
+
+    def _request(self, frame: Any) -> None:
+        if self._authenticated:
+            Connection._request(self, frame)
+            return
+        exchange = self._exchange
+        if exchange.state is SaslState.RAW:
+            served = self._dispatch.find(ApiKey.SASL_AUTHENTICATE, 0)
+            assert served is not None, "SaslAuthenticate is always served"
+            self._token(bytes(frame), RawAnswer(self, served, 0, 0, None))
+            return
+        if exchange.complete:
+            now_ms = self.server.engine.now.now_ms
+            again = int.from_bytes(frame[:2], "big") == ApiKey.SASL_HANDSHAKE and exchange.may_begin_again(now_ms)
+            if not again:
+                if exchange.expired(now_ms):
+                    raise RefusedError("its session is over, and it did not authenticate again")
+                Connection._request(self, frame)
+                return
+        self._negotiate(frame)
+
+    def _negotiate(self, frame: Any) -> None:
+        """A request of the exchange."""
+        api_key, version, correlation_id, client_id, position = decode_request_header(frame, 0)
+        exchange = self._exchange
+        served = self._dispatch.find(api_key, version)
+        if served is None:
+            if not exchange.takes(api_key):
+                raise RefusedError(f"API key {api_key} before it has authenticated")
+            response, served, version = self._dispatch.unsupported(api_key, version)
+            self._answer(response, served, version, correlation_id)
+            return
+        if not (exchange.takes(api_key) or exchange.complete):
+            self._unexpected(frame, served, version, correlation_id, client_id, position)
+            return
+        served.requests += 1
+        request: Any = served.decode(frame, version, position)
+        if api_key == ApiKey.API_VERSIONS:
+            response = self._dispatch.submit(self._context(version, client_id), request)
+            if not response.error_code:
+                exchange.negotiated()
+            self._answer(response, served, version, correlation_id)
+        elif api_key == ApiKey.SASL_HANDSHAKE:
+            response = exchange.handshake(version, request.mechanism, self.server.engine.now.now_ms)
+            if response.error_code:
+                answer = Answer(self, served, version, correlation_id, None)
+                self._fail(answer, response, f"the mechanism {request.mechanism[:MAX_SHOWN_NAME]!r} is not enabled")
+            else:
+                self._answer(response, served, version, correlation_id)
+        else:
+            self._token(bytes(request.auth_bytes), Answer(self, served, version, correlation_id, None))
+
+    def _unexpected(
+        self, frame: Any, served: Served, version: int, correlation_id: int, client_id: str, position: int
+    ) -> None:
+        """A request that does not belong here. Only one in the midst of tokens is answered, as in Kafka: before that,
+        nothing of what a stranger sends is looked at.
+        """
+        response = None
+        if self._exchange.state is SaslState.TOKENS:
+            request = served.decode(frame, version, position)
+            response = served.api.error(self._context(version, client_id), request, ErrorCode.ILLEGAL_SASL_STATE)
+        name = ApiKey(served.key).name
+        self._fail(Answer(self, served, version, correlation_id, None), response, f"{name} before it has authenticated")
+
+    def _token(self, token: bytes, answer: Answer) -> None:
+        exchange = self._exchange
+        if exchange.blocking:
+            self._answers.append(answer)
+            self._parked = True
+            future = self.server.loop.run_in_executor(None, exchange.evaluate, token)
+            future.add_done_callback(partial(self._evaluated, answer))
+            return
+        try:
+            self._settle(answer, exchange.evaluate(token))
+        except AuthenticationError as error:
+            self._not_authenticated(answer, error)
+
+    def _evaluated(self, answer: Answer, future: asyncio.Future[bytes]) -> None:
+        """A token was evaluated on another thread."""
+        error = None if future.cancelled() else future.exception()
+        if self._closing or future.cancelled():
+            return
+        self.server.engine.now.update()
+        if error is None:
+            try:
+                self._settle(answer, future.result())
+            except AuthenticationError as refused:
+                self._not_authenticated(answer, refused)
+        elif isinstance(error, AuthenticationError):
+            self._not_authenticated(answer, error)
+        else:
+            # Its text may hold what the client sent: only the kind of error is told.
+            logger.error("%s failed: %s", self._exchange.mechanism_name, type(error).__name__)
+            self._not_authenticated(answer, AuthenticationError("the server could not check the credentials"))
+
+    def _settle(self, answer: Answer, reply: bytes) -> None:
+        """A token was good: so far, or in the end."""
+        exchange, now = self._exchange, self.server.engine.now
+        lifetime_ms = exchange.evaluated(now.now_ms, now.wall_ms)
+        if exchange.complete:
+            self.principal = exchange.principal
+            self._contexts.clear()
+            self._frames.accept(self.server.config.socket_request_max_bytes)
+            self._authenticated = exchange.expires_at_ms < 0
+            logger.debug(
+                "%s authenticated with %s", self.client_host, exchange.mechanism_name,
+                extra=fields(connection=self.connection_id, principal=self.principal),
+            )  # fmt: skip
+        response = SaslAuthenticateResponse(error_message=None, auth_bytes=reply, session_lifetime_ms=lifetime_ms)
+        if not self._answers or self._answers[-1] is not answer:
+            self._answers.append(answer)
+        answer.arrive(response)
+
+    def _not_authenticated(self, answer: Answer, error: AuthenticationError) -> None:
+        self._exchange.fail()
+        response = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(error))
+        self._fail(answer, response, str(error))
+
+    def _fail(self, answer: Answer, response: Any, why: str) -> None:
+        """Answers late and closes: guessing should take time (KIP-306)."""
+        if self._exchange.state is not SaslState.FAILED:
+            self._exchange.fail()
+        if not self._answers or self._answers[-1] is not answer:
+            self._answers.append(answer)
+        self._refuse(f"not authenticated: {why}")
+        delay_ms = self.server.config.connection_failed_authentication_delay_ms
+        self.server.loop.call_later(delay_ms / 1000, self._tell, answer, response)
+
+    def _tell(self, answer: Answer, response: Any) -> None:
+        if not self._closing:
+            answer.arrive(response)
