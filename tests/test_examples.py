@@ -62,5 +62,5 @@ def test_the_plugin_of_the_example_gives_each_test_a_server() -> None:
 
 
 def test_every_example_is_tried() -> None:
-    tried = {*SAID, "pytest_plugin", "assignors"}
-    assert {path.stem for path in EXAMPLES.glob("*.py")} <= tried
+    tests = "".join(path.read_text() for path in Path(__file__).parent.rglob("test_*.py"))
+    assert [path.name for path in EXAMPLES.glob("*.py") if path.stem not in tests] == []

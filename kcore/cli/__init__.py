@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -49,12 +50,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     module = importlib.import_module(f"kcore.cli.{VERBS[options.verb][0]}")
     try:
-        return int(module.run(options) or 0)
+        status = int(module.run(options) or 0)
+        sys.stdout.flush()
     except KcoreError as error:
         print(f"kcore: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output went away: nothing to complain about
+        # The reader of our output went away: nothing to complain about, now or when the interpreter flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
         return 130
+    return status

@@ -13,6 +13,7 @@ from pathlib import Path
 from kcore import logs
 from kcore.cli.properties import make_config
 from kcore.config import Config
+from kcore.errors import ConfigError
 
 logger = logging.getLogger("kcore.serve")
 
@@ -71,6 +72,12 @@ def run_loop(main: object) -> int:
         return runner.run(main)  # type: ignore[arg-type]
 
 
+def place_of_listeners(config: Config) -> str:
+    """Where the listeners were set, for a message that refuses them."""
+    places = {config.source(name) for name in ("listeners", "advertised.listeners")} - {"default"}
+    return ", ".join(sorted(places)) or "default"
+
+
 async def _serve(config: Config) -> int:
     # Imported here: `--print-config` and `--help` need neither the engine nor the log.
     from kcore.coordinator import Engine  # noqa: PLC0415
@@ -80,7 +87,10 @@ async def _serve(config: Config) -> int:
     from kcore.server.observe import Observer  # noqa: PLC0415
     from kcore.server.server import Server  # noqa: PLC0415
 
-    listeners = parse_listeners(config)
+    try:
+        listeners = parse_listeners(config)
+    except ConfigError as error:
+        raise ConfigError(f"{place_of_listeners(config)}: {error}") from None
     engine = Engine.open(config)
     loop = asyncio.get_running_loop()
     driver = AsyncDriver(engine, loop)

@@ -1,0 +1,88 @@
+"""The command in this process, and a folder and a server for it to look at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import kcore
+from kcore.cli import main
+from kcore.client import Connection
+from kcore.testing import ServerProcess
+from tests.kit import QUICK, Target, batch, commit, make_topic, produce, stable_alone
+
+SETTINGS = {**QUICK, "offsets.topic.num.partitions": "3"}
+
+
+class Ran(NamedTuple):
+    """What a run of the command left."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def rows(self) -> list[Any]:
+        """Its output as JSON, an object a line."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """`run("groups", "list", folder)`."""
+
+    def run(*arguments: Any) -> Ran:
+        try:
+            status = main([str(argument) for argument in arguments])
+        except SystemExit as end:
+            status = int(end.code or 0)
+        out, err = capsys.readouterr()
+        return Ran(status, out, err)
+
+    return run
+
+
+def populate(target: Target) -> str:
+    """A topic with records, a group with offsets and one with a member, whose id it returns."""
+    make_topic(target, "lines", 2)
+    target.send(produce("lines", batch([b"one", b"two", b"three"])), 9)
+    target.send(commit("simple", {("lines", 0): 2, ("lines", 1): 0}, metadata="note"), 9)
+    return stable_alone(target, "crew", session_ms=30_000)[0]
+
+
+class Place(NamedTuple):
+    """What a verb looks at, as arguments of the command."""
+
+    arguments: list[str]
+    member: str
+
+
+@pytest.fixture(scope="session", params=["folder", "server"])
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """The same state in a folder that nobody has open, and in a running server."""
+    folder = tmp_path_factory.mktemp("cli") / "data"
+    if request.param == "folder":
+        with kcore.open(folder, config=SETTINGS) as engine:
+            member = populate(engine)
+        yield Place([str(folder)], member)
+        return
+    with ServerProcess(folder, SETTINGS) as server:
+        with Connection.to(server.bootstrap, client_id="kcore") as connection:
+            member = populate(connection)
+        yield Place(["--bootstrap", server.bootstrap], member)
+
+
+@pytest.fixture
+def properties(tmp_path: Path) -> Callable[[str], Path]:
+    """Writes a properties file."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "server.properties"
+        path.write_text(text)
+        return path
+
+    return write

@@ -1,0 +1,165 @@
+"""`kcore log`, `groups` and `offsets`: the same answers of a folder and of a running server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kcore.testing import ServerProcess
+from tests.cli.conftest import Place, Ran
+
+Run = Callable[..., Ran]
+
+
+def test_groups_are_listed(run: Run, place: Place) -> None:
+    ran = run("groups", "list", *place.arguments, "--format", "json")
+    assert (ran.status, ran.err) == (0, "")
+    assert [{**row, "type": row["type"].lower()} for row in ran.rows] == [
+        {"group": "crew", "type": "classic", "protocol_type": "work", "state": "Stable"},
+        {"group": "simple", "type": "classic", "protocol_type": None, "state": "Empty"},
+    ]
+    assert [line.split()[0] for line in run("groups", "list", *place.arguments).out.splitlines()] == [
+        "GROUP",
+        "crew",
+        "simple",
+    ]
+
+
+def test_groups_are_listed_by_state(run: Run, place: Place) -> None:
+    assert [
+        row["group"] for row in run("groups", "list", *place.arguments, "--state", "Empty", "--format", "json").rows
+    ] == ["simple"]
+    both = run("groups", "list", *place.arguments, "--state", "Empty", "--state", "Stable", "--format", "json").rows
+    assert [row["group"] for row in both] == ["crew", "simple"]
+
+
+def test_groups_are_described(run: Run, place: Place) -> None:
+    rows = run("groups", "describe", *place.arguments, "--format", "json").rows
+    assert [(row["group"], row["state"], row["member"], row["assignment"]) for row in rows] == [
+        ("crew", "Stable", place.member, "10 bytes"),
+        ("simple", "Empty", None, None),
+    ]
+    (row,) = run("groups", "describe", *place.arguments, "--group", "simple", "--format", "json").rows
+    assert row["group"] == "simple"
+
+
+def test_a_group_that_is_not_there_is_a_finding(run: Run, place: Place) -> None:
+    ran = run("groups", "describe", *place.arguments, "--group", "nobody", "--format", "json")
+    assert ran.status == 1
+    assert ran.rows[0]["state"] == "GROUP_ID_NOT_FOUND"
+
+
+def test_offsets_are_listed_with_their_lag(run: Run, place: Place) -> None:
+    ran = run("offsets", "list", *place.arguments, "--format", "json")
+    assert ran.rows == [
+        {
+            "group": "simple",
+            "topic": "lines",
+            "partition": partition,
+            "current_offset": offset,
+            "log_end_offset": end,
+            "lag": end - offset,
+            "metadata": "note",
+        }
+        for partition, offset, end in ((0, 2, 3), (1, 0, 0))
+    ]
+    assert run("offsets", "list", *place.arguments, "--group", "crew", "--format", "json").rows == []
+    assert run("offsets", "list", *place.arguments).out.splitlines()[0].split() == [
+        "GROUP",
+        "TOPIC",
+        "PARTITION",
+        "CURRENT-OFFSET",
+        "LOG-END-OFFSET",
+        "LAG",
+        "METADATA",
+    ]
+
+
+def test_records_are_dumped(run: Run, place: Place) -> None:
+    rows = run("log", "dump", *place.arguments, "--topic", "lines", "--format", "json").rows
+    assert [(row["topic"], row["partition"], row["offset"], row["type"], row["value"]) for row in rows] == [
+        ("lines", 0, 0, "record", "one"),
+        ("lines", 0, 1, "record", "two"),
+        ("lines", 0, 2, "record", "three"),
+    ]
+    text = run("log", "dump", *place.arguments, "--topic", "lines").out.splitlines()
+    assert [line.split(" ", 1)[1] for line in text] == [
+        "lines-0@0 record 'one'",
+        "lines-0@1 record 'two'",
+        "lines-0@2 record 'three'",
+    ]
+
+
+def test_a_dump_can_be_narrowed(run: Run, place: Place) -> None:
+    narrow = [*place.arguments, "--format", "json", "--topic", "lines"]
+    assert [row["value"] for row in run("log", "dump", *narrow, "--from", 1, "--to", 2).rows] == ["two"]
+    assert [row["value"] for row in run("log", "dump", *narrow, "--from", 2).rows] == ["three"]
+    assert run("log", "dump", *narrow, "--partition", 1).rows == []
+    assert run("log", "dump", *narrow, "--from", 99).rows == []
+    assert run("log", "dump", *place.arguments, "--topic", "nowhere").out == ""
+
+
+def test_the_events_of_one_group_can_be_dumped(run: Run, place: Place) -> None:
+    rows = run("log", "dump", *place.arguments, "--group", "simple", "--format", "json").rows
+    offsets = [row for row in rows if row["type"] == "OffsetCommit"]
+    assert {(row["key"]["partition"], row["value"]["offset"]) for row in offsets} == {(0, 2), (1, 0)}
+    crew = run("log", "dump", *place.arguments, "--group", "crew", "--format", "json").rows
+    assert {row["type"] for row in crew} == {"GroupMetadata"}
+    assert crew[-1]["value"]["generation"] == 1
+
+
+def test_the_whole_log_of_a_folder_is_dumped_with_its_metadata(run: Run, place: Place) -> None:
+    rows = run("log", "dump", *place.arguments, "--format", "json").rows
+    kinds = {row["type"] for row in rows}
+    assert {"record", "OffsetCommit", "GroupMetadata"} <= kinds
+    if place.arguments[0] != "--bootstrap":  # the metadata's topic is not one that clients can read
+        assert {"Topic", "Partition"} <= kinds
+    places = [(row["topic"], row["partition"], row["offset"]) for row in rows]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("verb", [("log", "dump"), ("groups", "list"), ("groups", "describe"), ("offsets", "list")])
+def test_one_place_must_be_named(verb: tuple[str, str], run: Run, tmp_path: Path) -> None:
+    for arguments in ([], [tmp_path, "--bootstrap", "localhost:1"]):
+        ran = run(*verb, *arguments)
+        assert (ran.status, ran.err) == (
+            1,
+            "kcore: name a data folder, or --bootstrap HOST:PORT of a running server\n",
+        )
+
+
+@pytest.mark.parametrize("verb", [("log", "dump"), ("groups", "list"), ("offsets", "list")])
+def test_what_cannot_be_reached_is_said_in_a_line(verb: tuple[str, str], run: Run, tmp_path: Path) -> None:
+    for arguments, said in (
+        ([tmp_path / "no"], "no kcore data folder"),
+        (["--bootstrap", "127.0.0.1:1"], "127.0.0.1:1 cannot be reached"),
+        (["--bootstrap", "nonsense"], "'nonsense' is no HOST:PORT"),
+    ):
+        ran = run(*verb, *arguments)
+        assert ran.status == 1
+        assert said in ran.err
+        assert len(ran.err.splitlines()) == 1
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_folder_that_a_server_has_open_is_refused(run: Run, tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data", {"offsets.topic.num.partitions": "1"}) as server:
+        for verb in (("log", "dump"), ("groups", "list")):
+            ran = run(*verb, tmp_path / "data")
+            assert ran.status == 1
+            assert f"in use by process {server.pid}" in ran.err
+
+
+def test_a_reader_that_goes_away_is_no_failure(place: Place) -> None:
+    """`kcore log dump … | head -1`"""
+    command = [sys.executable, "-m", "kcore", "log", "dump", *place.arguments]
+    read, write = os.pipe()
+    os.close(read)
+    ran = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(write)
+    assert (ran.returncode, ran.stderr) == (0, "")

@@ -1,0 +1,219 @@
+"""`kcore serve` and the command as a whole: settings, listeners, starts that are refused, ends that are clean."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kcore
+from kcore.cli import VERBS
+from kcore.client import Connection
+from kcore.errors import KcoreError
+from kcore.protocol.messages.metadata import MetadataRequest
+from kcore.testing import ServerProcess
+from tests.cli.conftest import Ran
+
+Run = Callable[..., Ran]
+Write = Callable[[str], Path]
+
+RATIO = "log.cleaner.min.cleanable.ratio"
+FEW = {"offsets.topic.num.partitions": "1"}
+
+
+def test_the_version_is_told(run: Run) -> None:
+    assert run("--version") == Ran(0, f"kcore {kcore.__version__}\n", "")
+
+
+def test_without_a_verb_help_is_shown(run: Run) -> None:
+    ran = run()
+    assert ran.status == 2
+    assert all(verb in ran.out for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_each_verb_has_help(verb: str, run: Run) -> None:
+    ran = run(verb, "--help")
+    assert ran.status == 0
+    assert ran.out.startswith(f"usage: kcore {verb}")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("nonsense",), ("serve", "--nonsense"), ("groups",), ("log", "dump", "--from", "x")]
+)
+def test_wrong_use_is_told_with_the_usage(arguments: tuple[str, ...], run: Run) -> None:
+    ran = run(*arguments)
+    assert (ran.status, ran.out) == (2, "")
+    assert ran.err.startswith("usage: kcore")
+
+
+# ---- settings
+
+
+def test_the_effective_configuration_says_where_each_value_came_from(
+    run: Run, properties: Write, tmp_path: Path
+) -> None:
+    file = properties(
+        "# a comment\n! another\n\ngroup.max.size = 7\nlog.retention.hours:5\n"
+        "listeners=PLAINTEXT://127.0.0.1:0,\\\n    INSIDE://127.0.0.1:0\ngroup.max.size=8\n"
+    )
+    ran = run(
+        "serve",
+        "--config",
+        file,
+        "-c",
+        "node.id=3",
+        "-c",
+        "log.retention.hours=6",
+        "--data",
+        tmp_path,
+        "--print-config",
+    )
+    assert (ran.status, ran.err) == (0, "")
+    lines = ran.out.splitlines()
+    assert f"group.max.size=8  # {file}:8" in lines
+    assert f"listeners=PLAINTEXT://127.0.0.1:0,INSIDE://127.0.0.1:0  # {file}:6" in lines
+    assert "node.id=3  # -c" in lines
+    assert "log.retention.hours=6  # -c" in lines
+    assert f"kcore.data.dir={tmp_path}  # command line" in lines
+    assert "group.initial.rebalance.delay.ms=3000  # default" in lines
+    assert len(lines) == len(kcore.Config.SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a=1\n\ngroup.max.size=0\n", "{file}:1: unknown setting 'a'"),
+        ("\ngroup.max.size=0\n", "{file}:2: group.max.size='0' is out of range; valid: a whole number in 1..214748364"),
+        ("group.max.size=many\n", "{file}:1: group.max.size='many' is no whole number; valid: a whole number in 1.."),
+        ("delete.topic.enable=y\n", "{file}:1: delete.topic.enable='y' is neither true nor false; valid: true or false"),
+        ("compression.type=rar\n", "{file}:1: compression.type='rar' has 'rar'; valid: one of 'uncompressed', 'zstd'"),
+        (f"{RATIO}=2\n", "{file}:1: " + RATIO + "='2' is out of range; valid: a number from 0 to 1"),
+        ("group.max.sise=1\n", "{file}:1: unknown setting 'group.max.sise'; did you mean 'group.max.size'?"),
+        ("zookeeper.connect=localhost\n", "{file}:1: unknown setting 'zookeeper.connect'"),
+        ("\n# x\nno setting\n", "{file}:3: 'no setting' is no setting; valid: name=value"),
+        ("listeners=nonsense\n", "{file}:1: 'nonsense' is no listener; valid: NAME://HOST:PORT or HOST:PORT"),
+        ("listeners=127.0.0.1:99999\n", "{file}:1: '127.0.0.1:99999' is no listener"),
+        ("listeners=A://a:0,A://b:0\n", "{file}:1: listeners=A://a:0,A://b:0: each listener needs a name of its own"),
+        ("listeners=A://a:9,B://a:9\n", "{file}:1: listeners=A://a:9,B://a:9: two listeners cannot share an address"),
+        ("listeners=\n", "{file}:1: listeners is empty; valid: NAME://HOST:PORT, at least one"),
+        ("advertised.listeners=B://127.0.0.1:9\n", "{file}:1: advertised.listeners names B, which is not in listeners"),
+    ],
+)  # fmt: skip
+def test_a_bad_setting_is_refused_with_its_place_and_what_is_valid(
+    text: str, said: str, run: Run, properties: Write
+) -> None:
+    file = properties(text)
+    ran = run("serve", "--config", file)
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err.startswith("kcore: " + said.format(file=file)), ran.err
+    assert len(ran.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-c", "group.max.size=0"], "kcore: -c: group.max.size='0' is out of range"),
+        (["-c", "nonsense"], "kcore: -c 'nonsense' is no setting; valid: -c name=value"),
+        (["--listen", "here"], "kcore: command line: 'PLAINTEXT://here' is no listener"),
+        (["--config", "/nowhere/at.all"], "kcore: /nowhere/at.all: cannot be read: "),
+    ],
+)
+def test_bad_arguments_are_refused_with_their_place(arguments: list[str], said: str, run: Run) -> None:
+    ran = run("serve", *arguments)
+    assert ran.status == 1
+    assert ran.err.startswith(said), ran.err
+
+
+# ---- serving
+
+
+def started(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "kcore", "serve", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_several_listeners_each_tell_their_own_address() -> None:
+    """Clients are told the address of the listener they came through, the advertised one where there is one."""
+    process = started(
+        *("-c", "offsets.topic.num.partitions=1", "-c", "kcore.durability=memory"),
+        *("--listen", "127.0.0.1:0", "--listen", "INSIDE://127.0.0.1:0", "--listen", "127.0.0.1:0"),
+        *("-c", "advertised.listeners=INSIDE://kafka.example:1234"),
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    told = {}
+    for _ in range(3):
+        line = re.fullmatch(r"kcore: (\w+) listening on 127\.0\.0\.1:(\d+)\n", process.stdout.readline())
+        assert line is not None
+        with Connection("127.0.0.1", int(line[2])) as connection:
+            (broker,) = connection.send(MetadataRequest(topics=[])).brokers
+            told[line[1]] = (broker.host, broker.port, broker.port == int(line[2]))
+    process.terminate()
+    assert process.communicate(timeout=30) == ("", "")
+    assert [(name, host, own) for name, (host, _, own) in told.items()] == [
+        ("PLAINTEXT", "127.0.0.1", True),
+        ("INSIDE", "kafka.example", False),
+        ("PLAINTEXT3", "127.0.0.1", True),
+    ]
+    assert told["INSIDE"][1] == 1234
+
+
+def test_port_0_takes_a_free_one_and_sigterm_and_sigint_end_it_cleanly(tmp_path: Path) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        process = started(
+            "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "-c", "offsets.topic.num.partitions=1"
+        )
+        assert process.stdout is not None
+        recovered, listening = process.stdout.readline(), process.stdout.readline()
+        assert re.fullmatch(
+            r"kcore: recovered \d+ topics, 0 groups and 0 records of 1 coordinator partitions in \d+ ms\n", recovered
+        )
+        port = re.fullmatch(r"kcore: PLAINTEXT listening on 127\.0\.0\.1:(\d+)\n", listening)
+        assert port is not None
+        with Connection("127.0.0.1", int(port[1])) as connection:
+            assert connection.send(MetadataRequest(topics=[])).brokers[0].port == int(port[1])
+            process.send_signal(number)
+            out, err = process.communicate(timeout=30)
+        assert (process.returncode, out, err) == (0, "", "")
+
+
+def test_a_port_that_is_taken_is_said_in_a_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        process = started("--data", str(tmp_path / "data"), "--listen", f"127.0.0.1:{port}")
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert out == ""
+    assert err.startswith("kcore: cannot listen: ")
+    assert len(err.splitlines()) == 1
+    with kcore.open(tmp_path / "data", create=False) as engine:
+        assert engine.engine.recovery.topics == 1
+
+
+def test_a_folder_that_another_server_has_is_refused(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data", FEW) as server:
+        second = ServerProcess(tmp_path / "data", FEW, stderr=tmp_path / "second.log")
+        with pytest.raises(KcoreError, match="ended with status 1"):
+            second.start()
+        assert (tmp_path / "second.log").read_text() == (
+            f"kcore: {tmp_path / 'data'}: kcore.lock: in use by process {server.pid}\n"
+        )
+
+
+def test_a_server_that_could_not_start_can_be_started_again(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path / "data", {**FEW, "cluster.id": "first"})
+    with server:
+        assert server.alive
+        assert server.kill() > 0
+        assert not server.alive
+        assert server.stop() is None
+        server.start()
+        assert "1 topics" in server.recovered
+        assert server.stop() == 0
