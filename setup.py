@@ -10,7 +10,7 @@ from setuptools import Extension, setup
 ROOT = Path(__file__).parent
 
 # No -march: a wheel runs on every machine of its architecture.
-COMPILE_ARGS = ["-O3", "-fno-strict-aliasing", "-Wno-unreachable-code", "-Wno-unused-function"]
+COMPILE_ARGS = ["-O3", "-g0", "-fno-strict-aliasing", "-Wno-unreachable-code", "-Wno-unused-function"]
 
 DIRECTIVES = {
     "language_level": 3,
@@ -43,4 +43,9 @@ def extensions() -> list[Extension]:
     return found
 
 
-setup(ext_modules=cythonize(extensions(), compiler_directives=DIRECTIVES, annotate=False))
+JOBS = os.cpu_count() or 1
+
+setup(
+    ext_modules=cythonize(extensions(), compiler_directives=DIRECTIVES, nthreads=JOBS),
+    options={"build_ext": {"parallel": JOBS}},
+)
