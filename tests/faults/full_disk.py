@@ -1,0 +1,92 @@
+"""A program: a node works until its disk is full, gets room again, goes on, and is opened again.
+
+    python -m tests.faults.full_disk FOLDER limit        the file may not grow (RLIMIT_FSIZE)
+    python -m tests.faults.full_disk FOLDER volume       the volume is full; FOLDER/../ballast is what can be removed
+
+Prints how much was acknowledged and refused; any difference between what was acknowledged and what is there ends it
+with a traceback.
+"""
+
+from __future__ import annotations
+
+import resource
+import signal
+import sys
+from pathlib import Path
+
+from kcore.errors import KcoreError
+from kcore.log import LmdbLogEngine
+from tests import kit
+from tests.faults.world import RETRIABLE, Refused, World, _commit, _produced, topics_made
+
+VALUE_BYTES = 20_000
+MORE_BYTES = 400_000  # how much the file may grow where its size is limited
+
+
+def fill(world: World, acknowledged: list[bytes], offset: int) -> tuple[int, int]:
+    """Produces and commits until both were refused; returns the last committed offset and how many were refused."""
+    refused = {"produce": 0, "commit": 0}
+    for number in range(1_000):
+        value = (b"%d-" % number).ljust(VALUE_BYTES, b"x")
+        try:
+            _produced("t", kit.batch([value]))(world)
+            acknowledged.append(value)
+        except Refused as error:
+            assert error.code in RETRIABLE, error
+            refused["produce"] += 1
+        try:
+            _commit(world, kit.commit("simple", {("t", 0): number}, metadata="y" * 4_000))
+            offset = number
+        except Refused as error:
+            assert error.code in RETRIABLE, error
+            refused["commit"] += 1
+        assert kit.committed(world, "simple") == ({("t", 0): offset} if offset >= 0 else {})
+        if refused["produce"] >= 3 and (refused["commit"] >= 3 or refused["produce"] >= 30):
+            return offset, sum(refused.values())
+    raise AssertionError("the disk never became full")
+
+
+def main(folder: Path, how: str) -> None:
+    """Runs it."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    world = World(LmdbLogEngine(folder, "fsync", map_size_bytes=1 << 20))
+    world.retry(topics_made)
+    acknowledged: list[bytes] = []
+    if how == "limit":
+        size_bytes = max(file.stat().st_size for file in folder.iterdir())
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes + MORE_BYTES, hard))
+    offset, refused = fill(world, acknowledged, -1)
+    for reader in range(2):  # reading needs no room
+        values = world.records("t", 0)
+        assert values == acknowledged, f"look {reader}: {len(values)} values, {len(acknowledged)} acknowledged"
+    world.close()
+    try:  # a start on a full disk: it works, or says what is wrong
+        world.open(LmdbLogEngine(folder, "fsync"))
+    except KcoreError as error:
+        print(f"a start was refused: {error}")
+    else:
+        assert world.records("t", 0) == acknowledged
+        world.close()
+    if how == "limit":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    else:
+        (folder.parent / "ballast").unlink()
+    world.open(LmdbLogEngine(folder, "fsync"))
+    for value in (b"room", b"again"):
+        world.retry(_produced("t", kit.batch([value])))
+        acknowledged.append(value)
+    _commit(world, kit.commit("simple", {("t", 0): 4_711}))
+    found = world.state()
+    assert found["records"]["t", 0] == acknowledged
+    assert found["offsets"]["simple"] == {("t", 0): 4_711}
+    world.close()
+    world.open(LmdbLogEngine(folder, "fsync"))
+    assert world.state() == found
+    assert world.engine.log.verify(deep=True) == []
+    world.close()
+    print(f"acknowledged {len(acknowledged)}, refused {refused}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
