@@ -17,7 +17,6 @@ from typing import Any
 
 POLL_S = 0.1
 METADATA_MAX_AGE_MS = 1_000
-KAFKA_PYTHON_POLL_S = 0.5  # a join that ends between two polls is lost on kafka-python 3.0
 
 
 class Voice:
@@ -113,9 +112,13 @@ def kafka_python(options: dict[str, Any], voice: Voice, stop: threading.Event) -
         reconnect_backoff_max_ms=200,
     )
     consumer.subscribe(options["topics"], listener=Listener())
+    # Without metadata it would join, learn of the partitions, and join again; and that second join is lost on
+    # kafka-python 3.0 when it ends between two polls.
+    for topic in options["topics"]:
+        consumer.partitions_for_topic(topic)
     while not stop.is_set():
         try:
-            polled = consumer.poll(timeout_ms=KAFKA_PYTHON_POLL_S * 1000, max_records=100)
+            polled = consumer.poll(timeout_ms=POLL_S * 1000, max_records=100)
         except KafkaConnectionError:  # this client tells its caller that the server is away
             continue
         voice.owns(consumer.assignment())
