@@ -1,5 +1,5 @@
-"""What partitions need from time to time: forgetting idle producers, snapshots of the others, and deleting what is
-too old or too much.
+"""What partitions need from time to time: forgetting idle producers, snapshots of the others, deleting what is too old
+or too much, and compaction.
 
 Runs in bounded slices between rounds of requests, partition by partition.
 """
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from kcore.broker.batch_sizes import first_offset_within
+from kcore.broker.compaction_schedule import Cleaner
 from kcore.log.errors import LogError
 
 if TYPE_CHECKING:
@@ -84,9 +85,21 @@ class Housekeeping:
         slices: where the work runs.
         now: the time of the round.
         config: how often, and when a producer counts as idle.
+
+    Attributes:
+        expiry: forgetting producers. retention: deleting. snapshots: of producers. compaction: by `cleaner`.
     """
 
-    __slots__ = ("_now", "_partitions", "_producer_expiration_ms", "expiry", "retention", "snapshots")
+    __slots__ = (
+        "_now",
+        "_partitions",
+        "_producer_expiration_ms",
+        "cleaner",
+        "compaction",
+        "expiry",
+        "retention",
+        "snapshots",
+    )
 
     def __init__(
         self,
@@ -103,13 +116,15 @@ class Housekeeping:
             wheel, slices, now, config.producer_id_expiration_check_interval_ms, self.expire_producers
         )
         self.retention = Periodic(wheel, slices, now, config.log_retention_check_interval_ms, self.enforce_retention)
-
+        self.cleaner = Cleaner(partitions, now, config)
+        self.compaction = Periodic(wheel, slices, now, max(config.log_cleaner_backoff_ms, 1), self.cleaner.run)
         self.snapshots = Periodic(wheel, slices, now, SNAPSHOT_INTERVAL_MS, self.snapshot_producers)
 
     def start(self) -> None:
         """Arms the timers."""
         self.expiry.start()
         self.retention.start()
+        self.compaction.start()
         self.snapshots.start()
 
     def expire_producers(self) -> Iterator[None]:

@@ -27,6 +27,10 @@ class LogConfig:
         compress: compresses with that codec at the topic's level.
         compact: cleanup.policy contains compact: records need keys.
         delete: cleanup.policy contains delete: retention and DeleteRecords apply.
+        delete_retention_ms: how long compaction keeps tombstones.
+        min_compaction_lag_ms: how long compaction does not touch a record.
+        max_compaction_lag_ms: how long a record may wait for compaction.
+        min_cleanable_ratio: which share of a log must be new before it is compacted.
         retention_ms: how long a batch is kept, -1 for ever.
         retention_bytes: how much of a partition is kept, -1 all.
     """
@@ -36,8 +40,12 @@ class LogConfig:
         "compress",
         "compression",
         "delete",
+        "delete_retention_ms",
         "log_append_time",
+        "max_compaction_lag_ms",
         "max_message_bytes",
+        "min_cleanable_ratio",
+        "min_compaction_lag_ms",
         "retention_bytes",
         "retention_ms",
         "segment_bytes",
@@ -66,5 +74,9 @@ class LogConfig:
             policies = [policy.strip() for policy in policies.split(",")]
         self.compact: bool = "compact" in policies
         self.delete: bool = "delete" in policies
+        self.delete_retention_ms: int = get("delete.retention.ms", 86_400_000)
+        self.min_compaction_lag_ms: int = get("min.compaction.lag.ms", 0)
+        self.max_compaction_lag_ms: int = get("max.compaction.lag.ms", NO_LIMIT_MS)
+        self.min_cleanable_ratio: float = get("min.cleanable.dirty.ratio", 0.5)
         self.retention_ms: int = get("retention.ms", 604_800_000)
         self.retention_bytes: int = get("retention.bytes", -1)

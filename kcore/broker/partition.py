@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kcore.broker.log_config import LogConfig
@@ -64,11 +64,12 @@ class Partition:
             to read it all the same: nobody tells when that is.
         watched: how many parked requests wait for this partition.
         closed: it was deleted.
+        loading: how many loads of a coordinator's shard are reading it.
+        pipeline: commits what is staged here.
     """
 
     __slots__ = (
         "_on_progress",
-        "_pipeline",
         "_recovery",
         "_staged_start",
         "closed",
@@ -78,7 +79,9 @@ class Partition:
         "internal",
         "last_stable_offset",
         "leader_epoch",
+        "loading",
         "log",
+        "pipeline",
         "producers",
         "topic",
         "topic_id",
@@ -109,7 +112,8 @@ class Partition:
         self.unacknowledged_end = 0
         self.watched = 0
         self.closed = False
-        self._pipeline = pipeline
+        self.loading = 0
+        self.pipeline = pipeline
         self._on_progress: Callable[[Partition], None] | None = None
         self.high_watermark = log.high_watermark
         self.last_stable_offset = self.high_watermark
@@ -202,11 +206,24 @@ class Partition:
             # Deleted beyond the snapshot: what ended its transactions may be gone too, so it says nothing any more.
             return log.log_start_offset
         try:
-            self.producers = decode(log.read_snapshot())
+            producers = decode(log.read_snapshot())
         except (ValueError, CorruptLogError):
             logger.exception("%r: the snapshot of its producers is damaged; the whole log is replayed", self)
             return log.log_start_offset
+        self.producers = producers
+        self._forget_compacted_transactions()
         return snapshot.offset
+
+    def _forget_compacted_transactions(self) -> None:
+        """Aborted transactions that the snapshot tells of, and whose markers compaction has removed since."""
+        gone = set()
+        for transaction in self.producers.aborted.entries:
+            offset = transaction.last_offset
+            if self.log.log_start_offset <= offset < self.log.cleaned_to:
+                found = self.log.summaries(offset, 1)
+                if not found or found[0].base_offset != offset:
+                    gone.add(offset)
+        self.producers.aborted.forget(gone)
 
     def snapshot_producers(self, min_records: int) -> bool:
         """Stages a snapshot of the producers if a restart would have to replay `min_records` offsets or more.
@@ -231,7 +248,7 @@ class Partition:
             log.put_snapshot_chunk(self.high_watermark, index, chunk)
         log.commit_snapshot(self.high_watermark)
         log.drop_old_snapshots()
-        self._pipeline.enlist(self)
+        self.pipeline.enlist(self)
         return True
 
     def _replay(self, batch: bytes) -> None:
@@ -242,6 +259,8 @@ class Partition:
             return
         base_offset = parse_header(batch).base_offset
         if attributes & _CONTROL:
+            if not parse_header(batch).record_count:
+                return  # a marker that Kafka's compaction emptied
             marker = parse_control(batch)
             if marker.is_end_marker:
                 self.producers.add_marker(
@@ -283,7 +302,7 @@ class Partition:
             last_sequence = increment_sequence(sequence, last_delta) if sequence >= 0 else sequence
             metadata = BatchMetadata(sequence, last_sequence, base_offset, base_offset + last_delta, timestamp_ms)
             self.producers.add_data(producer_id, epoch, metadata, transactional)
-        self._pipeline.enlist(self)
+        self.pipeline.enlist(self)
         return base_offset
 
     def append(self, batch: bytearray, leader_epoch: int) -> int:
@@ -315,7 +334,7 @@ class Partition:
         elif producer_id >= 0:
             metadata = BatchMetadata(sequence, sequence, base_offset, base_offset + last_delta, timestamp_ms)
             self.producers.add_data(producer_id, epoch, metadata, transactional)
-        self._pipeline.enlist(self)
+        self.pipeline.enlist(self)
         return base_offset
 
     def append_marker(
@@ -353,7 +372,7 @@ class Partition:
         )
         offset = self.log.append(bytearray(marker), self.leader_epoch)
         self.producers.add_marker(producer_id, producer_epoch, offset, timestamp_ms, coordinator_epoch, commit)
-        self._pipeline.enlist(self)
+        self.pipeline.enlist(self)
         return offset
 
     def delete_before(self, offset: int) -> int:
@@ -366,9 +385,18 @@ class Partition:
             LogError: nothing was staged.
         """
         self.log.delete_before(offset)
-        self._pipeline.enlist(self)
+        self.pipeline.enlist(self)
         self._staged_start = max(self._staged_start, offset, self.log.log_start_offset)
         return self._staged_start
+
+    def rewrite(self, changes: Mapping[int, bytes | None], cleaned_to: int) -> None:
+        """Stages a piece of compaction: see `PartitionLog.rewrite`.
+
+        Raises:
+            LogError: nothing was staged.
+        """
+        self.log.rewrite(changes, cleaned_to)
+        self.pipeline.enlist(self)
 
     # ---- reads
 
@@ -377,8 +405,12 @@ class Partition:
         return self.log.read(offset, max_bytes, upto_offset, at_least_one)
 
     def batches(self) -> Iterator[tuple[int, Any]]:
-        """Every committed batch with its base offset (`ShardLog`)."""
-        return self.log.batches()
+        """Every committed batch with its base offset, for the load of a shard (`ShardLog`)."""
+        self.loading += 1
+        try:
+            yield from self.log.batches()
+        finally:
+            self.loading -= 1
 
     def epoch_check(self, requested_epoch: int) -> ErrorCode | None:
         """What a client learns whose idea of the leader epoch is not ours (KIP-320); None if it is, or is -1."""

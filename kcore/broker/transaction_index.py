@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Container
 from typing import NamedTuple
 
 
@@ -66,6 +67,15 @@ class AbortedTransactionIndex:
         """Forgets the entries whose markers are at or beyond `end_offset`: their append failed."""
         keep = bisect_left(self._last_offsets, end_offset)
         del self._entries[keep:], self._last_offsets[keep:]
+
+    def forget(self, last_offsets: Container[int]) -> None:
+        """Forgets the entries with these markers: compaction has removed them, and what they ended before them.
+
+        A reader who is told of an aborted transaction drops all that its producer wrote up to the marker; with the
+        marker gone, that would be whatever comes next.
+        """
+        self._entries = [entry for entry in self._entries if entry.last_offset not in last_offsets]
+        self._last_offsets = [entry.last_offset for entry in self._entries]
 
     def delete_before(self, log_start_offset: int) -> None:
         """Forgets the entries whose markers the log has deleted."""

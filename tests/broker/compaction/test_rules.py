@@ -1,0 +1,318 @@
+"""The rules of compaction one by one: what stays, what goes, and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcore.broker.compaction import MERGED_BATCH_BYTES, CompactionPass, CompactionRules
+from kcore.log.errors import CorruptLogError
+from kcore_ext.batch import parse_header
+from tests.broker.compaction.world import RETENTION_MS, World, check, read_committed
+
+
+def batches(world: World) -> list[tuple[int, int, int]]:
+    """(base offset, last offset, records) of every batch."""
+    headers = [parse_header(batch) for _, batch in world.log.batches()]
+    return [(one.base_offset, one.last_offset, one.record_count) for one in headers]
+
+
+def offsets(world: World) -> list[int]:
+    check(world)
+    return [one.offset for one in world.stored() if one.marker is None]
+
+
+def markers(world: World) -> list[int]:
+    return [one.offset for one in world.stored() if one.marker is not None]
+
+
+def last(world: World) -> None:
+    """A batch behind all others, which no pass may touch."""
+    world.write([(b"last", b"")])
+    assert world.commit()
+
+
+def test_the_last_record_of_a_key_stays_where_it_was() -> None:
+    world = World()
+    world.write([(b"a", b"1"), (b"b", b"1"), (b"a", b"2")])
+    world.write([(b"b", b"2"), (b"c", b"1")])
+    world.write([(b"c", b"2")])
+    last(world)
+    work = world.compact()
+    assert (work.done, work.end_offset, world.log.cleaned_to) == (True, 6, 6)
+    assert offsets(world) == [2, 3, 5, 6]
+    assert (world.log.log_start_offset, world.log.end_offset) == (0, 7)
+    world.restart()
+    assert offsets(world) == [2, 3, 5, 6]
+
+
+def test_the_last_batch_is_never_touched() -> None:
+    world = World()
+    world.write([(b"a", b"1"), (b"a", b"2")])
+    world.commit()
+    world.compact()
+    assert offsets(world) == [0, 1]
+    world = World()
+    assert world.compact().done, "an empty log has nothing to compact"
+
+
+def test_small_batches_become_one_and_large_ones_stay() -> None:
+    world = World(slice_records=1_000)
+    for number in range(20):
+        world.write([(b"%d" % number, b"x" * 10)])
+    world.write([(b"large", b"y" * MERGED_BATCH_BYTES)])
+    world.write([(b"from", b"")], producer_id=7)
+    last(world)
+    large = world.log.read(20, 1)[0]
+    world.compact()
+    assert batches(world) == [(0, 19, 20), (20, 20, 1), (21, 21, 1), (22, 22, 1)]
+    assert offsets(world) == list(range(23))
+    assert world.log.read(20, 1)[0] == large, "byte for byte"
+
+
+def test_batches_of_two_leader_epochs_are_not_merged() -> None:
+    world = World(slice_records=1_000)
+    world.write([(b"a", b"")])
+    world.write([(b"b", b"")])
+    world.commit()
+    world.restart()
+    world.write([(b"c", b"")])
+    world.write([(b"d", b"")])
+    last(world)
+    world.compact()
+    assert batches(world) == [(0, 1, 2), (2, 3, 2), (4, 4, 1)]
+    check(world)
+
+
+def test_a_tombstone_stays_for_delete_retention_ms_after_a_pass_saw_it_first() -> None:
+    world = World()
+    world.write([(b"a", b"1")])
+    world.write([(b"a", None), (b"b", b"1")])
+    last(world)
+    world.wall_ms += 10 * RETENTION_MS  # its own age does not count
+    work = world.compact()
+    assert (offsets(world), work.next_horizon_ms) == ([1, 2, 3], world.wall_ms + RETENTION_MS)
+    world.wall_ms += RETENTION_MS - 1
+    assert world.compact().next_horizon_ms == world.wall_ms + 1
+    assert offsets(world) == [1, 2, 3]
+    world.wall_ms += 1
+    assert world.compact().next_horizon_ms == -1
+    assert offsets(world) == [2, 3]
+
+
+@pytest.mark.parametrize("append_time", [False, True])
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+def test_what_stays_keeps_timestamp_headers_and_codec(codec: int, append_time: bool) -> None:
+    world = World()
+    headers = (("h", b"1"), ("none", None))
+    entries = [(b"a" * 50, b"old"), (b"b", b"1" * 50), (b"c", None)]
+    world.write(entries, codec=codec, append_time=append_time, headers=headers)  # type: ignore[arg-type]
+    world.write([(b"a" * 50, b"new" * 30)], codec=codec, append_time=append_time, headers=headers)
+    last(world)
+    world.wall_ms += 7
+    world.compact()
+    assert offsets(world) == [1, 2, 3, 4]
+    header = parse_header(world.log.read(0, 1)[0])
+    assert (header.base_offset, header.last_offset, header.record_count) == (0, 2, 2)
+    assert (header.is_log_append_time, header.delete_horizon_ms) == (append_time, world.wall_ms + RETENTION_MS)
+    world.wall_ms += RETENTION_MS
+    world.compact()
+    assert offsets(world) == [1, 3, 4]
+    assert parse_header(world.log.read(0, 1)[0]).delete_horizon_ms == -1
+
+
+def test_a_record_without_a_key_goes() -> None:
+    world = World()
+    world.write([(None, b"1"), (b"a", b"1")])
+    last(world)
+    world.compact()
+    assert offsets(world) == [1, 2]
+
+
+def test_nothing_from_an_open_transaction_on_is_touched() -> None:
+    world = World()
+    world.write([(b"a", b"1")])
+    world.write([(b"a", b"2")])
+    world.write([(b"a", b"3")], producer_id=1, transactional=True)
+    world.write([(b"a", b"4")])
+    world.write([(b"a", b"5")])
+    last(world)
+    work = world.compact()
+    assert (work.end_offset, offsets(world)) == (2, [1, 2, 3, 4, 5])
+    world.end(1, True)
+    last(world)
+    world.compact()
+    assert offsets(world) == [4, 5, 7], "what it held was overtaken by a plain record"
+
+
+def test_a_transaction_that_ends_beyond_the_limit_is_judged_by_its_end() -> None:
+    world = World()
+    world.write([(b"a", b"1")])
+    world.write([(b"a", b"2")], producer_id=1, transactional=True)
+    world.write([(b"z", b"")], producer_id=2, transactional=True)
+    world.end(1, False)
+    last(world)
+    work = world.compact()
+    assert work.end_offset == 2
+    assert offsets(world) == [0, 2, 4], "it was aborted: the older record is the last one"
+
+
+def test_what_was_aborted_goes_and_never_wins() -> None:
+    world = World()
+    world.write([(b"a", b"1")])
+    world.write([(b"a", b"2"), (b"b", None)], producer_id=1, transactional=True)
+    world.end(1, False)
+    last(world)
+    world.compact()
+    assert offsets(world) == [0, 4]
+    assert batches(world) == [(0, 0, 1), (1, 2, 0), (3, 3, 1), (4, 4, 1)], "its sequence stays, and so its marker"
+
+
+def test_a_marker_stays_while_anything_of_its_transaction_is_there() -> None:
+    world = World()
+    world.write([(b"a", b"1")], producer_id=1, transactional=True)
+    world.end(1, True)
+    last(world)
+    for _ in range(3):
+        world.wall_ms += 2 * RETENTION_MS
+        world.compact()
+    assert (offsets(world), markers(world)) == ([0, 2], [1])
+    world.restart()
+    assert world.partition.last_stable_offset == 3
+
+
+def test_a_marker_that_ends_nothing_goes_later_than_what_it_ended() -> None:
+    world = World()
+    world.write([(b"a", b"1")], producer_id=1, transactional=True)
+    world.end(1, True)
+    world.write([(b"a", b"2")], producer_id=1, transactional=True)
+    world.end(1, True)
+    last(world)
+    world.compact()
+    assert (offsets(world), markers(world)) == ([2, 4], [1, 3])
+    assert world.compact().next_horizon_ms == world.wall_ms + RETENTION_MS
+    assert markers(world) == [1, 3]
+    world.wall_ms += RETENTION_MS
+    world.compact()
+    assert (offsets(world), markers(world)) == ([2, 4], [3])
+
+
+def test_readers_are_not_told_of_an_aborted_transaction_without_a_marker() -> None:
+    """Else they would drop what the producer wrote after it, up to the next marker."""
+    world = World()
+    world.write([(b"a", b"1")], producer_id=1, transactional=True)
+    world.end(1, False)
+    world.write([(b"b", b"2")], producer_id=1, transactional=True)
+    world.end(1, True)
+    last(world)
+    world.partition.snapshot_producers(1)
+    world.commit()
+    for _ in range(2):
+        world.compact()
+        world.wall_ms += RETENTION_MS
+    world.compact()
+    for _ in range(2):
+        assert markers(world) == [3]
+        assert world.partition.producers.aborted.entries == []
+        assert [one.value for one in read_committed(world, 0)] == [b"2", b""]
+        world.restart()
+
+
+def test_the_sequence_of_a_producer_survives_its_records() -> None:
+    world = World()
+    for value in (b"1", b"2"):
+        world.write([(b"a", value), (b"b", value)], producer_id=5)
+    world.write([(b"a", b"3"), (b"b", b"3")])
+    last(world)
+    world.compact()
+    assert batches(world) == [(2, 3, 0), (4, 5, 2), (6, 6, 1)]
+    world.restart()
+    entry = world.partition.producers.entries[5]
+    assert (entry.epoch, entry.last_sequence, entry.batches[-1].last_offset) == (0, 3, 3)
+    del world.partition.producers.entries[5]  # it expired
+    world.compact()
+    assert batches(world) == [(4, 5, 2), (6, 6, 1)]
+
+
+def test_the_epoch_of_a_producer_survives_as_its_last_marker() -> None:
+    """A marker of transaction.version 2 raises the epoch (KIP-890): nothing else may say so."""
+    world = World()
+    world.write([(b"a", b"1")], producer_id=5, transactional=True)
+    world.end(5, True, epoch=1)
+    world.write([(b"a", b"2")])
+    last(world)
+    for _ in range(3):
+        world.compact()
+        world.wall_ms += RETENTION_MS
+    assert (offsets(world), markers(world)) == ([2, 3], [1])
+    world.restart()
+    assert world.partition.producers.entries[5].epoch == 1
+
+
+def test_a_record_waits_for_min_compaction_lag_ms() -> None:
+    world = World()
+    world.write([(b"a", b"1")])
+    world.write([(b"a", b"2")])
+    world.commit()
+    world.wall_ms += 100
+    world.write([(b"a", b"3")])
+    last(world)
+    work = CompactionPass(world.partition, CompactionRules(world.wall_ms, RETENTION_MS, 50))
+    for _ in work.run():
+        pass
+    assert (work.end_offset, offsets(world)) == (2, [1, 2, 3])
+
+
+def test_a_map_that_is_full_ends_the_pass_and_the_next_goes_on_from_there() -> None:
+    world = World(map_bytes=1)
+    for number in range(6):
+        world.write([(b"a", b"1"), (b"k%d" % number, b"2")])
+    last(world)
+    ends = [world.compact().end_offset for _ in range(7)]
+    assert ends == [2, 4, 6, 8, 10, 12, 12]
+    assert offsets(world) == [1, 3, 5, 7, 9, 10, 11, 12]
+
+
+def test_a_slice_looks_at_so_many_records_and_no_more() -> None:
+    world = World(slice_records=10)
+    for number in range(100):
+        world.write([(b"%d" % (number % 7), b"v%d" % number)])
+    last(world)
+    world.begin()
+    commits = world.engine.commit_count
+    slices = 0
+    while world.step():
+        slices += 1
+        # Requests are served between any two slices.
+        world.write([(b"request", b"%d" % slices)])
+        assert world.commit()
+        check(world)
+    assert slices >= 2 * (100 // 10)
+    assert world.engine.commit_count - commits <= 2 * slices + 2
+
+
+def test_a_damaged_batch_stops_the_pass_and_is_not_given_a_new_checksum() -> None:
+    world = World()
+    for number in range(8):
+        world.write([(b"a", b"%d" % number)])
+    last(world)
+    _, stored = world.storage._partitions[0].lists
+    broken = stored[3][:-3] + b"?" + stored[3][-2:]
+    stored[3] = broken
+    with pytest.raises(CorruptLogError):
+        world.compact()
+    assert stored[3] == broken
+    assert [(one.kind, one.offset) for one in world.engine.verify(deep=True)] == [("crc", 3)]
+
+
+def test_a_load_under_way_stops_the_pass() -> None:
+    """A load that read a record must see the tombstone behind it."""
+    world = World()
+    for number in range(30):
+        world.write([(b"a", b"%d" % number)])
+    last(world)
+    load = world.partition.batches()
+    next(load)
+    assert not world.compact().done
+    assert len([*load]) == 30
+    assert world.compact().done
+    assert offsets(world) == [29, 30]
