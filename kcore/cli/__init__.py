@@ -16,7 +16,10 @@ VERBS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "three client libraries share a group while processes die"),
     "log": ("log", "look into the event log: dump"),
     "groups": ("groups", "list and describe groups"),
+    "users": ("users", "who can authenticate with a password: add, remove, list"),
     "offsets": ("offsets", "list committed offsets and lag"),
+    "transactions": ("transactions", "list, describe and end transactions; find those that hang"),
+    "producers": ("producers", "describe the producers of partitions"),
 }
 
 

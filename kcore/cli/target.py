@@ -13,7 +13,9 @@ from kcore.inspect import Target
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """`DIR` or `--bootstrap`."""
     parser.add_argument("data", nargs="?", metavar="DIR", help="a data folder that no server has open")
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a running server, kcore's or any Kafka-compatible one")
+    parser.add_argument(
+        "--bootstrap", metavar="HOST:PORT", help="a running server, kcore's or any Kafka-compatible one"
+    )
 
 
 def check(options: argparse.Namespace) -> None:
@@ -23,8 +25,12 @@ def check(options: argparse.Namespace) -> None:
 
 
 @contextmanager
-def open_target(options: argparse.Namespace) -> Iterator[Target]:
+def open_target(options: argparse.Namespace, create: bool = False) -> Iterator[Target]:
     """Opens what the arguments name.
+
+    Args:
+        options: the verb's.
+        create: whether a data folder that is not there may be made.
 
     Raises:
         ConfigError: neither or both were named.
@@ -39,5 +45,5 @@ def open_target(options: argparse.Namespace) -> Iterator[Target]:
     else:
         import kcore  # noqa: PLC0415
 
-        with kcore.open(options.data, create=False) as engine:
+        with kcore.open(options.data, create=create) as engine:
             yield engine

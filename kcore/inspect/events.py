@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from kcore.broker.names import CLUSTER_METADATA, INTERNAL_TOPICS
 from kcore.protocol.records import UnknownRecord, decode_key, decode_value
-from kcore.protocol.records.metadata import decode_metadata_record
+from kcore.protocol.records.metadata import UserScramCredentialRecord, decode_metadata_record
 from kcore.protocol.schema import Struct
+from kcore.settings import HIDDEN
 from kcore_ext.batch import iter_records, parse_control, parse_header
 
 MARKERS = {0: "abort", 1: "commit"}
@@ -43,10 +44,18 @@ class Event(NamedTuple):
         return isinstance(self.key, dict) and group_id in (self.key.get("group"), self.key.get("group_id"))
 
 
+SECRETS: dict[type, frozenset[str]] = {UserScramCredentialRecord: frozenset({"salt", "stored_key", "server_key"})}
+"""Fields that no dump shows: with them a reader could try passwords, and pretend to be the server."""
+
+
 def to_plain(value: Any) -> Any:
     """A message as dicts, lists and plain values; bytes become text where they are, else hex."""
     if isinstance(value, Struct):
-        return {name: to_plain(getattr(value, name)) for name in (spec.name for spec in type(value).FIELDS)}
+        secret = SECRETS.get(type(value), frozenset())
+        return {
+            spec.name: HIDDEN if spec.name in secret else to_plain(getattr(value, spec.name))
+            for spec in type(value).FIELDS
+        }
     if isinstance(value, bytes | bytearray | memoryview):
         return readable(bytes(value))
     if isinstance(value, list | tuple):

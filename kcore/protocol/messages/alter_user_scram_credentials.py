@@ -19,6 +19,10 @@ class ScramCredentialUpsertion(Struct):
     salt: Bytes = b""
     salted_password: Bytes = b""
 
+    def __repr__(self) -> str:
+        # Who has the salted password can log in.
+        return f"ScramCredentialUpsertion(name={self.name!r}, mechanism={self.mechanism}, [hidden])"
+
 
 class AlterUserScramCredentialsRequest(
     Request["AlterUserScramCredentialsResponse"], api_key=51, versions="0", flexible="0+"

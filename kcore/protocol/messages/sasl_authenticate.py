@@ -8,6 +8,10 @@ class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"], api_key=36, v
 
     auth_bytes: Bytes = b""
 
+    def __repr__(self) -> str:
+        # A token of PLAIN is a password, one of OAUTHBEARER as good as one.
+        return "SaslAuthenticateRequest(auth_bytes=[hidden])"
+
 
 class SaslAuthenticateResponse(Message, api_key=36, versions="0-2", flexible="2+"):
     """The server's token; v1 has the session's lifetime (KIP-368)."""
