@@ -1,6 +1,7 @@
 """Builds kcore_ext: every .pyx below it becomes one extension module. The rest is in pyproject.toml."""
 
 import os
+import sys
 from pathlib import Path
 
 import numpy
@@ -46,6 +47,9 @@ def extensions() -> list[Extension]:
 JOBS = os.cpu_count() or 1
 
 setup(
-    ext_modules=cythonize(extensions(), compiler_directives=DIRECTIVES, nthreads=JOBS),
+    # Cython's own workers are forked, which is safe on Linux alone.
+    ext_modules=cythonize(
+        extensions(), compiler_directives=DIRECTIVES, nthreads=JOBS if sys.platform == "linux" else 0
+    ),
     options={"build_ext": {"parallel": JOBS}},
 )
