@@ -1,1 +1,4 @@
-"""Compiled inner parts of kcore: codec, record batches, timer wheel, purgatory, assignor loops. Nothing here knows of groups."""
+"""Compiled inner parts of kcore: codec, record batches, timer wheel, purgatory, assignor loops.
+
+Nothing here knows of groups.
+"""

@@ -12,8 +12,8 @@ class ErrorCode(IntEnum):
 
     message: str
 
-    def __new__(cls, code: int, message: str) -> "ErrorCode":
-        """A member is its code; the text hangs on it."""
+    def __new__(cls, code: int, message: str = "") -> "ErrorCode":
+        """A member is its code; the text hangs on it. `ErrorCode(3)` finds the member of that code."""
         member = int.__new__(cls, code)
         member._value_ = code
         member.message = message
