@@ -1,0 +1,51 @@
+"""Both ends of SASL exchanges: users to look up, and a client's side of SCRAM written for the tests."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Mapping
+
+from kcore.security.mechanism import Mechanism
+from kcore.security.scram import ScramCredential, ScramMechanism
+
+SALT = b"sixteen salty by"
+
+
+class Users:
+    """Users with passwords, for both hashes."""
+
+    def __init__(self, passwords: Mapping[str, str]) -> None:
+        self._credentials = {
+            (user, mechanism): ScramCredential.of_password(mechanism, password, SALT)
+            for user, password in passwords.items()
+            for mechanism in ScramMechanism
+        }
+
+    def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        return self._credentials.get((user, mechanism))
+
+
+def client_first(user: str, nonce: str = "client") -> bytes:
+    return f"n,,n={user.replace('=', '=3D').replace(',', '=2C')},r={nonce}".encode()
+
+
+def client_final(mechanism: ScramMechanism, user: str, password: str, server_first: bytes) -> tuple[bytes, bytes]:
+    """(the client's proof, what the server must answer)."""
+    name = mechanism.hash_name
+    parts = dict(part.split("=", 1) for part in server_first.decode().split(","))
+    salted = hashlib.pbkdf2_hmac(name, password.encode(), base64.b64decode(parts["s"]), int(parts["i"]))
+    client_key = hmac.digest(salted, b"Client Key", name)
+    bare = f"c=biws,r={parts['r']}".encode()
+    signed = client_first(user)[3:] + b"," + server_first + b"," + bare
+    signature = hmac.digest(hashlib.new(name, client_key).digest(), signed, name)
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    server_signature = hmac.digest(hmac.digest(salted, b"Server Key", name), signed, name)
+    return bare + b",p=" + base64.b64encode(proof), b"v=" + base64.b64encode(server_signature)
+
+
+def scram_client(server: Mechanism, mechanism: ScramMechanism, user: str, password: str) -> bool:
+    """Goes through an exchange; whether the server proved that it knows the user too."""
+    final, expected = client_final(mechanism, user, password, server.evaluate(client_first(user)))
+    return server.evaluate(final) == expected

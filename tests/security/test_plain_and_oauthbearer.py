@@ -1,0 +1,112 @@
+"""PLAIN (RFC 4616) and OAUTHBEARER (RFC 7628) on the server's side."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcore.security.mechanism import AuthenticationError
+from kcore.security.oauthbearer import OAuthBearer, OAuthIdentity
+from kcore.security.plain import Plain
+from kcore.security.scram import Decoys
+from tests.security.exchange import Users
+
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("token", "user"),
+    [
+        (b"\0alice\0secret", "alice"),
+        (b"alice\0alice\0secret", "alice"),
+        (b"bob\0alice\0secret", None),
+        (b"\0alice\0Secret", None),
+        (b"\0bob\0secret", None),
+        (b"\0alice\0", None),
+        (b"\0\0secret", None),
+        (b"alice\0secret", None),
+        (b"\0alice\0secret\0", None),
+        (b"", None),
+        (b"\0al\xff\0secret", None),
+    ],
+)
+def test_plain_token(token: bytes, user: str | None) -> None:
+    """Exactly three parts, user and password not empty, nobody acts for somebody else, and the password fits."""
+    one = Plain(Users({"alice": "secret"}), Decoys(b"x"))
+    if user is not None:
+        assert one.evaluate(token) == b""
+        assert (one.complete, one.user) == (True, user)
+        return
+    with pytest.raises(AuthenticationError) as refused:
+        one.evaluate(token)
+    assert "secret" not in str(refused.value).lower().replace("credentials", "")
+    assert not one.complete
+
+
+def validator(token: str, extensions: Mapping[str, str]) -> OAuthIdentity:
+    """Knows the token "good", and says what extensions it saw in the name."""
+    if token == "good":
+        return OAuthIdentity("alice" + "".join(f"+{k}={v}" for k, v in extensions.items()), NOW_MS + 60_000)
+    if token == "old":
+        return OAuthIdentity("alice", NOW_MS)
+    if token == "nobody":
+        return OAuthIdentity("", NOW_MS + 60_000)
+    raise ValueError(f"the token {token} is not good")
+
+
+def bearer() -> OAuthBearer:
+    return OAuthBearer(validator, lambda: NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("message", "user"),
+    [
+        (b"n,,\x01auth=Bearer good\x01\x01", "alice"),
+        (b"n,a=alice,\x01auth=bearer good\x01\x01", "alice"),
+        (b"n,,\x01auth=Bearer good\x01traceId=1\x01\x01", "alice+traceId=1"),
+    ],
+)
+def test_a_good_token_is_somebody_until_it_expires(message: bytes, user: str) -> None:
+    """The validator names the user, and when the token's time is over; it sees the extensions (KIP-342)."""
+    one = bearer()
+    assert one.evaluate(message) == b""
+    assert (one.complete, one.user, one.expires_at_ms) == (True, user, NOW_MS + 60_000)
+
+
+@pytest.mark.parametrize("token", ["bad", "old", "nobody"])
+def test_a_refused_token_is_answered_in_json_and_then_fails(token: str, caplog: pytest.LogCaptureFixture) -> None:
+    """RFC 7628, 3.2.2 and 3.2.3: an error, the client's dummy answer, and the failure. The log does not have the token,
+    though the validator's own error does."""
+    caplog.set_level(logging.DEBUG)
+    one = bearer()
+    assert one.evaluate(f"n,,\x01auth=Bearer {token}\x01\x01".encode()) == b'{"status":"invalid_token"}'
+    assert not one.complete
+    with pytest.raises(AuthenticationError):
+        one.evaluate(b"\x01")
+    assert caplog.messages
+    assert not any("bad" in line for line in caplog.messages)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"", b"n,,", b"n,,\x01\x01", b"n,,\x01auth=Bearer good\x01", b"n,,auth=Bearer good\x01\x01",
+        b"n,,\x01auth=Basic good\x01\x01", b"n,,\x01auth=Bearer \x01\x01", b"n,,\x01host=x\x01\x01",
+        b"y,,\x01auth=Bearer good\x01\x01", b"n,a=bob,\x01auth=Bearer good\x01\x01", b"\xff",
+    ],
+)  # fmt: skip
+def test_messages_that_are_refused(message: bytes) -> None:
+    """Malformed ones, other schemes, no token, and acting for somebody else."""
+    with pytest.raises(AuthenticationError):
+        bearer().evaluate(message)
+
+
+@given(st.binary(max_size=80))
+def test_no_bytes_do_anything_but_be_refused(token: bytes) -> None:
+    """Whatever is sent: an AuthenticationError."""
+    with pytest.raises(AuthenticationError):
+        bearer().evaluate(token)

@@ -1,0 +1,151 @@
+"""SCRAM on the server's side: the RFCs' own exchanges, and what is refused."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcore.security.mechanism import AuthenticationError
+from kcore.security.scram import Decoys, ScramCredential, ScramMechanism, ScramServer, ScramSha256, ScramSha512
+from tests.security.exchange import SALT, Users, scram_client
+
+SHA_256, SHA_512 = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512
+
+
+def server(kind: type[ScramServer] = ScramSha256, nonce: str = "server", **users: str) -> ScramServer:
+    return kind(Users(users), Decoys(b"secret"), lambda: nonce)
+
+
+def test_the_exchange_of_rfc_7677() -> None:
+    """RFC 7677, section 3, byte for byte: user "user", password "pencil"."""
+    salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+    credential = ScramCredential.of_password(SHA_256, "pencil", salt, 4096)
+
+    class Rfc:
+        def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
+            return credential if (user, mechanism) == ("user", SHA_256) else None
+
+    one = ScramSha256(Rfc(), Decoys(b""), lambda: "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
+    assert one.evaluate(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO") == (
+        b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    )
+    assert not one.complete
+    final = (
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+    )
+    assert one.evaluate(final) == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+    assert one.complete
+    assert (one.user, one.expires_at_ms) == ("user", None)
+
+
+def test_the_keys_of_rfc_5802_follow_from_the_formula() -> None:
+    """The derivation of RFC 5802, section 3, written out once more by other means, for both hashes."""
+    import hashlib
+    import hmac
+
+    for mechanism in ScramMechanism:
+        name = mechanism.hash_name
+        block = hmac.new(b"pw", SALT + b"\0\0\0\1", name).digest()
+        salted = int.from_bytes(block, "big")
+        for _ in range(4095):
+            block = hmac.new(b"pw", block, name).digest()
+            salted ^= int.from_bytes(block, "big")
+        password = salted.to_bytes(len(block), "big")
+        client_key = hmac.new(password, b"Client Key", name).digest()
+        found = ScramCredential.of_password(mechanism, "pw", SALT)
+        assert found.stored_key == hashlib.new(name, client_key).digest()
+        assert found.server_key == hmac.new(password, b"Server Key", name).digest()
+        assert found.has_password("pw")
+        assert not found.has_password("pW")
+
+
+@pytest.mark.parametrize(("kind", "mechanism"), [(ScramSha256, SHA_256), (ScramSha512, SHA_512)])
+@pytest.mark.parametrize("user", ["alice", "a=b,c", "jürgen"])
+def test_a_client_that_knows_the_password_is_let_in(
+    kind: type[ScramServer], mechanism: ScramMechanism, user: str
+) -> None:
+    """Both hashes; "=" and "," in a name travel as =3D and =2C; the server proves itself too."""
+    one = server(kind, **{user: "pässword"})
+    assert scram_client(one, mechanism, user, "pässword")
+    assert (one.complete, one.user) == (True, user)
+
+
+@pytest.mark.parametrize(("user", "password"), [("alice", "Secret"), ("alice", ""), ("bob", "secret")])
+def test_wrong_passwords_and_unknown_users_are_refused_alike(user: str, password: str) -> None:
+    """The same answers up to the same failure: a stranger does not learn which users there are."""
+    one = server(alice="secret")
+    with pytest.raises(AuthenticationError) as refused:
+        scram_client(one, SHA_256, user, password)
+    assert str(refused.value) == "Authentication failed: the credentials for SCRAM-SHA-256 are not valid"
+    assert not one.complete
+
+
+def test_the_salt_of_a_user_that_is_not_there_is_always_the_same() -> None:
+    """Else a second attempt would tell; another server has another secret, and other salts."""
+    firsts = {server(nonce="n").evaluate(b"n,,n=ghost,r=c") for _ in range(3)}
+    assert len(firsts) == 1
+    assert ScramSha256(Users({}), Decoys(b"other"), lambda: "n").evaluate(b"n,,n=ghost,r=c") not in firsts
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"", b"n", b"n,,", b"n,,n=alice", b"n,,r=nonce", b"n,,n=alice,r=", b"p=tls-unique,,n=alice,r=c",
+        b"n,,n=al=ice,r=c", b"n,,m=ext,n=alice,r=c", b"n,,n=alice,r=c c", b"n,a=bob,n=alice,r=c", b"\xff", b"n,,n=,r=c",
+    ],
+)  # fmt: skip
+def test_first_messages_that_are_refused(first: bytes) -> None:
+    """Malformed ones, channel binding, mandatory extensions (RFC 5802, 5.1), and acting for somebody else."""
+    with pytest.raises(AuthenticationError):
+        server(alice="secret").evaluate(first)
+
+
+@pytest.mark.parametrize("first", [b"y,,n=alice,r=c", b"n,a=alice,n=alice,r=c", b"n,,n=alice,r=c,tokenauth=true"])
+def test_first_messages_that_are_taken(first: bytes) -> None:
+    """A client that could bind channels, one that acts for itself, and extensions nobody has to understand."""
+    assert server(alice="secret").evaluate(first).startswith(b"r=cserver,s=")
+
+
+@pytest.mark.parametrize(
+    "final",
+    [
+        b"", b"c=biws,r=cserver", b"c=biws,r=other,p=AAAA", b"c=eSws,r=cserver,p=AAAA", b"c=biws,r=cserver,p=",
+        b"c=biws,r=cserver,p=A", b"c=biws,r=cserver,p=AAAA", b"r=cserver,c=biws,p=AAAA",
+    ],
+)  # fmt: skip
+def test_final_messages_that_are_refused(final: bytes) -> None:
+    """Malformed ones, another nonce, another binding than announced, proofs of the wrong length."""
+    one = server(alice="secret")
+    one.evaluate(b"n,,n=alice,r=c")
+    with pytest.raises(AuthenticationError):
+        one.evaluate(final)
+    assert not one.complete
+
+
+def test_nothing_follows_the_last_message() -> None:
+    """A complete exchange takes no token."""
+    one = server(alice="secret")
+    scram_client(one, SHA_256, "alice", "secret")
+    with pytest.raises(AuthenticationError):
+        one.evaluate(b"n,,n=alice,r=c")
+
+
+@given(st.lists(st.binary(max_size=60), max_size=3))
+def test_no_bytes_do_anything_but_be_refused(tokens: list[bytes]) -> None:
+    """Whatever is sent: an answer, or an AuthenticationError; never in."""
+    one = server(alice="secret")
+    for token in tokens:
+        try:
+            one.evaluate(token)
+        except AuthenticationError:
+            break
+    assert not one.complete
+
+
+def test_no_secret_is_in_a_credential_s_text() -> None:
+    """Its repr may be logged."""
+    text = repr(ScramCredential.of_password(SHA_256, "secret", SALT))
+    assert text == "ScramCredential(mechanism=<ScramMechanism.SCRAM_SHA_256: 1>, iterations=4096)"
