@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from kcore.group.offsets.commit import PlannedTopic
     from kcore.protocol.error_codes import ErrorCode
     from kcore.runtime.machine import Record
 
@@ -64,7 +65,13 @@ class Group(ABC):
 
     @abstractmethod
     def validate_offset_commit(
-        self, member_id: str, group_instance_id: str | None, generation_id: int, api_version: int, transactional: bool
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id: int,
+        api_version: int,
+        transactional: bool,
+        topics: Sequence[PlannedTopic] = (),
     ) -> ErrorCode:
         """May this member commit offsets now?
 
@@ -74,6 +81,7 @@ class Group(ABC):
             generation_id: the generation (or member epoch) in which it believes to be; below 0 for none.
             api_version: of the OffsetCommit or TxnOffsetCommit request.
             transactional: whether it is a TxnOffsetCommit.
+            topics: what it wants to commit; an older epoch may be good for some partitions (KIP-1251).
 
         Returns:
             NONE, or the code that every partition of the request is answered with.

@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.replay import REPLAY as CLASSIC_REPLAY
+from kcore.group.consumer.group import ConsumerGroup
+from kcore.group.consumer.replay import REPLAY as CONSUMER_REPLAY
+from kcore.group.consumer.services import ConsumerServices
+from kcore.group.live import LiveValue
 from kcore.group.offsets.deletion import delete_topic
 from kcore.group.offsets.expiry import schedule_expiration
 from kcore.group.offsets.replay import REPLAY as OFFSETS_REPLAY
@@ -33,7 +37,7 @@ TOPIC_NAME = "__consumer_offsets"
 ReplayFunction = Callable[["GroupShard", int, int, Any, Any], None]
 """Applies one record: (shard, offset, producer id or -1, typed key, typed value or None for a tombstone)."""
 
-REPLAY: dict[type, ReplayFunction] = {**CLASSIC_REPLAY, **OFFSETS_REPLAY}
+REPLAY: dict[type, ReplayFunction] = {**CLASSIC_REPLAY, **CONSUMER_REPLAY, **OFFSETS_REPLAY}
 """Every record type that group shards know, by the class of its key."""
 
 
@@ -55,14 +59,18 @@ class GroupShard:
     """
 
     __slots__ = (
+        "_readers",
         "completed_rebalances",
         "config",
+        "consumer",
         "context",
         "groups",
         "ids",
+        "live",
         "max_record_bytes",
         "now",
         "offsets",
+        "regex_jobs",
         "topics",
     )
 
@@ -73,6 +81,7 @@ class GroupShard:
         topics: TopicImage,
         ids: Callable[[], str],
         max_record_bytes: int = 1_048_588,
+        consumer: ConsumerServices | None = None,
     ) -> None:
         self.context = context
         self.config = config
@@ -83,6 +92,10 @@ class GroupShard:
         self.groups = GroupTable()
         self.offsets = OffsetStore()
         self.completed_rebalances = 0
+        self.consumer = ConsumerServices(config, topics) if consumer is None else consumer
+        self.live = False
+        self.regex_jobs: set[str] = set()
+        self._readers: dict[str, dict[str, None]] = {}  # topic name -> consumer groups that read it
 
     def get_or_create_group(self, group_id: str) -> Group:
         """The group of that id; one that is absent is made a *simple group*: classic, Empty, without a protocol type.
@@ -94,6 +107,23 @@ class GroupShard:
             group = self.groups[group_id] = ClassicGroup(self, group_id)
         return group
 
+    def topic_subscribed(self, group_id: str, topic: str, subscribed: bool) -> None:
+        """A consumer group begins to read a topic, or reads it no more."""
+        if subscribed:
+            self._readers.setdefault(topic, {})[group_id] = None
+            return
+        groups = self._readers.get(topic, {})
+        groups.pop(group_id, None)
+        if not groups:
+            self._readers.pop(topic, None)
+
+    def on_topic_changed(self, topic: str) -> None:
+        """A topic was made, grown or deleted: consumer groups that read it look at it with their next heartbeat."""
+        for group_id in self._readers.get(topic, ()):
+            group = self.groups.get(group_id)
+            if isinstance(group, ConsumerGroup):
+                group.refresh_at_ms = 0
+
     def on_topic_deleted(self, topic: TopicInfo) -> None:
         """A topic is gone: its offsets go too, in slices beside other work."""
         self.context.in_slices(delete_topic(self, topic.name, topic.topic_id))
@@ -102,7 +132,11 @@ class GroupShard:
 
     def replay(self, offset: int, producer_id: int, key: Any, value: Any) -> None:
         """Applies one record, live or at recovery; see `REPLAY`."""
-        REPLAY[type(key)](self, offset, producer_id, key, value)
+        if type(value) is LiveValue:
+            REPLAY[type(key)](self, offset, producer_id, key, value.value)
+            value.follow(self)
+        else:
+            REPLAY[type(key)](self, offset, producer_id, key, value)
 
     def replay_marker(self, offset: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
         """A transaction ended: its pending offsets are committed, or dropped."""
@@ -119,11 +153,13 @@ class GroupShard:
 
     def on_loaded(self) -> None:
         """Every group takes up its soft state (sessions run in full from now on), offsets begin to age."""
+        self.live = True
         for group in list(self.groups.values()):
             group.on_loaded()
         schedule_expiration(self)
 
     def on_unloaded(self) -> None:
         """Groups let go of their timers."""
+        self.live = False
         for group in self.groups.values():
             group.on_unloaded()

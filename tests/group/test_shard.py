@@ -402,6 +402,8 @@ def test_every_api_of_groups_is_built() -> None:
         16: (0, 5),
         42: (0, 2),
         47: (0, 0),
+        68: (0, 1),
+        69: (0, 1),
     }
     assert all(api.request_type.API_KEY == api.key == api.response_type.API_KEY for api in apis)
     join = next(api for api in apis if isinstance(api, JoinGroupApi))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kcore.group.apis.consumer_group_describe import ConsumerGroupDescribeApi
+from kcore.group.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatApi
 from kcore.group.apis.delete_groups import DeleteGroupsApi
 from kcore.group.apis.describe_groups import DescribeGroupsApi
 from kcore.group.apis.find_coordinator import FindCoordinatorApi
@@ -16,6 +18,7 @@ from kcore.group.apis.offset_delete import OffsetDeleteApi
 from kcore.group.apis.offset_fetch import OffsetFetchApi
 from kcore.group.apis.sync_group import SyncGroupApi
 from kcore.group.apis.txn_offset_commit import TxnOffsetCommitApi
+from kcore.group.consumer.services import ConsumerServices
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +42,7 @@ def group_apis(
     make_topic: Callable[[str], object] | None = None,
     verifier: TransactionVerifier | None = None,
     authorizer: Authorizer | None = None,
+    consumer: ConsumerServices | None = None,
 ) -> list[Api[Any, Any]]:
     """Every API of groups and their offsets.
 
@@ -51,13 +55,17 @@ def group_apis(
             they are always there.
         verifier: asks whether a producer's transaction goes on; None: TxnOffsetCommit is not served.
         authorizer: who may do what; None allows all.
+        consumer: what consumer groups need of the node, the same as the shards have; None: of `config` and `topics`.
     """
+    services = ConsumerServices(config, topics) if consumer is None else consumer
     apis: list[Api[Any, Any]] = [
         FindCoordinatorApi(topics, cluster, make_topic, authorizer),
         JoinGroupApi(shards, config, authorizer),
         SyncGroupApi(shards, authorizer),
         HeartbeatApi(shards, authorizer),
         LeaveGroupApi(shards, authorizer),
+        ConsumerGroupHeartbeatApi(shards, services, authorizer),
+        ConsumerGroupDescribeApi(shards, authorizer),
         DescribeGroupsApi(shards, authorizer),
         ListGroupsApi(shards, authorizer),
         DeleteGroupsApi(shards, authorizer),

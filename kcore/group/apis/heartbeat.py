@@ -11,6 +11,8 @@ from kcore.group.apis.front import allowed
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.replies import HEARTBEAT
 from kcore.group.classic.states import STATES, GroupState
+from kcore.group.consumer.group import ConsumerGroup
+from kcore.group.migration import classic_calls
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
@@ -56,6 +58,8 @@ class HeartbeatApi(Api[HeartbeatRequest, HeartbeatResponse]):
         """Re-arms the member's session and says how its group is."""
         group = machine.groups.get(request.group_id)
         if not isinstance(group, ClassicGroup):
+            if isinstance(group, ConsumerGroup):
+                return classic_calls.heartbeat(group, request)
             return HEARTBEAT[ErrorCode.UNKNOWN_MEMBER_ID]
         member = group.members.get(request.member_id)
         if (

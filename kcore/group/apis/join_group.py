@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from kcore.group.apis.front import allowed, can_name_a_member
 from kcore.group.classic.join import join_group
 from kcore.group.classic.replies import join_error
+from kcore.group.consumer.group import ConsumerGroup
+from kcore.group.migration.join import join_consumer_group
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
@@ -68,7 +70,10 @@ class JoinGroupApi(Api[JoinGroupRequest, JoinGroupResponse]):
         return ErrorCode.NONE
 
     def decide(self, machine: GroupShard, context: RequestContext, request: JoinGroupRequest) -> Any:
-        """See `kcore.group.classic.join`."""
+        """See `kcore.group.classic.join`, and `kcore.group.migration.join` for consumer groups with members."""
+        group = machine.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup) and group.members:
+            return join_consumer_group(group, context, request)
         return join_group(machine, self, context, request)
 
     def error(

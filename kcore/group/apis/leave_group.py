@@ -13,6 +13,8 @@ from kcore.group.apis.front import allowed
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.leave import leave_group
 from kcore.group.classic.states import GroupState
+from kcore.group.consumer.group import ConsumerGroup
+from kcore.group.migration import classic_calls
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
@@ -63,10 +65,14 @@ class LeaveGroupApi(Api[LeaveGroupRequest, LeaveGroupResponse]):
         return self._shards.of(group_id).run(self, context, request)
 
     def decide(self, machine: GroupShard, context: RequestContext, request: LeaveGroupRequest) -> Any:
-        """See `kcore.group.classic.leave`."""
+        """See `kcore.group.classic.leave`, and `kcore.group.migration` for consumer groups."""
         several = context.api_version >= SEVERAL_SINCE
         members = request.members if several else (MemberIdentity(member_id=request.member_id),)
         group = machine.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            codes, records = classic_calls.leave_group(group, members)
+            response = _response(several, members, codes)
+            return Outcome(records, response) if records else response
         if not isinstance(group, ClassicGroup):
             return _response(several, members, [ErrorCode.UNKNOWN_MEMBER_ID] * len(members))
         if group.state is GroupState.DEAD:

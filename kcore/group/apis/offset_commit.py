@@ -87,7 +87,7 @@ class OffsetCommitApi(Api[OffsetCommitRequest, OffsetCommitResponse]):
         group = machine.groups.get(group_id)
         if group is not None:
             code = group.validate_offset_commit(
-                member_id, asked.group_instance_id, generation_id, context.api_version, False
+                member_id, asked.group_instance_id, generation_id, context.api_version, False, plan.topics
             )
             if code:
                 return self.error(context, plan, code)

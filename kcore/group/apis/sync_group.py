@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from kcore.group.apis.front import allowed
 from kcore.group.classic.replies import sync_error
 from kcore.group.classic.sync import sync_group
+from kcore.group.consumer.group import ConsumerGroup
+from kcore.group.migration import classic_calls
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
@@ -56,7 +58,10 @@ class SyncGroupApi(Api[SyncGroupRequest, SyncGroupResponse]):
         return self._shards.of(group_id).run(self, context, request)
 
     def decide(self, machine: GroupShard, context: RequestContext, request: SyncGroupRequest) -> Any:
-        """See `kcore.group.classic.sync`."""
+        """See `kcore.group.classic.sync`, and `kcore.group.migration` for classic members of consumer groups."""
+        group = machine.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return classic_calls.sync_group(group, request)
         return sync_group(machine, self, context, request)
 
     def error(

@@ -134,7 +134,7 @@ class TxnOffsetCommitApi(Api[TxnOffsetCommitRequest, TxnOffsetCommitResponse]):
         group = machine.groups.get(group_id)
         if group is not None:
             code = group.validate_offset_commit(
-                asked.member_id, asked.group_instance_id, asked.generation_id, context.api_version, True
+                asked.member_id, asked.group_instance_id, asked.generation_id, context.api_version, True, plan.topics
             )
             if code:
                 if code == ErrorCode.STALE_MEMBER_EPOCH:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from kcore.group.classic import expiry, rebalance
@@ -19,6 +20,7 @@ from kcore.runtime.machine import Outcome
 
 if TYPE_CHECKING:
     from kcore.group.classic.delayed import DelayedJoin, DelayedSync, InitialDelayedJoin
+    from kcore.group.offsets.commit import PlannedTopic
     from kcore.group.shard import GroupShard
     from kcore.protocol.messages.heartbeat import HeartbeatResponse
     from kcore.protocol.messages.join_group import JoinGroupResponse
@@ -413,7 +415,13 @@ class ClassicGroup(Group):
         return self.state is GroupState.EMPTY
 
     def validate_offset_commit(
-        self, member_id: str, group_instance_id: str | None, generation_id: int, api_version: int, transactional: bool
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id: int,
+        api_version: int,
+        transactional: bool,
+        topics: Sequence[PlannedTopic] = (),
     ) -> ErrorCode:
         """See Group. Who says nothing of itself may commit to an empty group, and in transactions always."""
         if self.state is GroupState.DEAD:

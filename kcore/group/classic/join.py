@@ -11,12 +11,14 @@ from kcore.group.classic.rebalance import maybe_complete_join_phase, prepare_reb
 from kcore.group.classic.records import group_created, group_snapshot, size_bound_bytes
 from kcore.group.classic.replies import is_leader, join_error, join_success, response_members
 from kcore.group.classic.states import STATES, GroupState
+from kcore.group.group import GroupType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.join_group import JoinGroupResponse
 from kcore.runtime.machine import Outcome
 from kcore.runtime.pending import Pending
 
 if TYPE_CHECKING:
+    from kcore.group.group import Group
     from kcore.group.shard import GroupShard
     from kcore.protocol.messages.join_group import JoinGroupRequest
     from kcore.runtime.api import Api, RequestContext
@@ -42,17 +44,23 @@ def join_group(shard: GroupShard, api: Api[Any, Any], context: RequestContext, r
         request: the request; group id and session timeout have been checked.
     """
     group = shard.groups.get(request.group_id)
-    if group is None:
+    if group is None or _is_empty_of_another_kind(group):
         if request.member_id != UNKNOWN_MEMBER:
             return join_error(context.api_version, request.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
-        group = ClassicGroup(shard, request.group_id)
-        shard.groups[group.group_id] = group
-        result = _Join(group, api, context, request).decide()
+        records = [] if group is None else group.tombstones()
+        created = ClassicGroup(shard, request.group_id)
+        shard.groups[created.group_id] = created
+        result = _Join(created, api, context, request).decide()
         assert not isinstance(result, Outcome), "the first join of a group writes nothing but its creation"
-        return Outcome([group_created(group.group_id, shard.now.wall_ms)], result)
+        return Outcome([*records, group_created(created.group_id, shard.now.wall_ms)], result)
     if not isinstance(group, ClassicGroup):
         return join_error(context.api_version, UNKNOWN_MEMBER, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     return _Join(group, api, context, request).decide()
+
+
+def _is_empty_of_another_kind(group: Group) -> bool:
+    """Whether it is a consumer or streams group that nobody is in any more: it makes room for a classic one."""
+    return group.group_type in (GroupType.CONSUMER, GroupType.STREAMS) and group.is_empty()
 
 
 class _Join:

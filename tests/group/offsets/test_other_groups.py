@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from kcore.group.group import COMMIT_TIMESTAMP, ExpirationBase, Group, GroupType
+from kcore.group.offsets.commit import PlannedTopic
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import Record
 from tests.group.offsets.world import OffsetsContext
@@ -27,7 +30,13 @@ class EpochGroup(Group):
         return not self.members
 
     def validate_offset_commit(
-        self, member_id: str, group_instance_id: str | None, generation_id: int, api_version: int, transactional: bool
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id: int,
+        api_version: int,
+        transactional: bool,
+        topics: Sequence[PlannedTopic] = (),
     ) -> ErrorCode:
         if self.group_type is GroupType.SHARE:
             return ErrorCode.GROUP_ID_NOT_FOUND

@@ -1,0 +1,107 @@
+"""ConsumerGroupDescribe (API key 69), v0-1: epochs, members, what they have and what they shall have (KIP-848).
+
+v1 tells members of the classic protocol apart (KIP-1099).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kcore.errors import KafkaError
+from kcore.group.apis.front import allowed
+from kcore.group.consumer.describe import describe, topics_of
+from kcore.group.consumer.group import ConsumerGroup
+from kcore.group.consumer.heartbeat import not_found
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType, authorized_operations
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
+from kcore.runtime.api import Api
+from kcore.runtime.pending import gather
+
+if TYPE_CHECKING:
+    from kcore.group.shard import GroupShard
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.shards import Shards
+
+
+class ConsumerGroupDescribeApi(Api[ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse]):
+    """Serves ConsumerGroupDescribe: every group by its own shard, each with an answer of its own.
+
+    Args:
+        shards: the group shards.
+        authorizer: who may describe groups and topics; None allows all.
+    """
+
+    key = ApiKey.CONSUMER_GROUP_DESCRIBE
+    request_type = ConsumerGroupDescribeRequest
+    response_type = ConsumerGroupDescribeResponse
+    versions = (0, 1)
+
+    __slots__ = ("_authorizer", "_shards")
+
+    def __init__(self, shards: Shards[GroupShard], authorizer: Authorizer | None = None) -> None:
+        self._shards = shards
+        self._authorizer = authorizer
+
+    def handle(self, context: RequestContext, request: ConsumerGroupDescribeRequest) -> Any:
+        """Asks each group's shard, twice for a group that is named twice."""
+        parts = [self._part(context, group_id, request.include_authorized_operations) for group_id in request.group_ids]
+        return gather(self, context, request, parts, _merged)
+
+    def _part(self, context: RequestContext, group_id: str, include_operations: bool) -> Any:
+        asked = ConsumerGroupDescribeRequest(group_ids=(group_id,), include_authorized_operations=include_operations)
+        if not allowed(self._authorizer, context, Operation.DESCRIBE, group_id):
+            return self.error(context, asked, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if not group_id:
+            return self.error(context, asked, ErrorCode.INVALID_GROUP_ID)
+        try:
+            return self._shards.of(group_id).run(self, context, asked)
+        except KafkaError as error:
+            return self.error(context, asked, error.code, error.message)
+
+    def decide(
+        self, machine: GroupShard, context: RequestContext, request: ConsumerGroupDescribeRequest
+    ) -> ConsumerGroupDescribeResponse:
+        """Describes the one group that is left in `request`.
+
+        Raises:
+            KafkaError: GROUP_ID_NOT_FOUND if it is no consumer group.
+        """
+        (group_id,) = request.group_ids
+        group = machine.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            raise not_found(group_id)
+        described = describe(group)
+        authorizer = self._authorizer
+        if authorizer is not None and not all(
+            authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, topic) for topic in topics_of(described)
+        ):
+            return self.error(context, request, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not every topic may be seen")
+        if request.include_authorized_operations:
+            described.authorized_operations = authorized_operations(authorizer, context, ResourceType.GROUP, group_id)
+        return ConsumerGroupDescribeResponse(groups=[described])
+
+    def error(
+        self,
+        context: RequestContext,
+        request: ConsumerGroupDescribeRequest,
+        code: ErrorCode,
+        message: str | None = None,
+    ) -> ConsumerGroupDescribeResponse:
+        """The code for every group, without a state."""
+        return ConsumerGroupDescribeResponse(
+            groups=[
+                DescribedGroup(error_code=code, error_message=message, group_id=group_id)
+                for group_id in request.group_ids
+            ]
+        )
+
+
+def _merged(parts: list[ConsumerGroupDescribeResponse]) -> ConsumerGroupDescribeResponse:
+    return ConsumerGroupDescribeResponse(groups=[group for part in parts for group in part.groups])

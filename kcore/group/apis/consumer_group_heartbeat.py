@@ -1,0 +1,171 @@
+"""ConsumerGroupHeartbeat (API key 68), v0-1: the one request of a member of a consumer group (KIP-848).
+
+v1 brings patterns, and member ids that the client makes (KIP-1082). A member at rest in a group at rest is answered
+after two look-ups, whatever the size of the group.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kcore.group.apis.front import allowed
+from kcore.group.consumer.group import ConsumerGroup
+from kcore.group.consumer.heartbeat import JOIN, UNCHANGED, heartbeat
+from kcore.group.consumer.member import LEFT_FOR_A_WHILE
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kcore.runtime.api import Api
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kcore.group.consumer.services import ConsumerServices
+    from kcore.group.shard import GroupShard
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.shards import Shards
+
+CLIENT_IDS_SINCE: Final = 1
+LEAVE: Final = -1
+
+
+def is_blank(text: str | None) -> bool:
+    """Whether a text is there and says nothing."""
+    return text is not None and not text.strip()
+
+
+class ConsumerGroupHeartbeatApi(Api[ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse]):
+    """Serves ConsumerGroupHeartbeat.
+
+    Args:
+        shards: the group shards.
+        services: whether the protocol is on, and which assignors there are.
+        authorizer: who may read groups and see topics; None allows all.
+    """
+
+    key = ApiKey.CONSUMER_GROUP_HEARTBEAT
+    request_type = ConsumerGroupHeartbeatRequest
+    response_type = ConsumerGroupHeartbeatResponse
+    versions = (0, 1)
+
+    __slots__ = ("_authorizer", "_services", "_shards")
+
+    def __init__(
+        self, shards: Shards[GroupShard], services: ConsumerServices, authorizer: Authorizer | None = None
+    ) -> None:
+        self._shards = shards
+        self._services = services
+        self._authorizer = authorizer
+
+    def handle(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Any:
+        """Checks what does not need the group, then goes to its shard."""
+        if not self._services.enabled:
+            return self.error(context, request, ErrorCode.UNSUPPORTED_VERSION)
+        if self._authorizer is not None:
+            code = self._authorize(self._authorizer, context, request)
+            if code:
+                return self.error(context, request, code)
+        reason = invalid(context.api_version, request)
+        if reason is not None:
+            return self.error(context, request, ErrorCode.INVALID_REQUEST, reason)
+        assignor = request.server_assignor
+        if assignor is not None and assignor not in self._services.assignors:
+            known = ", ".join(self._services.assignors)
+            message = f"ServerAssignor {assignor} is not supported. Supported assignors: {known}."
+            return self.error(context, request, ErrorCode.UNSUPPORTED_ASSIGNOR, message)
+        return self._shards.of(request.group_id).run(self, context, request)
+
+    def _authorize(
+        self, authorizer: Authorizer, context: RequestContext, request: ConsumerGroupHeartbeatRequest
+    ) -> ErrorCode:
+        if not allowed(authorizer, context, Operation.READ, request.group_id):
+            return ErrorCode.GROUP_AUTHORIZATION_FAILED
+        for name in dict.fromkeys(request.subscribed_topic_names or ()):
+            if not authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+                return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return ErrorCode.NONE
+
+    def decide(self, machine: GroupShard, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Any:
+        """Answers a member at rest at once; see `kcore.group.consumer.heartbeat` for everything else."""
+        group = machine.groups.get(request.group_id)
+        if type(group) is ConsumerGroup:
+            member = group.members.get(request.member_id)
+            if (
+                member is not None
+                and request.member_epoch == member.settled_epoch == group.quiet_epoch
+                and request.subscribed_topic_names is None
+                and request.rebalance_timeout_ms == UNCHANGED
+                and request.subscribed_topic_regex is None
+                and request.server_assignor is None
+                and request.rack_id is None
+                and group.is_quiet()
+            ):
+                metadata = member.metadata
+                if (
+                    (request.instance_id is None or request.instance_id == metadata.instance_id)
+                    and context.client_id == metadata.client_id
+                    and context.client_host == metadata.client_host
+                    and member.timer is not None
+                ):
+                    settings = machine.consumer.settings(group.group_id)
+                    member.timer.extend(machine.now.now_ms + settings.session_timeout_ms)
+                    reply = member.reply
+                    if reply is None or reply.heartbeat_interval_ms != settings.heartbeat_interval_ms:
+                        reply = member.reply = ConsumerGroupHeartbeatResponse(
+                            member_id=member.member_id,
+                            member_epoch=member.settled_epoch,
+                            heartbeat_interval_ms=settings.heartbeat_interval_ms,
+                        )
+                    return reply
+        return heartbeat(machine, context, request, self._visible(context))
+
+    def _visible(self, context: RequestContext) -> Callable[[str], bool] | None:
+        """Which topics a pattern of this client may match (KIP-848)."""
+        authorizer = self._authorizer
+        if authorizer is None:
+            return None
+        return lambda name: authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+
+    def error(
+        self,
+        context: RequestContext,
+        request: ConsumerGroupHeartbeatRequest,
+        code: ErrorCode,
+        message: str | None = None,
+    ) -> ConsumerGroupHeartbeatResponse:
+        """The code and why, and nothing of the member."""
+        return ConsumerGroupHeartbeatResponse(error_code=code, error_message=message)
+
+
+def invalid(api_version: int, request: ConsumerGroupHeartbeatRequest) -> str | None:
+    """What is wrong with a request by itself, in Kafka's order; None if nothing is."""
+    epoch = request.member_epoch
+    needs_id = api_version >= CLIENT_IDS_SINCE or epoch > JOIN or epoch == LEAVE
+    if needs_id and is_blank(request.member_id):
+        return "MemberId can't be empty."
+    if is_blank(request.group_id):
+        return "GroupId can't be empty."
+    if request.instance_id is not None and is_blank(request.instance_id):
+        return "InstanceId can't be empty."
+    if request.rack_id is not None and is_blank(request.rack_id):
+        return "RackId can't be empty."
+    if epoch > JOIN:
+        return None
+    if epoch == JOIN:
+        if request.rebalance_timeout_ms == UNCHANGED:
+            return "RebalanceTimeoutMs must be provided in first request."
+        if request.topic_partitions is None or len(request.topic_partitions):
+            return "TopicPartitions must be empty when (re-)joining."
+        if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+            return "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+    elif epoch == LEFT_FOR_A_WHILE:
+        if request.instance_id is None:
+            return "InstanceId can't be null."
+    elif epoch < LEFT_FOR_A_WHILE:
+        return f"MemberEpoch is {epoch}, but must be greater than or equal to -2."
+    return None

@@ -1,0 +1,239 @@
+"""ConsumerGroupHeartbeat: a member comes, stays, says what it reads and uses, is told what it may use, or goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kcore.errors import KafkaError
+from kcore.group.classic.group import ClassicGroup
+from kcore.group.classic.records import group_tombstone
+from kcore.group.consumer.assignment import CurrentAssignment, heartbeat_assignment, is_part_of
+from kcore.group.consumer.change import MemberChange
+from kcore.group.consumer.group import ConsumerGroup
+from kcore.group.consumer.leave import leave, member_of
+from kcore.group.consumer.member import LEFT_FOR_A_WHILE, MemberMetadata
+from kcore.group.migration.upgrade import dismiss_waiting, upgraded
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kcore.protocol.uuids import to_text
+from kcore.runtime.machine import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kcore.group.consumer.member import ConsumerMember
+    from kcore.group.shard import GroupShard
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.machine import Record
+
+JOIN: Final = 0
+"""The epoch of a member that comes."""
+UNCHANGED: Final = -1
+"""A rebalance timeout that a heartbeat does not say."""
+
+Request = ConsumerGroupHeartbeatRequest
+Response = ConsumerGroupHeartbeatResponse
+
+
+def heartbeat(
+    shard: GroupShard, context: RequestContext, request: Request, visible: Callable[[str], bool] | None = None
+) -> Response | Outcome:
+    """Decides a heartbeat.
+
+    Args:
+        shard: where the group lives.
+        context: client id and host.
+        request: the request; what does not need the group has been checked.
+        visible: which topics whoever asks may see, for patterns; None: all.
+
+    Raises:
+        KafkaError: whatever is wrong; nothing is written then, and no timer renewed.
+    """
+    epoch = request.member_epoch
+    if epoch < JOIN:
+        group = shard.groups.get(request.group_id)
+        if not isinstance(group, ConsumerGroup):
+            raise not_found(request.group_id)
+        return leave(group, request)
+    records: list[Record] = []
+    group = find_group(shard, request.group_id, epoch == JOIN, records)
+    check_size(group, request.member_id)
+    member_id = request.member_id or new_member_id(shard)
+    change = identify(group, member_id, request, records)
+    change.say(_metadata(shard, context, request, change.before), visible=visible)
+    change.reconcile(request.topic_partitions)
+    if change.member is not None and group.live:
+        group.keep_session(change.member)
+    former = shard.groups.get(request.group_id)
+    if isinstance(former, ClassicGroup):
+        dismiss_waiting(former)
+    response = _response(change, request)
+    return Outcome(records, response) if records else response
+
+
+def not_found(group_id: str) -> KafkaError:
+    """What is answered where there is no consumer group of that id."""
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+
+
+def find_group(shard: GroupShard, group_id: str, create: bool, records: list[Record]) -> ConsumerGroup:
+    """The group; for a member that comes also one that is to be made, of nothing or of a classic group.
+
+    Raises:
+        KafkaError: GROUP_ID_NOT_FOUND.
+    """
+    group = shard.groups.get(group_id)
+    if isinstance(group, ConsumerGroup):
+        return group
+    if not create:
+        raise not_found(group_id)
+    if group is None:
+        return ConsumerGroup(shard, group_id, live=False, registered=False)
+    if isinstance(group, ClassicGroup):
+        if group.is_empty():
+            records.append(group_tombstone(group_id))
+            return ConsumerGroup(shard, group_id, live=False, registered=False)
+        return upgraded(group, records)
+    raise not_found(group_id)
+
+
+def check_size(group: ConsumerGroup, member_id: str) -> None:
+    """Refuses strangers while the group is full.
+
+    Raises:
+        KafkaError: GROUP_MAX_SIZE_REACHED.
+    """
+    members = group.members
+    if len(members) >= group.shard.config.group_consumer_max_size and (not member_id or member_id not in members):
+        raise KafkaError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"{group.group_id} has {len(members)} members, as many as group.consumer.max.size allows",
+        )
+
+
+def new_member_id(shard: GroupShard) -> str:
+    """A random uuid as Kafka writes it: 22 characters that do not begin with a dash."""
+    while True:
+        text = to_text(bytes.fromhex(shard.ids().replace("-", "")))
+        if not text.startswith("-"):
+            return text
+
+
+# ---- who it is
+
+
+def identify(group: ConsumerGroup, member_id: str, request: Request, records: list[Record]) -> MemberChange:
+    """The member that a heartbeat is of: one of the group's, a new one, or one that takes a static member's place.
+
+    Raises:
+        KafkaError: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID.
+    """
+    epoch, instance_id = request.member_epoch, request.instance_id
+    if instance_id is None:
+        member = group.members.get(member_id)
+        if member is None:
+            if epoch != JOIN:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is no member of {group.group_id}")
+            return new_member(group, member_id, records)
+        check_epoch(member, request)
+        return MemberChange(group, member_id, member, member.current, records)
+    if epoch != JOIN:
+        member = member_of(group, member_id, instance_id)
+        check_epoch(member, request)
+        return MemberChange(group, member_id, member, member.current, records)
+    current_id = group.static_members.get(instance_id)
+    if current_id is None:
+        member = group.members.get(member_id)
+        if member is None:
+            return new_member(group, member_id, records)
+        return MemberChange(group, member_id, member, member.current, records)  # a dynamic one becomes static
+    old = group.members[current_id]
+    if old.current.member_epoch != LEFT_FOR_A_WHILE and not old.is_classic:
+        raise KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, f"the instance id {instance_id} is in use")
+    return replacement(group, member_id, old, records)
+
+
+def new_member(group: ConsumerGroup, member_id: str, records: list[Record]) -> MemberChange:
+    """A member that nobody knew."""
+    return MemberChange(group, member_id, None, CurrentAssignment(), records)
+
+
+def replacement(group: ConsumerGroup, member_id: str, old: ConsumerMember, records: list[Record]) -> MemberChange:
+    """A member that takes a static member's place: partitions and target pass on, its epochs begin anew."""
+    current = CurrentAssignment(0, 0, old.current.state, old.current.assigned, old.current.revoking)
+    change = MemberChange(group, member_id, None, current, records, replaced=old)
+    change.replace(old)
+    return change
+
+
+def check_epoch(member: ConsumerMember, request: Request) -> None:
+    """Refuses a member that is not where it believes to be.
+
+    Its previous epoch passes if it reports what it uses, and all of that is its own now: it missed an answer.
+
+    Raises:
+        KafkaError: FENCED_MEMBER_EPOCH.
+    """
+    received, current = request.member_epoch, member.current
+    if received in (JOIN, current.member_epoch):
+        return
+    if received < current.member_epoch and received == current.previous_epoch:
+        reported = request.topic_partitions
+        if reported is not None and is_part_of(reported, current.assigned):
+            return
+    raise KafkaError(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"member {member.member_id} is in epoch {current.member_epoch}, not {received}: "
+        "it must give up its partitions and rejoin",
+    )
+
+
+def _metadata(
+    shard: GroupShard, context: RequestContext, request: Request, before: MemberMetadata | None
+) -> MemberMetadata:
+    """What the member says now: what the request is silent of stays."""
+    names = request.subscribed_topic_names
+    known = MemberMetadata() if before is None else before
+    timeout_ms = request.rebalance_timeout_ms
+    return MemberMetadata(
+        known.instance_id if request.instance_id is None else request.instance_id,
+        known.rack_id if request.rack_id is None else request.rack_id,
+        context.client_id,
+        context.client_host,
+        known.rebalance_timeout_ms if timeout_ms == UNCHANGED else timeout_ms,
+        known.names if names is None else shard.consumer.names(names),
+        known.regex if request.subscribed_topic_regex is None else request.subscribed_topic_regex,
+        known.server_assignor if request.server_assignor is None else request.server_assignor,
+    )
+
+
+# ---- the answer
+
+
+def _response(change: MemberChange, request: Request) -> Response:
+    after = change.after
+    group = change.group
+    response = Response(
+        member_id=change.member_id,
+        member_epoch=after.member_epoch,
+        heartbeat_interval_ms=group.shard.consumer.settings(group.group_id).heartbeat_interval_ms,
+    )
+    if (
+        request.member_epoch == JOIN
+        or _is_full(request)
+        or (after is not change.current and after.assigned != change.current.assigned)
+    ):
+        response.assignment = heartbeat_assignment(after.assigned)
+    return response
+
+
+def _is_full(request: Request) -> bool:
+    """Whether the request says everything, as a member does that is not sure what its coordinator knows."""
+    return (
+        request.rebalance_timeout_ms != UNCHANGED
+        and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
+        and request.topic_partitions is not None
+    )

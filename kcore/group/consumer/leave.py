@@ -1,0 +1,95 @@
+"""Members go: by their own will, because a timer fired, or because an administrator says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kcore.errors import KafkaError
+from kcore.group.consumer import records as facts
+from kcore.group.consumer.assignment import CurrentAssignment, with_epoch
+from kcore.group.consumer.member import LEFT_FOR_A_WHILE
+from kcore.group.migration.downgrade import downgrade_after
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from kcore.runtime.machine import Outcome
+
+if TYPE_CHECKING:
+    from kcore.group.consumer.group import ConsumerGroup
+    from kcore.group.consumer.member import ConsumerMember
+    from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+    from kcore.runtime.machine import Record
+
+
+def leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Outcome:
+    """Decides a heartbeat with epoch -1 (for good) or -2 (a static member that may come back). Epochs do not matter.
+
+    Raises:
+        KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
+    """
+    member = member_of(group, request.member_id, request.instance_id)
+    epoch = request.member_epoch
+    records = leave_for_a_while(member) if epoch == LEFT_FOR_A_WHILE else fence(group, [member])
+    return Outcome(records, ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=epoch))
+
+
+def member_of(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
+    """The member that a request names: a dynamic one by its id, a static one by its instance id.
+
+    Raises:
+        KafkaError: UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID if the instance has another member id.
+    """
+    if instance_id is None:
+        member = group.members.get(member_id)
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is no member of {group.group_id}")
+        return member
+    current_id = group.static_members.get(instance_id)
+    if current_id is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{group.group_id} has no instance {instance_id}")
+    if current_id != member_id:
+        raise KafkaError(ErrorCode.FENCED_INSTANCE_ID, f"another member has the instance id {instance_id}")
+    return group.members[current_id]
+
+
+def leave_for_a_while(member: ConsumerMember) -> list[Record]:
+    """A static member keeps its partitions until it comes back, or its session ends; nobody else is told anything.
+
+    What it was to give up it has given up: it is not running.
+    """
+    current = member.current
+    away = CurrentAssignment(
+        LEFT_FOR_A_WHILE, current.previous_epoch, current.state, with_epoch(current.assigned, 0), {}
+    )
+    return [facts.current_assignment(member.group.group_id, member.member_id, away)]
+
+
+def fence(group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> list[Record]:
+    """Removes members, all with one new group epoch. The others get what they had with their next heartbeats.
+
+    If only members of the classic protocol stay, the group becomes a classic one, if the policy allows it.
+    """
+    downgraded = downgrade_after(group, leaving)
+    if downgraded is not None:
+        return downgraded
+    group_id, subscriptions = group.group_id, group.subscriptions
+    records: list[Record] = []
+    names: dict[str, int] = {}
+    regexes: dict[str, int] = {}
+    for member in leaving:
+        records += facts.member_tombstones(group_id, member.member_id)
+        for name in member.metadata.names:
+            names[name] = names.get(name, 0) + 1
+        if member.metadata.regex:
+            regexes[member.metadata.regex] = regexes.get(member.metadata.regex, 0) + 1
+    dropped = {regex for regex, count in regexes.items() if subscriptions.regexes[regex] == count}
+    records += [facts.regular_expression_tombstone(group_id, regex) for regex in sorted(dropped)]
+    metadata_hash = group.metadata_hash
+    if dropped or group.refresh_due() or any(subscriptions.names[name] == count for name, count in names.items()):
+        topics = {name for name, count in subscriptions.names.items() if count > names.get(name, 0)}
+        for regex, resolved in subscriptions.resolved.items():
+            if regex not in dropped:
+                topics |= resolved.topics
+        metadata_hash = group.shard.consumer.metadata.hash_of(topics)
+    records.append(facts.group_epoch(group_id, group.group_epoch + 1, metadata_hash))
+    return records

@@ -1,0 +1,211 @@
+"""Members of consumer groups: what they say of themselves, where they are, and their timers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kcore.group.consumer.assignment import NEW_MEMBER, CurrentAssignment
+from kcore.group.consumer.states import MemberState
+from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from kcore.runtime.shard import ShardTimer
+
+if TYPE_CHECKING:
+    from kcore.assignors import Member as AssignorMember
+    from kcore.group.consumer.group import ConsumerGroup
+    from kcore.group.consumer.timers import MemberTimer
+    from kcore.runtime.machine import Outcome
+    from kcore_ext.timer_wheel import Timer
+
+LEFT_FOR_A_WHILE: Final = -2
+"""The member epoch of a static member that left and may come back (KIP-345, KIP-848)."""
+
+NEVER: Final = -1_000
+"""An epoch that no request has."""
+
+Protocols = tuple[tuple[str, bytes], ...]
+
+
+class ClassicMetadata:
+    """What a member that speaks the classic protocol said in its JoinGroup. Immutable by agreement.
+
+    Attributes:
+        session_timeout_ms: how long it may be silent.
+        protocols: (name, metadata), best first.
+    """
+
+    __slots__ = ("protocols", "session_timeout_ms")
+
+    def __init__(self, session_timeout_ms: int, protocols: Protocols) -> None:
+        self.session_timeout_ms = session_timeout_ms
+        self.protocols = protocols
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ClassicMetadata):
+            return NotImplemented
+        return self.session_timeout_ms == other.session_timeout_ms and self.protocols == other.protocols
+
+    __hash__ = None  # type: ignore[assignment]  # compared, never a key
+
+
+class MemberMetadata:
+    """What a member says of itself. Immutable by agreement: a change is another object.
+
+    Attributes:
+        instance_id: the name that a static member keeps over restarts, or None.
+        rack_id: where it stands, or None.
+        client_id: the client's name for itself.
+        client_host: its address.
+        rebalance_timeout_ms: how long it may take to give up partitions.
+        names: the topics it subscribes to by name.
+        regex: the pattern it subscribes to; "" for none.
+        server_assignor: the assignor it wants, or None.
+        classic: what it said in the classic protocol; None for a member of the new one.
+    """
+
+    __slots__ = (
+        "classic",
+        "client_host",
+        "client_id",
+        "instance_id",
+        "names",
+        "rack_id",
+        "rebalance_timeout_ms",
+        "regex",
+        "server_assignor",
+    )
+
+    def __init__(
+        self,
+        instance_id: str | None = None,
+        rack_id: str | None = None,
+        client_id: str = "",
+        client_host: str = "",
+        rebalance_timeout_ms: int = -1,
+        names: frozenset[str] = frozenset(),
+        regex: str = "",
+        server_assignor: str | None = None,
+        classic: ClassicMetadata | None = None,
+    ) -> None:
+        self.instance_id = instance_id
+        self.rack_id = rack_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.names = names
+        self.regex = regex
+        self.server_assignor = server_assignor
+        self.classic = classic
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, MemberMetadata):
+            return NotImplemented
+        return (
+            self.names == other.names
+            and self.client_id == other.client_id
+            and self.client_host == other.client_host
+            and self.instance_id == other.instance_id
+            and self.rack_id == other.rack_id
+            and self.rebalance_timeout_ms == other.rebalance_timeout_ms
+            and self.regex == other.regex
+            and self.server_assignor == other.server_assignor
+            and self.classic == other.classic
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # compared, never a key
+
+
+class ConsumerMember(ShardTimer):
+    """A member of a consumer group, of either protocol.
+
+    It is itself what its session timer carries, so that a member is one object and one timer.
+
+    Attributes:
+        group: the group it is in.
+        member_id: its id.
+        metadata: what it says of itself.
+        current: where it is.
+        timer: its session's timer; None in a group that is only thought of, and while a log is replayed.
+        rebalance_timer: armed while it has something to give up.
+        join_timer: armed while a classic member is to send JoinGroup.
+        sync_timer: armed while a classic member is to send SyncGroup.
+        settled_epoch: its epoch while it is at rest there and speaks the new protocol, else `NEVER`.
+        reply: the answer to a heartbeat that changes nothing, as of `settled_epoch`.
+        assignor_member: what the assignor is told of it; made when it is asked for.
+    """
+
+    __slots__ = (
+        "assignor_member",
+        "current",
+        "group",
+        "join_timer",
+        "member_id",
+        "metadata",
+        "rebalance_timer",
+        "reply",
+        "settled_epoch",
+        "sync_timer",
+        "timer",
+    )
+
+    def __init__(self, group: ConsumerGroup, member_id: str, metadata: MemberMetadata) -> None:
+        self.group = group
+        self.member_id = member_id
+        self.metadata = metadata
+        self.current = NEW_MEMBER
+        self.timer: Timer | None = None
+        self.rebalance_timer: MemberTimer | None = None
+        self.join_timer: MemberTimer | None = None
+        self.sync_timer: MemberTimer | None = None
+        self.settled_epoch = NEVER
+        self.reply: ConsumerGroupHeartbeatResponse | None = None
+        self.assignor_member: AssignorMember | None = None
+
+    def __repr__(self) -> str:
+        return f"<ConsumerMember {self.member_id} of {self.group.group_id} {self.current!r}>"
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether it speaks the classic protocol."""
+        return self.metadata.classic is not None
+
+    def say(self, metadata: MemberMetadata) -> None:
+        """It says something else of itself."""
+        self.metadata = metadata
+        self.assignor_member = None
+        self.settle()
+
+    def settle(self) -> None:
+        """Works out anew whether a plain heartbeat of it can change anything."""
+        current = self.current
+        rests = current.state is MemberState.STABLE and self.metadata.classic is None and current.member_epoch > 0
+        self.settled_epoch = current.member_epoch if rests else NEVER
+        self.reply = None
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        """Whether it has all of its target of that epoch."""
+        return self.current.state is MemberState.STABLE and self.current.member_epoch == epoch
+
+    def move(self, after: CurrentAssignment) -> None:
+        """It is somewhere else now."""
+        self.current = after
+        self.settle()
+
+    def stop(self) -> None:
+        """Nothing of it counts any more: its timers stop."""
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.rebalance_timer is not None:
+            self.rebalance_timer.cancel()
+            self.rebalance_timer = None
+        self.stop_classic_timers()
+
+    def stop_classic_timers(self) -> None:
+        """Neither a join nor a sync is awaited."""
+        for timer in (self.join_timer, self.sync_timer):
+            if timer is not None:
+                timer.cancel()
+        self.join_timer = self.sync_timer = None
+
+    def fire(self) -> Outcome | None:
+        """Its session is over."""
+        return self.group.expire(self, "its session is over")

@@ -1,0 +1,161 @@
+"""Patterns that members subscribe to: compiled by RE2, resolved beside other work, for all of a group at once.
+
+RE2 matches in time linear in the text, so that no pattern of a client can keep a node busy. What a pattern matched is a
+record; members read what the record says, not what would match now.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import re2
+
+from kcore.errors import KafkaError
+from kcore.group.consumer import records as facts
+from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.machine import Outcome
+
+if TYPE_CHECKING:
+    from kcore.group.consumer.group import ConsumerGroup
+    from kcore.group.shard import GroupShard
+    from kcore.runtime.machine import Record
+
+logger = logging.getLogger(__name__)
+
+MIN_INTERVAL_MS: Final = 10_000
+"""The least time between two resolutions of a group's patterns."""
+
+SLICE_NAMES: Final = 1_000
+"""How many names are matched between two rounds of requests."""
+
+MAX_PROGRAM_BYTES: Final = 1 << 20
+"""What a compiled pattern may take; larger ones do not compile."""
+
+
+@lru_cache(maxsize=256)
+def _compiled(regex: str) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = MAX_PROGRAM_BYTES
+    return re2.compile(regex, options)
+
+
+def check_regex(regex: str) -> None:
+    """Refuses a pattern that does not compile.
+
+    Raises:
+        KafkaError: INVALID_REGULAR_EXPRESSION.
+    """
+    try:
+        _compiled(regex)
+    except (re2.error, UnicodeError) as error:
+        reason = error.args[0] if error.args else error
+        reason = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        raise KafkaError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION, f"{regex!r} is no regular expression: {reason}"
+        ) from None
+
+
+def schedule_resolution(
+    group: ConsumerGroup, new_regex: str, dropped_regex: str, visible: Callable[[str], bool] | None
+) -> None:
+    """Has the group's patterns looked up, if that is due.
+
+    Args:
+        group: the group, as it is before the decision.
+        new_regex: a pattern that the present decision brings; "" for none.
+        dropped_regex: one that nobody has any more after it; "" for none.
+        visible: which topics whoever asks may see; None: all.
+    """
+    subscriptions = group.subscriptions
+    required = bool(new_regex) and new_regex not in subscriptions.regexes
+    if not required and not subscriptions.regexes:
+        return
+    shard = group.shard
+    if not resolution_is_due(group, new_regex, dropped_regex, required):
+        return
+    shard.regex_jobs.add(group.group_id)
+    shard.context.in_slices(_resolution(shard, group.group_id, visible))
+
+
+def resolution_is_due(
+    group: ConsumerGroup, new_regex: str = "", dropped_regex: str = "", required: bool = False
+) -> bool:
+    """Whether a heartbeat has the group's patterns looked up; see `schedule_resolution`."""
+    if group.group_id in group.shard.regex_jobs:
+        return False
+    subscriptions = group.subscriptions
+    now_ms = group.shard.now.wall_ms
+    resolved = subscriptions.resolved
+    some = next(iter(resolved.values()), None)  # all are looked up together
+    if some is not None and now_ms <= some.timestamp_ms + MIN_INTERVAL_MS:
+        return False
+    if required or some is None:
+        return True
+    wanted = len(subscriptions.regexes) + (new_regex not in subscriptions.regexes and bool(new_regex))
+    if wanted - bool(dropped_regex) != len(resolved) - (dropped_regex in resolved):
+        return True
+    services = group.shard.consumer
+    if some.version < services.metadata.created_version:
+        return True
+    return now_ms > some.timestamp_ms + services.config.group_consumer_regex_refresh_interval_ms
+
+
+def _resolution(shard: GroupShard, group_id: str, visible: Callable[[str], bool] | None) -> Iterator[Outcome | None]:
+    """Looks up all patterns of a group, some names a slice; then decides what follows."""
+    try:
+        group = _consumer_group(shard, group_id)
+        if group is None:
+            return
+        metadata = shard.consumer.metadata
+        version, started_ms = metadata.version(), shard.now.wall_ms
+        names = [topic.name for topic in metadata.topics.all() if visible is None or visible(topic.name)]
+        matches: dict[str, list[str]] = {regex: [] for regex in group.subscriptions.regexes}
+        for regex, found in matches.items():
+            pattern = _compiled(regex)
+            for start in range(0, len(names), SLICE_NAMES):
+                found += [name for name in names[start : start + SLICE_NAMES] if pattern.fullmatch(name) is not None]
+                yield None
+        yield _resolved(shard, group_id, matches, version, started_ms)
+    finally:
+        shard.regex_jobs.discard(group_id)
+
+
+def _consumer_group(shard: GroupShard, group_id: str) -> ConsumerGroup | None:
+    from kcore.group.consumer.group import ConsumerGroup  # noqa: PLC0415  (a group's steps come here)
+
+    group = shard.groups.get(group_id)
+    return group if isinstance(group, ConsumerGroup) else None
+
+
+def _resolved(
+    shard: GroupShard, group_id: str, matches: dict[str, list[str]], version: int, started_ms: int
+) -> Outcome | None:
+    """A record for each pattern that somebody still has; a new group epoch if any matches something else."""
+    group = _consumer_group(shard, group_id)
+    if group is None:
+        return None
+    subscriptions = group.subscriptions
+    records: list[Record] = []
+    topics = set(subscriptions.names)
+    bump = False
+    for regex in subscriptions.regexes:
+        known = subscriptions.resolved.get(regex)
+        if regex in matches:
+            found = frozenset(matches[regex])
+            records.append(facts.regular_expression(group_id, regex, found, version, started_ms))
+            bump = bump or found != (frozenset() if known is None else known.topics)
+            topics |= found
+        elif known is not None:
+            topics |= known.topics
+    if not records:
+        return None
+    metadata_hash = shard.consumer.metadata.hash_of(topics)
+    if bump or metadata_hash != group.metadata_hash:
+        records.append(facts.group_epoch(group_id, group.group_epoch + 1, metadata_hash))
+        group.refresh_at_ms = shard.now.now_ms + (1 << 31) - 1
+        group.refresh_epoch = group.group_epoch + 1
+    return Outcome(records)

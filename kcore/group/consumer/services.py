@@ -1,0 +1,165 @@
+"""What consumer groups need of the node they live on; one object for all of its group shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from kcore.assignors import load_all
+from kcore.group.consumer.events import GroupEvents
+from kcore.group.consumer.metadata import TopicMetadata
+
+if TYPE_CHECKING:
+    from kcore.config import Config
+    from kcore.runtime.commit import CommitPipeline
+    from kcore.runtime.topics import TopicImage
+
+KEPT_SUBSCRIPTIONS: Final = 4_096
+"""How many different subscriptions are kept once for all members that have them."""
+
+INLINE_MEMBERS: Final = 512
+"""Up to how many members a target is computed within the heartbeat that finds it due."""
+
+
+class GroupSettings(Protocol):
+    """What is in force for a group: its own setting, else the broker's."""
+
+    def get(self, group_id: str, key: str) -> Any:
+        """The value of `consumer.session.timeout.ms` and its like."""
+        ...
+
+
+class BrokerSettings:
+    """No group has settings of its own."""
+
+    __slots__ = ("_config",)
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    def get(self, group_id: str, key: str) -> Any:
+        """The broker's setting."""
+        return self._config.get(f"group.{key}")
+
+
+class Background(Protocol):
+    """Runs a computation beside everything else, and hands its result back to the engine's own thread."""
+
+    def __call__(self, compute: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Runs `compute` anywhere; then `done(result)`, or `done(the exception)`, on the engine's thread."""
+        ...
+
+
+class ConsumerSettings(NamedTuple):
+    """The settings of one group that are looked at with every heartbeat.
+
+    Attributes:
+        session_timeout_ms: how long a silent member stays.
+        heartbeat_interval_ms: how often members are to beat.
+        assignment_interval_ms: the least time between two targets.
+    """
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    assignment_interval_ms: int
+
+
+class ConsumerServices:
+    """Settings, topics, assignors and watchers.
+
+    Args:
+        config: the node's settings.
+        topics: the cluster's topics.
+        version: see `TopicMetadata`.
+        settings: groups' own settings; None: there are none.
+        enabled: whether the new protocol is on (`group.version`).
+        pipeline: says when changes are durable, for watchers.
+
+    Attributes:
+        config: the node's settings.
+        metadata: the topics.
+        events: who watches groups.
+        assignors: by name, the default first.
+        background: where targets of large groups are computed; None: between two rounds.
+        inline_members: see `INLINE_MEMBERS`.
+    """
+
+    __slots__ = (
+        "_enabled",
+        "_names",
+        "_settings",
+        "_settings_of",
+        "_sorted",
+        "assignors",
+        "background",
+        "config",
+        "events",
+        "inline_members",
+        "metadata",
+    )
+
+    def __init__(
+        self,
+        config: Config,
+        topics: TopicImage,
+        *,
+        version: Callable[[], int] = lambda: 1,
+        settings: GroupSettings | None = None,
+        enabled: Callable[[], bool] = lambda: True,
+        pipeline: CommitPipeline | None = None,
+    ) -> None:
+        self.config = config
+        self.metadata = TopicMetadata(topics, version)
+        self.events = GroupEvents(topics, pipeline)
+        self.assignors: dict[str, Any] = load_all(config.group_consumer_assignors, "consumer")
+        self.background: Background | None = None
+        self.inline_members = INLINE_MEMBERS
+        self._enabled = enabled
+        self._settings: GroupSettings = settings if settings is not None else BrokerSettings(config)
+        self._settings_of: dict[str, ConsumerSettings] = {}
+        self._names: dict[tuple[str, ...], frozenset[str]] = {}
+        self._sorted: dict[frozenset[str], tuple[str, ...]] = {}
+
+    @property
+    def enabled(self) -> bool:
+        """Whether members of the new protocol are served at all."""
+        return "consumer" in self.config.group_coordinator_rebalance_protocols and self._enabled()
+
+    def settings(self, group_id: str) -> ConsumerSettings:
+        """What is in force for a group."""
+        found = self._settings_of.get(group_id)
+        if found is None:
+            get = self._settings.get
+            found = self._settings_of[group_id] = ConsumerSettings(
+                get(group_id, "consumer.session.timeout.ms"),
+                get(group_id, "consumer.heartbeat.interval.ms"),
+                get(group_id, "consumer.assignment.interval.ms"),
+            )
+        return found
+
+    def settings_changed(self) -> None:
+        """A setting of a group or of the broker changed: all are read anew."""
+        self._settings_of = {}
+
+    def forget(self, group_id: str) -> None:
+        """A group is gone."""
+        self._settings_of.pop(group_id, None)
+
+    def names(self, names: Sequence[str]) -> frozenset[str]:
+        """Names as a set; equal ones are one object, since most members of a group read the same."""
+        key = tuple(names)
+        found = self._names.get(key)
+        if found is None:
+            if len(self._names) >= KEPT_SUBSCRIPTIONS:
+                self._names.clear()
+            found = self._names[key] = frozenset(key)
+        return found
+
+    def in_order(self, names: frozenset[str]) -> tuple[str, ...]:
+        """The names in order, for the assignor; equal sets give one object."""
+        found = self._sorted.get(names)
+        if found is None:
+            if len(self._sorted) >= KEPT_SUBSCRIPTIONS:
+                self._sorted.clear()
+            found = self._sorted[names] = tuple(sorted(names))
+        return found

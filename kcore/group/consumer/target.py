@@ -1,0 +1,256 @@
+"""Target assignments: who shall have what, computed by the assignor that most members want.
+
+A target is due when the group's epoch is newer than that of the present one, and the assignment interval is over
+(KIP-1263). It is computed by the next heartbeat that comes: within it for most groups; for large ones beside other
+work, and then written in slices, so that no heartbeat waits behind it. Until it is there the old one counts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from kcore.assignors import GroupAssignment, MemberAssignment, Topics
+from kcore.assignors import Member as AssignorMember
+from kcore.errors import KafkaError
+from kcore.group.consumer import records as facts
+from kcore.group.consumer.assignment import NO_TARGET, Target
+from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.machine import Outcome
+
+if TYPE_CHECKING:
+    from kcore.group.consumer.change import MemberChange
+    from kcore.group.consumer.group import ConsumerGroup
+    from kcore.group.consumer.member import MemberMetadata
+    from kcore.runtime.machine import Record
+
+logger = logging.getLogger(__name__)
+
+SLICE_RECORDS: Final = 256
+"""How many members' targets are written between two rounds of requests."""
+
+
+def update(change: MemberChange) -> tuple[int, Target]:
+    """The epoch of the target that counts for a member in this decision, and its target of that epoch.
+
+    If a new one is due, computes it and writes it to the decision's records, or begins to.
+
+    Raises:
+        KafkaError: UNKNOWN_SERVER_ERROR if the assignor failed; the group keeps its target, the next heartbeat tries.
+    """
+    group = change.group
+    if change.group_epoch <= group.assignment_epoch or group.target_job or not _interval_over(group):
+        return group.assignment_epoch, change.target
+    job = AssignmentJob(change)
+    services = group.shard.consumer
+    if len(group.members) > services.inline_members and group.live:
+        job.begin()
+        return group.assignment_epoch, change.target
+    try:
+        assignment = job.compute()
+    except Exception as error:
+        logger.exception("group %s: assignor %s failed", group.group_id, job.assignor_name)
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the assignor failed: {error}") from error
+    own = {} if change.replaced is None else {change.member_id: change.target}
+    changed = dict(job.differing(assignment, own))
+    if sum(map(_record_bytes, changed.values())) > group.shard.max_record_bytes // 2:
+        job.write_in_slices(assignment)
+        return group.assignment_epoch, change.target
+    records, group_id = change.records, group.group_id
+    records += [facts.target_assignment(group_id, member_id, target) for member_id, target in changed.items()]
+    records.append(facts.assignment_epoch(group_id, change.group_epoch, group.shard.now.wall_ms))
+    group.next_assignment = (change.group_epoch, assignment)
+    return change.group_epoch, changed.get(change.member_id, change.target)
+
+
+def preferred_assignor(group: ConsumerGroup, before: MemberMetadata | None, after: MemberMetadata | None) -> str:
+    """The assignor that most members want once a member has changed; the first of the setting if nobody says.
+
+    Kafka leaves ties to the order of a hash map; here the setting's order decides.
+    """
+    votes = group.subscriptions.assignors
+    if before is not after:
+        votes = dict(votes)
+        for metadata, step in ((before, -1), (after, 1)):
+            if metadata is not None and metadata.server_assignor is not None:
+                votes[metadata.server_assignor] = votes.get(metadata.server_assignor, 0) + step
+    assignors = group.shard.consumer.assignors
+    return max(assignors, key=lambda name: votes.get(name, 0))
+
+
+def _interval_over(group: ConsumerGroup) -> bool:
+    interval_ms = group.shard.consumer.settings(group.group_id).assignment_interval_ms
+    return not group.assigned_at_ms or not interval_ms or group.shard.now.wall_ms >= group.assigned_at_ms + interval_ms
+
+
+def _record_bytes(target: Target) -> int:
+    return facts.MAX_TARGET_RECORD_BYTES + sum(24 + 4 * len(partitions) for partitions in target.values())
+
+
+def _target_of(assigned: MemberAssignment | None) -> Target:
+    if assigned is None:
+        return NO_TARGET
+    return {topic: tuple(sorted(parts)) for topic, parts in assigned.items() if parts}  # type: ignore[misc]
+
+
+class AssignmentJob:
+    """One computation of a target: everything the assignor needs, taken from the group as it is at one moment.
+
+    Attributes:
+        group: whose target.
+        group_epoch: the epoch that it is for.
+        assignor_name: who computes it.
+    """
+
+    __slots__ = ("_assignor", "_members", "_previous", "_topics", "assignor_name", "group", "group_epoch")
+
+    def __init__(self, change: MemberChange) -> None:
+        group = change.group
+        self.group = group
+        self.group_epoch = change.group_epoch
+        services = group.shard.consumer
+        self.assignor_name = preferred_assignor(group, change.before, change.metadata)
+        self._assignor: Any = services.assignors[self.assignor_name]
+        self._previous = group.last_assignment
+        self._members = self._make_members(change)
+        self._topics = self._make_topics()
+
+    def _make_members(self, change: MemberChange) -> list[AssignorMember]:
+        """Everybody as the assignor sees them: the changing member as it is after the change."""
+        group = self.group
+        replaced = change.replaced
+        left_out = {change.member_id} if replaced is None else {change.member_id, replaced.member_id}
+        known = self._previous is not None
+        members = []
+        for member in group.members.values():
+            if member.member_id in left_out:
+                continue
+            made = member.assignor_member if known else None
+            if made is None:
+                made = self._make_member(member.member_id, member.metadata, group.target_of(member.member_id), known)
+                if known:
+                    member.assignor_member = made
+            members.append(made)
+        members.append(self._make_member(change.member_id, change.metadata, change.target, False))
+        return members
+
+    def _make_member(self, member_id: str, metadata: MemberMetadata, target: Target, known: bool) -> AssignorMember:
+        group = self.group
+        topics = group.shard.consumer.in_order(group.subscriptions.topics_of(metadata))
+        return AssignorMember(
+            member_id,
+            topics,
+            owned=None if known else target,
+            rack_id=metadata.rack_id,
+            instance_id=metadata.instance_id,
+        )
+
+    def _make_topics(self) -> Topics:
+        by_name = self.group.shard.topics.by_name
+        partitions: dict[bytes, int] = {}
+        names: dict[str, bytes] = {}
+        seen: set[tuple[Any, ...]] = set()
+        for member in self._members:
+            subscription = member.topics
+            if subscription in seen:
+                continue
+            seen.add(subscription)
+            for name in subscription:
+                if name in names:
+                    continue
+                topic = by_name(str(name))
+                if topic is not None:
+                    names[topic.name] = topic.topic_id
+                    partitions[topic.topic_id] = topic.partitions
+        return Topics(partitions, names=names)
+
+    def compute(self) -> GroupAssignment:
+        """Runs the assignor; of the group nothing is read any more, so that it may run anywhere."""
+        result: GroupAssignment = self._assignor.assign(self._members, self._topics, self._previous)
+        return result
+
+    def differing(self, assignment: GroupAssignment, own: dict[str, Target]) -> Iterator[tuple[str, Target]]:
+        """The members whose target is another one, or is none yet, with their new targets.
+
+        Args:
+            assignment: what the assignor returned.
+            own: targets that pass on to members in this decision.
+        """
+        targets = self.group.targets
+        if self._previous is None:
+            suspects = [member.member_id for member in self._members]
+        else:
+            suspects = list(dict.fromkeys(assignment.changed_members(self._previous)))
+            known = set(suspects)
+            suspects += [m.member_id for m in self._members if m.member_id not in targets and m.member_id not in known]
+        for member_id in suspects:
+            target = _target_of(assignment.get(member_id))
+            stored = targets.get(member_id)
+            if stored is None:
+                stored = own.get(member_id)
+            if stored is None or stored != target:
+                yield member_id, target
+
+    # ---- beside other work
+
+    def begin(self) -> None:
+        """Has the target computed beside other work and then written; until then no other one is begun."""
+        group = self.group
+        group.target_job = True
+        background = group.shard.consumer.background
+        if background is None:
+            group.shard.context.in_slices(self._work())
+        else:
+            background(self.compute, self._computed)
+
+    def write_in_slices(self, assignment: GroupAssignment) -> None:
+        """Has a target written that does not fit into one decision."""
+        self.group.target_job = True
+        self.group.shard.context.in_slices(self._write(assignment))
+
+    def _work(self) -> Iterator[Outcome | None]:
+        try:
+            assignment = self.compute()
+        except Exception as error:
+            self._computed(error)
+            return
+        yield None
+        yield from self._write(assignment)
+
+    def _computed(self, result: Any) -> None:
+        """The result is there, or why there is none; the next heartbeat then tries again."""
+        group = self.group
+        if isinstance(result, BaseException):
+            logger.error("group %s: assignor %s failed: %s", group.group_id, self.assignor_name, result)
+            group.target_job = False
+        elif group.shard.context.shard.machine is group.shard:  # else it was loaded again meanwhile
+            group.shard.context.in_slices(self._write(result))
+
+    def _write(self, assignment: GroupAssignment) -> Iterator[Outcome | None]:
+        """Writes the target: members that are still there, some a slice, and behind them the epoch.
+
+        A crash in between leaves some members with targets of two computations. Ownership does not depend on targets,
+        and the epoch says that a target is due, so that the next heartbeat computes it anew.
+        """
+        group = self.group
+        group_id, shard = group.group_id, group.shard
+        try:
+            pending: list[Record] = []
+            size_bytes = 0
+            for member_id, target in self.differing(assignment, {}):
+                if shard.groups.get(group_id) is not group:
+                    return
+                if member_id not in group.members:
+                    continue
+                pending.append(facts.target_assignment(group_id, member_id, target))
+                size_bytes += _record_bytes(target)
+                if len(pending) >= SLICE_RECORDS or size_bytes > shard.max_record_bytes // 4:
+                    yield Outcome(pending)
+                    pending, size_bytes = [], 0
+            if shard.groups.get(group_id) is group:
+                group.next_assignment = (self.group_epoch, assignment)
+                pending.append(facts.assignment_epoch(group_id, self.group_epoch, shard.now.wall_ms))
+                yield Outcome(pending)
+        finally:
+            group.target_job = False

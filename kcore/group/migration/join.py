@@ -1,0 +1,176 @@
+"""JoinGroup on a consumer group: for the group it is a heartbeat that says everything, for the client a finished join.
+
+Every classic member is a follower: the group assigns, SyncGroup brings the result.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kcore.errors import KafkaError
+from kcore.group.classic.protocols import protocols_of
+from kcore.group.classic.replies import join_error
+from kcore.group.consumer.change import MemberChange
+from kcore.group.consumer.group import ConsumerGroup
+from kcore.group.consumer.heartbeat import check_size, new_member, new_member_id, replacement
+from kcore.group.consumer.leave import member_of
+from kcore.group.consumer.member import ClassicMetadata, MemberMetadata
+from kcore.group.consumer.timers import Awaited, MemberTimer
+from kcore.group.live import LiveValue
+from kcore.group.migration.downgrade import downgrade_by_replacement
+from kcore.group.migration.embedded import owned_partitions, read_subscription
+from kcore.group.migration.policy import migration_policy
+from kcore.protocol import DecodeError
+from kcore.protocol.consumer_protocol import PROTOCOL_TYPE
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.join_group import JoinGroupResponse
+from kcore.protocol.records.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey
+from kcore.runtime.machine import Outcome
+
+if TYPE_CHECKING:
+    from kcore.group.classic.member import Protocols
+    from kcore.group.consumer.member import ConsumerMember
+    from kcore.group.shard import GroupShard
+    from kcore.protocol.consumer_protocol import Subscription
+    from kcore.protocol.messages.join_group import JoinGroupRequest
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.machine import Record
+
+UNKNOWN_MEMBER: Final = ""
+REQUIRES_KNOWN_MEMBER_ID: Final = 4  # from this version on a dynamic member is told an id to join with (KIP-394)
+
+
+def join_consumer_group(
+    group: ConsumerGroup, context: RequestContext, request: JoinGroupRequest
+) -> JoinGroupResponse | Outcome:
+    """Decides a JoinGroup on a consumer group with members.
+
+    Args:
+        group: the group.
+        context: version, client id and host.
+        request: the request; group id and session timeout have been checked.
+    """
+    try:
+        return _join(group, context, request)
+    except KafkaError as error:
+        return join_error(context.api_version, UNKNOWN_MEMBER, error.code)
+
+
+def _join(group: ConsumerGroup, context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse | Outcome:
+    if not migration_policy(group.shard.config.group_consumer_migration_policy).mixed:
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    member_id = request.member_id or new_member_id(group.shard)
+    check_size(group, member_id)
+    protocols = protocols_of(request.protocols)
+    if not _shares_a_protocol(group, request.protocol_type, protocols):
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    dynamic = request.group_instance_id is None
+    if dynamic and not request.member_id and context.api_version >= REQUIRES_KNOWN_MEMBER_ID:
+        return join_error(context.api_version, member_id, ErrorCode.MEMBER_ID_REQUIRED)
+    records: list[Record] = []
+    change = _identify(group, member_id, request, records)
+    try:
+        subscription = read_subscription(protocols[0][1])
+    except (DecodeError, UnicodeDecodeError):
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from None  # as Kafka 4.3.1 answers it
+    change.say(_metadata(change, context, request, subscription, protocols), visible=None, any_regex_counts=True)
+    downgraded = downgrade_by_replacement(change)
+    if downgraded is not None:
+        return Outcome(records + downgraded, _response(change, change.group_epoch, protocols))
+    change.reconcile(owned_partitions(subscription, group.shard.topics))
+    response = _response(change, change.after.member_epoch, protocols)
+    if change.member is not None and change.member.is_classic:
+        has_joined(change.member, change.metadata)
+    else:
+        _arm_once_there(change)
+    return Outcome(records, response) if records else response
+
+
+def _shares_a_protocol(group: ConsumerGroup, protocol_type: str, protocols: Protocols) -> bool:
+    if protocol_type != PROTOCOL_TYPE:
+        return False
+    subscriptions = group.subscriptions
+    needed = subscriptions.classic_members
+    return any(subscriptions.classic_protocols.get(name, 0) == needed for name, _ in protocols)
+
+
+def _identify(group: ConsumerGroup, member_id: str, request: JoinGroupRequest, records: list[Record]) -> MemberChange:
+    instance_id = request.group_instance_id
+    if instance_id is not None and request.member_id:
+        member = member_of(group, member_id, instance_id)
+        return MemberChange(group, member_id, member, member.current, records)
+    if instance_id is not None:
+        current_id = group.static_members.get(instance_id)
+        if current_id is None:
+            return new_member(group, member_id, records)
+        return replacement(group, member_id, group.members[current_id], records)
+    found = group.members.get(member_id)
+    if found is None:
+        return new_member(group, member_id, records)
+    return MemberChange(group, member_id, found, found.current, records)
+
+
+def _metadata(
+    change: MemberChange,
+    context: RequestContext,
+    request: JoinGroupRequest,
+    subscription: Subscription,
+    protocols: Protocols,
+) -> MemberMetadata:
+    known = MemberMetadata() if change.before is None else change.before
+    # Version 0 has no rebalance timeout: the session's counts.
+    timeout_ms = request.rebalance_timeout_ms if context.api_version >= 1 else request.session_timeout_ms
+    return MemberMetadata(
+        instance_id=known.instance_id if request.group_instance_id is None else request.group_instance_id,
+        rack_id=known.rack_id if subscription.rack_id is None else subscription.rack_id,
+        client_id=context.client_id,
+        client_host=context.client_host,
+        rebalance_timeout_ms=timeout_ms,
+        names=change.group.shard.consumer.names(subscription.topics),
+        server_assignor=known.server_assignor,
+        classic=ClassicMetadata(request.session_timeout_ms, protocols),
+    )
+
+
+def _response(change: MemberChange, generation_id: int, protocols: Protocols) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        generation_id=generation_id,
+        protocol_type=PROTOCOL_TYPE,
+        protocol_name=protocols[0][0],
+        member_id=change.member_id,
+    )
+
+
+# ---- timers
+
+
+def has_joined(member: ConsumerMember, metadata: MemberMetadata) -> None:
+    """A classic member joined: its session begins anew, its join is not awaited any more, its sync is.
+
+    Args:
+        member: the member.
+        metadata: what it says of itself now.
+    """
+    group = member.group
+    member.stop_classic_timers()
+    member.sync_timer = MemberTimer.armed(member, Awaited.SYNC, metadata.rebalance_timeout_ms)
+    if member.timer is not None:
+        member.timer.extend(group.shard.now.now_ms + group.session_timeout_ms(metadata))
+
+
+def _arm_once_there(change: MemberChange) -> None:
+    """A new member's timers begin when its record has made it."""
+    group_id, member_id = change.group.group_id, change.member_id
+
+    def joined(shard: GroupShard) -> None:
+        group = shard.groups[group_id]
+        assert isinstance(group, ConsumerGroup), group
+        member = group.members[member_id]
+        has_joined(member, member.metadata)
+
+    for index in reversed(range(len(change.records))):
+        record = change.records[index]
+        if isinstance(record.key, ConsumerGroupMemberMetadataKey) and record.value is not None:
+            change.records[index] = record._replace(value=LiveValue(record.value, joined))
+            return
+    raise AssertionError("a new member has a record of itself")

@@ -1,0 +1,114 @@
+"""A classic group becomes a consumer group: the first consumer member that joins it takes everybody along.
+
+Nobody loses anything: the generation becomes the epoch, what the leader assigned becomes target and present assignment
+at once. The classic members hear of the rebalance that follows with their next heartbeats.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kcore.errors import KafkaError
+from kcore.group.classic.records import group_tombstone
+from kcore.group.classic.replies import sync_error
+from kcore.group.consumer import records as facts
+from kcore.group.consumer.assignment import CurrentAssignment, Target
+from kcore.group.consumer.group import ConsumerGroup
+from kcore.group.consumer.member import ClassicMetadata, MemberMetadata
+from kcore.group.consumer.replay import apply_to_thought
+from kcore.group.consumer.states import MemberState
+from kcore.group.migration.embedded import read_assignment, read_subscription
+from kcore.group.migration.policy import migration_policy
+from kcore.protocol import DecodeError
+from kcore.protocol.consumer_protocol import PROTOCOL_TYPE
+from kcore.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kcore.group.classic.group import ClassicGroup
+    from kcore.group.classic.member import Member
+    from kcore.runtime.machine import Record
+
+
+def upgraded(group: ClassicGroup, records: list[Record]) -> ConsumerGroup:
+    """The consumer group that a classic group with members becomes, thought of and not in its shard yet.
+
+    Args:
+        group: the classic group; it is not changed.
+        records: takes what is to be written.
+
+    Raises:
+        KafkaError: GROUP_ID_NOT_FOUND if it may not become one, or what its members said cannot be read.
+    """
+    _check(group)
+    try:
+        members = [(member, *_convert(group, member)) for member in group.members.values()]
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise _refused(group, f"what a member embedded cannot be read: {error}") from error
+    group_id, shard = group.group_id, group.shard
+    epoch = group.generation_id
+    topics = {name for _, metadata, _ in members for name in metadata.names}
+    records.append(group_tombstone(group_id))
+    first = len(records)
+    records += [facts.member_metadata(group_id, member.member_id, metadata) for member, metadata, _ in members]
+    records.append(facts.group_epoch(group_id, epoch, shard.consumer.metadata.hash_of(topics)))
+    records += [facts.target_assignment(group_id, member.member_id, target) for member, _, target in members]
+    records.append(facts.assignment_epoch(group_id, epoch, 0))
+    for member, _, target in members:
+        assigned = {topic_id: dict.fromkeys(partitions, epoch) for topic_id, partitions in target.items()}
+        current = CurrentAssignment(epoch, epoch, MemberState.STABLE, assigned)
+        records.append(facts.current_assignment(group_id, member.member_id, current))
+    thought = ConsumerGroup(shard, group_id, live=False, registered=False)
+    try:
+        for record in records[first:]:
+            apply_to_thought(thought, record)
+    except ValueError as error:
+        raise _refused(group, f"its leader gave a partition to two members: {error}") from error
+    return thought
+
+
+def dismiss_waiting(group: ClassicGroup) -> None:
+    """Answers every JoinGroup and SyncGroup that waits in a group that goes: rejoin."""
+    for member in group.members.values():
+        if member.awaiting_join is not None:
+            group.refuse_join(member, member.member_id, ErrorCode.REBALANCE_IN_PROGRESS)
+        if member.awaiting_sync is not None:
+            group.answer_sync(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
+
+
+def _refused(group: ClassicGroup, reason: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group.group_id} is a classic group and cannot become another: {reason}"
+    )
+
+
+def _check(group: ClassicGroup) -> None:
+    config = group.shard.config
+    if not migration_policy(config.group_consumer_migration_policy).upgrade:
+        raise _refused(group, "group.consumer.migration.policy does not allow it")
+    if group.protocol_type != PROTOCOL_TYPE:
+        raise _refused(group, f"its members are no consumers but {group.protocol_type!r}")
+    if len(group.members) > config.group_consumer_max_size:
+        raise _refused(group, f"it has {len(group.members)} members, more than group.consumer.max.size")
+
+
+def _convert(group: ClassicGroup, member: Member) -> tuple[MemberMetadata, Target]:
+    """A classic member as one of a consumer group, and what it was assigned."""
+    shard = group.shard
+    # In the group's first join phase no protocol is chosen yet: what a member likes best then counts.
+    metadata = member.metadata(group.protocol_name) or member.protocols[0][1]
+    subscription = read_subscription(metadata)
+    target, has_user_data = read_assignment(member.assignment, shard.topics)
+    if has_user_data:
+        raise _refused(group, f"the assignment of {member.member_id} carries data of its assignor")
+    return (
+        MemberMetadata(
+            instance_id=member.group_instance_id,
+            rack_id=subscription.rack_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            names=shard.consumer.names(subscription.topics),
+            classic=ClassicMetadata(member.session_timeout_ms, member.protocols),
+        ),
+        target,
+    )
