@@ -1,0 +1,59 @@
+"""`kcore producers`: who writes to a partition, and what open transactions keep from its readers."""
+
+from __future__ import annotations
+
+import argparse
+
+from kcore.cli import output, target
+from kcore.errors import KcoreError
+from kcore.inspect.transactions import NO_OFFSET, all_partitions, producers, stable_offsets
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The verb's arguments."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    describing = actions.add_parser("describe", help="every producer that a partition knows")
+    describing.add_argument("--topic", required=True, help="the topic")
+    describing.add_argument("--partition", type=int, help="the partition; none: all of the topic")
+    target.add_arguments(describing)
+    output.add_arguments(describing)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Describes."""
+    with target.open_target(options) as server:
+        places = all_partitions(server, options.topic, options.partition)
+        if not places:
+            raise KcoreError(f"there is no such partition of {options.topic!r}")
+        ends = stable_offsets(server, places)
+        rows = []
+        for topic, partition, producer in producers(server, places):
+            start = producer.current_txn_start_offset
+            end = ends.get((topic, partition))
+            row = (
+                topic,
+                partition,
+                producer.producer_id,
+                producer.producer_epoch,
+                producer.coordinator_epoch,
+                producer.last_sequence,
+                producer.last_timestamp,
+                None if start == NO_OFFSET else start,
+                end.last_stable_offset if end else None,
+                end.high_watermark if end else None,
+            )
+            rows.append(row)
+    columns = (
+        "topic",
+        "partition",
+        "producer_id",
+        "producer_epoch",
+        "coordinator_epoch",
+        "last_sequence",
+        "last_timestamp",
+        "txn_start_offset",
+        "last_stable_offset",
+        "high_watermark",
+    )
+    output.print_rows(columns, rows, options.format)
+    return 0

@@ -1,0 +1,239 @@
+"""Transactions, asked by typed requests: what is open, since when, where, and what it holds back (KIP-664).
+
+A read_committed reader sees a partition up to its *last stable offset*: the first record of the earliest open
+transaction. What lies between that and the end is held back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from kcore.errors import KcoreError
+from kcore.inspect.groups import LATEST, Target
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from kcore.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from kcore.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kcore.protocol.messages.list_transactions import ListTransactionsRequest
+from kcore.protocol.messages.metadata import MetadataRequest
+from kcore.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+NO_OFFSET = -1
+ENDING = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
+"""States in which a transaction may hold readers back."""
+
+TopicPartition = tuple[str, int]
+
+
+def code_name(code: int) -> str:
+    """What Kafka calls an error code."""
+    return next((known.name for known in ErrorCode if known == code), str(code))
+
+
+class StableOffset(NamedTuple):
+    """How far readers of a partition get.
+
+    Attributes:
+        last_stable_offset: those who read what is committed.
+        high_watermark: all others.
+    """
+
+    last_stable_offset: int
+    high_watermark: int
+
+    @property
+    def held_back(self) -> int:
+        """How many offsets open transactions keep from read_committed readers."""
+        return self.high_watermark - self.last_stable_offset
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that is open in a partition's log.
+
+    Attributes:
+        topic: the topic.
+        partition: the partition.
+        producer_id: whose it is.
+        producer_epoch: its epoch.
+        coordinator_epoch: of the coordinator that ended the producer's last transaction here, -1 for none.
+        start_offset: where it begins.
+        last_timestamp_ms: when the producer last wrote here, in ms since the epoch.
+    """
+
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    start_offset: int
+    last_timestamp_ms: int
+
+
+def list_transactions(
+    server: Target,
+    *,
+    states: Sequence[str] = (),
+    producer_ids: Sequence[int] = (),
+    duration_ms: int = -1,
+    pattern: str | None = None,
+) -> list[Any]:
+    """Transactional ids with producer id and state, by id; filters narrow each other down.
+
+    Args:
+        server: who is asked.
+        states: only those in one of these.
+        producer_ids: only those of one of these producers.
+        duration_ms: only those whose transaction began longer ago; -1: all.
+        pattern: only ids that match this regular expression (RE2) as a whole.
+
+    Raises:
+        KcoreError: the server refused, or a state is none.
+    """
+    response = server.send(
+        ListTransactionsRequest(
+            state_filters=states,
+            producer_id_filters=producer_ids,
+            duration_filter=duration_ms,
+            transactional_id_pattern=pattern,
+        )
+    )
+    if response.error_code:
+        raise KcoreError(f"transactions cannot be listed: {code_name(response.error_code)}")
+    if response.unknown_state_filters:
+        raise KcoreError(f"no transaction can be {' or '.join(response.unknown_state_filters)}")
+    return sorted(response.transaction_states, key=lambda state: str(state.transactional_id))
+
+
+def describe_transactions(server: Target, transactional_ids: Sequence[str]) -> list[Any]:
+    """The state of each id; one that is not known has an error code."""
+    if not transactional_ids:
+        return []
+    request = DescribeTransactionsRequest(transactional_ids=transactional_ids)
+    return list(server.send(request).transaction_states)
+
+
+def all_partitions(server: Target, topic: str | None = None, partition: int | None = None) -> list[TopicPartition]:
+    """Every partition there is, of a topic if one is named."""
+    topics = server.send(MetadataRequest(topics=None)).topics
+    return sorted(
+        (found.name, part.partition_index)
+        for found in topics
+        if topic is None or found.name == topic
+        for part in found.partitions
+        if partition is None or part.partition_index == partition
+    )
+
+
+def stable_offsets(server: Target, places: Iterable[TopicPartition]) -> dict[TopicPartition, StableOffset]:
+    """How far readers of each partition get; partitions that are not there are left out."""
+    by_topic = _by_topic(places)
+    if not by_topic:
+        return {}
+    topics = [
+        ListOffsetsTopic(
+            name=name, partitions=[ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in indexes]
+        )
+        for name, indexes in by_topic.items()
+    ]
+    ends: list[dict[TopicPartition, int]] = []
+    for isolation_level in (READ_COMMITTED, READ_UNCOMMITTED):
+        request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation_level, topics=topics)
+        ends.append(
+            {
+                (topic.name, part.partition_index): part.offset
+                for topic in server.send(request).topics
+                for part in topic.partitions
+                if not part.error_code
+            }
+        )
+    stable, high = ends
+    return {place: StableOffset(offset, high[place]) for place, offset in stable.items() if place in high}
+
+
+def producers(server: Target, places: Iterable[TopicPartition]) -> list[tuple[str, int, Any]]:
+    """(topic, partition, producer) of each producer that partitions know, sorted.
+
+    Raises:
+        KcoreError: a partition is not there.
+    """
+    found = []
+    request = DescribeProducersRequest(
+        topics=[TopicRequest(name=name, partition_indexes=indexes) for name, indexes in _by_topic(places).items()]
+    )
+    for topic in server.send(request).topics:
+        for part in topic.partitions:
+            if part.error_code:
+                name = code_name(part.error_code)
+                raise KcoreError(f"producers of {topic.name}-{part.partition_index}: {name}")
+            found += [(topic.name, part.partition_index, producer) for producer in part.active_producers]
+    return sorted(found, key=lambda row: (row[0], row[1], row[2].producer_id))
+
+
+def open_transactions(server: Target, places: Iterable[TopicPartition]) -> list[OpenTransaction]:
+    """Every transaction that is open in the logs of partitions."""
+    return [
+        OpenTransaction(
+            topic,
+            partition,
+            producer.producer_id,
+            producer.producer_epoch,
+            producer.coordinator_epoch,
+            producer.current_txn_start_offset,
+            producer.last_timestamp,
+        )
+        for topic, partition, producer in producers(server, places)
+        if producer.current_txn_start_offset != NO_OFFSET
+    ]
+
+
+def hanging_transactions(server: Target, places: Iterable[TopicPartition], idle_since_ms: int) -> list[OpenTransaction]:
+    """Transactions that are open in a partition, but that no coordinator will ever end there (KIP-664).
+
+    Args:
+        server: who is asked.
+        places: the partitions to look at.
+        idle_since_ms: only those whose producer has not written since, in ms since the epoch.
+    """
+    candidates = [found for found in open_transactions(server, places) if found.last_timestamp_ms <= idle_since_ms]
+    if not candidates:
+        return []
+    listed = list_transactions(server, producer_ids=sorted({found.producer_id for found in candidates}))
+    known: set[tuple[int, str, int]] = set()
+    for state in describe_transactions(server, [state.transactional_id for state in listed]):
+        if not state.error_code and state.transaction_state in ENDING:
+            known |= {(state.producer_id, topic.topic, index) for topic in state.topics for index in topic.partitions}
+    return [found for found in candidates if (found.producer_id, found.topic, found.partition) not in known]
+
+
+def abort_transaction(server: Target, found: OpenTransaction) -> None:
+    """Writes an ABORT marker for a transaction into one partition's log. The coordinator is not asked.
+
+    Raises:
+        KcoreError: the partition refused.
+    """
+    marker = WritableTxnMarker(
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        transaction_result=False,
+        coordinator_epoch=max(found.coordinator_epoch, 0),
+        topics=[WritableTxnMarkerTopic(name=found.topic, partition_indexes=[found.partition])],
+    )
+    response = server.send(WriteTxnMarkersRequest(markers=[marker]))
+    code = response.markers[0].topics[0].partitions[0].error_code
+    if code:
+        raise KcoreError(
+            f"{found.topic}-{found.partition} takes no marker of producer {found.producer_id}: {code_name(code)}"
+        )
+
+
+def _by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(set(places)):
+        topics.setdefault(topic, []).append(index)
+    return topics

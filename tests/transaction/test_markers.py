@@ -1,0 +1,276 @@
+"""The marker phase: one commit where all is of this node; retries, strangers, deleted topics and crashes elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import pytest
+
+from kcore.protocol.error_codes import ErrorCode as E
+from kcore.runtime import Pending
+from kcore.transaction.markers import Marker, Results, TopicPartition
+from tests.transaction.world import Identity, World, end_request, produce_request
+
+
+class Elsewhere:
+    """Partitions of another node: the test says what they answer, and when."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Marker, list[TopicPartition], Callable[[Results], None]]] = []
+
+    def write(self, marker: Marker, partitions: Collection[TopicPartition], done: Callable[[Results], None]) -> None:
+        self.asked.append((marker, sorted(partitions), done))
+
+    def answer(self, world: World, codes: dict[TopicPartition, E]) -> None:
+        done = self.asked[-1][2]
+        done(codes)
+        world.settle()
+
+
+def elsewhere(world: World) -> Elsewhere:
+    """Puts every partition on another node."""
+    remote = Elsewhere()
+    for shard in world.engine.transactions.shards or ():
+        shard.machine.services.markers = remote
+    return remote
+
+
+def open_transaction(world: World, tid: str = "a") -> Identity:
+    who = world.begin(tid)
+    assert world.add(tid, who, [("t", 0), ("t", 1)]) == [E.NONE, E.NONE]
+    assert world.produce(tid, who, 0, b"x") == (E.NONE, 0)
+    return who
+
+
+def test_end_markers_and_completion_are_one_commit() -> None:
+    """Until the commit nothing is visible; with it everything is, the answer too."""
+    world = World()
+    who = open_transaction(world)
+    before = world.engine.pipeline.rounds
+    answer = world.start(end_request("a", who, True), 4)
+    assert isinstance(answer, Pending)
+    assert not answer.done
+    assert world.end_offsets() == (0, 1)
+    world.settle()
+    assert answer.done
+    assert world.engine.pipeline.rounds == before + 1
+    assert world.end_offsets() == (2, 2)
+    assert world.log_states("a")[-2:] == [("PrepareCommit", 0, 0), ("CompleteCommit", 0, 0)]
+
+
+def test_a_commit_that_fails_takes_back_the_end_and_its_markers() -> None:
+    """Retriable error; the transaction is open as before, in the coordinator and in each partition; then it ends."""
+    world = World()
+    who = open_transaction(world)
+    assert world.add_offsets("a", who, "g") is E.NONE
+    assert world.commit_offset("a", who, "g", 7) is E.NONE
+    world.log.failures_left = 1
+    assert world.end("a", who, True)[0] is E.NOT_COORDINATOR
+    assert world.state("a") == "Ongoing"
+    assert world.end_offsets() == (0, 1)
+    assert world.committed() == []
+    assert world.offset("g") == (E.UNSTABLE_OFFSET_COMMIT, -1)
+    assert world.end("a", who, True)[0] is E.NONE
+    assert world.committed() == [b"x"]
+    assert world.offset("g") == (E.NONE, 7)
+
+
+def test_an_addition_and_the_first_batch_are_one_commit() -> None:
+    """Produce v12: if it fails, the transaction has not begun, and no partition holds anything."""
+    world = World()
+    who = world.begin("a")
+    world.log.failures_left = 1
+    answer = world.start(produce_request("a", who, 0, b"x"), 12)
+    world.settle()
+    assert answer.response.responses[0].partition_responses[0].error_code == E.KAFKA_STORAGE_ERROR
+    assert world.state("a") == "Empty"
+    assert world.end_offsets() == (0, 0)
+    before = world.engine.pipeline.rounds
+    assert world.produce("a", who, 0, b"x", version=12) == (E.NONE, 0)
+    assert world.engine.pipeline.rounds == before + 1
+    assert world.state("a") == "Ongoing"
+
+
+def test_partitions_of_another_node_answer_later() -> None:
+    """EndTxn is answered once the end is decided; the id is busy until every marker is written."""
+    world = World()
+    who = open_transaction(world)
+    remote = elsewhere(world)
+    assert world.end("a", who, True) == (E.NONE, who)
+    marker, places, _ = remote.asked[0]
+    assert marker == Marker(who.producer_id, who.producer_epoch, True, 0, 0)
+    assert places == [("t", 0), ("t", 1)]
+    assert world.state("a") == "PrepareCommit"
+    assert world.init("a")[0] is E.CONCURRENT_TRANSACTIONS
+    assert world.add("a", who, [("t", 0)]) == [E.CONCURRENT_TRANSACTIONS]
+    assert world.end("a", who, True)[0] is E.CONCURRENT_TRANSACTIONS
+    remote.answer(world, {("t", 0): E.NONE})
+    assert world.state("a") == "PrepareCommit"
+    remote.answer(world, {("t", 1): E.NONE})
+    assert world.state("a") == "CompleteCommit"
+    assert world.end("a", who, True)[0] is E.NONE
+
+
+RETRIED = [
+    E.UNKNOWN_TOPIC_OR_PARTITION,
+    E.NOT_LEADER_OR_FOLLOWER,
+    E.NOT_ENOUGH_REPLICAS,
+    E.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    E.REQUEST_TIMED_OUT,
+    E.KAFKA_STORAGE_ERROR,
+    E.NETWORK_EXCEPTION,
+]
+
+
+@pytest.mark.parametrize("code", RETRIED)
+def test_what_cannot_be_reached_is_asked_again(code: E) -> None:
+    """For ever, ever later; what has its marker is not asked again."""
+    world = World()
+    who = open_transaction(world)
+    remote = elsewhere(world)
+    world.end("a", who, False)
+    waits = []
+    for _ in range(8):
+        asked = len(remote.asked)
+        remote.answer(world, {("t", 0): E.NONE, ("t", 1): code})
+        waited = 0
+        while len(remote.asked) == asked:
+            world.advance(1)
+            waited += 1
+        waits.append(waited)
+        assert remote.asked[-1][1] == [("t", 1)]
+    assert waits == [20, 40, 80, 160, 320, 640, 1000, 1000]
+    remote.answer(world, {("t", 1): E.NONE})
+    assert world.state("a") == "CompleteAbort"
+
+
+@pytest.mark.parametrize("code", [E.UNSUPPORTED_FOR_MESSAGE_FORMAT, E.UNSUPPORTED_VERSION])
+def test_what_cannot_hold_transactions_needs_no_marker(code: E) -> None:
+    world = World()
+    who = open_transaction(world)
+    remote = elsewhere(world)
+    world.end("a", who, True)
+    remote.answer(world, {("t", 0): code, ("t", 1): E.NONE})
+    assert world.state("a") == "CompleteCommit"
+
+
+@pytest.mark.parametrize("code", [E.INVALID_PRODUCER_EPOCH, E.TRANSACTION_COORDINATOR_FENCED, E.CORRUPT_MESSAGE])
+def test_a_stranger_stops_the_markers_until_a_load(code: E) -> None:
+    """Somebody newer owns the transaction: it stays as it is, and its id is busy."""
+    world = World()
+    who = open_transaction(world)
+    remote = elsewhere(world)
+    world.end("a", who, True)
+    remote.answer(world, {("t", 0): code, ("t", 1): E.NONE})
+    world.advance(60_000)
+    assert len(remote.asked) == 1
+    assert world.init("a")[0] is E.CONCURRENT_TRANSACTIONS
+    world.restart()
+    assert world.state("a") == "CompleteCommit"
+
+
+def test_partitions_of_a_deleted_topic_are_left_out() -> None:
+    world = World(topics={"t": 2, "u": 1})
+    who = open_transaction(world)
+    assert world.add("a", who, [("u", 0)]) == [E.NONE]
+    world.delete_topic("u")
+    assert world.end("a", who, True)[0] is E.NONE
+    assert world.state("a") == "CompleteCommit"
+    assert world.committed() == [b"x"]
+
+
+def test_a_topic_deleted_while_its_leader_is_away_is_left_out_too() -> None:
+    world = World(topics={"t": 2, "u": 1})
+    who = open_transaction(world)
+    assert world.add("a", who, [("u", 0)]) == [E.NONE]
+    remote = elsewhere(world)
+    world.end("a", who, True)
+    remote.answer(world, {("t", 0): E.NONE, ("t", 1): E.NONE, ("u", 0): E.UNKNOWN_TOPIC_OR_PARTITION})
+    world.delete_topic("u")
+    world.advance(100)
+    assert world.state("a") == "CompleteCommit"
+
+
+def test_a_crash_in_the_marker_phase_is_completed_at_the_load() -> None:
+    """The prepared end is all that recovery looks at; markers that were written are written again, harmlessly."""
+    world = World()
+    who = open_transaction(world)
+    elsewhere(world)
+    world.end("a", who, True)
+    assert world.committed() == []
+    world.restart()
+    assert world.state("a") == "CompleteCommit"
+    assert world.committed() == [b"x"]
+    assert world.end_offsets() == (2, 2)
+    world.restart()
+    assert world.end_offsets() == (2, 2)
+
+
+def test_an_answer_of_an_earlier_life_is_not_heard() -> None:
+    world = World()
+    who = open_transaction(world)
+    remote = elsewhere(world)
+    world.end("a", who, True)
+    world.restart()
+    states = world.log_states("a")
+    remote.answer(world, {("t", 0): E.NONE, ("t", 1): E.NONE})
+    assert world.log_states("a") == states
+
+
+def test_markers_carry_the_coordinators_epoch() -> None:
+    """A partition refuses the marker of an older coordinator."""
+    world = World()
+    who = open_transaction(world)
+    assert world.mark(who, True, coordinator_epoch=5) is E.NONE
+    assert world.mark(who, True, coordinator_epoch=4) is E.TRANSACTION_COORDINATOR_FENCED
+    assert world.end("a", who, True)[0] is E.NONE
+    assert world.state("a") == "PrepareCommit"
+
+
+def test_a_marker_by_hand_ends_pending_offsets() -> None:
+    """WriteTxnMarkers on a group's partition: the group hears of it, and the log holds it."""
+    world = World()
+    who = world.begin("a")
+    assert world.commit_offset("a", who, "g", 3, version=5) is E.NONE
+    assert world.offset("g") == (E.UNSTABLE_OFFSET_COMMIT, -1)
+    places = [(topic.topic, index) for topic in world.describe("a").topics for index in topic.partitions]
+    assert world.mark(who, True, *places[0]) is E.NONE
+    assert world.offset("g") == (E.NONE, 3)
+    assert world.mark(who, True, "absent") is E.UNKNOWN_TOPIC_OR_PARTITION
+    world.restart()
+    assert world.offset("g") == (E.NONE, 3)
+
+
+def test_markers_between_decisions_of_a_round_keep_the_logs_order() -> None:
+    """Plain and transactional facts and a marker of one round: memory after it is what a load makes of the log."""
+    world = World({"offsets.topic.num.partitions": 1})
+    who = world.begin("a")
+    other = world.begin("b")
+    requests: list[Any] = []
+    for tid, producer, offset in (("a", who, 5), ("b", other, 6), ("a", who, 7)):
+        requests.append((tid, producer, offset))
+    from kcore.protocol.messages.txn_offset_commit import (
+        TxnOffsetCommitRequest,
+        TxnOffsetCommitRequestPartition,
+        TxnOffsetCommitRequestTopic,
+    )
+
+    for tid, producer, offset in requests:
+        part = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+        world.start(
+            TxnOffsetCommitRequest(
+                transactional_id=tid,
+                group_id="g",
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[part])],
+            ),
+            5,
+        )
+    world.start(end_request("a", who, True), 5)
+    world.start(end_request("b", other, True), 5)
+    world.settle()
+    assert world.offset("g") == (E.NONE, 7)
+    world.restart()
+    assert world.offset("g") == (E.NONE, 7)

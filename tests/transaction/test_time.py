@@ -1,0 +1,188 @@
+"""Timeouts, expiry, restarts: what the clock does to transactions and to ids, in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcore.protocol.error_codes import ErrorCode as E
+from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
+from tests.transaction.world import Identity, World
+
+SCAN = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000}
+
+
+def test_a_transaction_is_aborted_at_the_first_look_after_its_timeout() -> None:
+    """Strictly after: one that has taken just its time goes on to the next look; the producer is fenced."""
+    world = World(SCAN)
+    who = world.begin("a", timeout_ms=5000)
+    world.add("a", who, [("t", 0)])
+    world.produce("a", who, 0, b"x")
+    world.advance(5000)
+    assert world.state("a") == "Ongoing"
+    world.advance(999)
+    assert world.state("a") == "Ongoing"
+    world.advance(1)
+    assert world.state("a") == "CompleteAbort"
+    assert world.committed() == []
+    assert world.end_offsets() == (2, 2)
+    assert world.end("a", who, True)[0] is E.PRODUCER_FENCED
+    assert world.produce("a", who, 1, b"late")[0] is E.INVALID_PRODUCER_EPOCH
+    assert world.log_states("a")[-2:] == [("PrepareAbort", 0, 1), ("CompleteAbort", 0, 1)]
+
+
+def test_adding_does_not_extend_a_timeout() -> None:
+    world = World(SCAN)
+    who = world.begin("a", timeout_ms=3000)
+    world.add("a", who, [("t", 0)])
+    world.advance(2500)
+    world.add("a", who, [("t", 1)])
+    world.advance(1500)
+    assert world.state("a") == "CompleteAbort"
+
+
+def test_a_shorter_timeout_counts_for_the_next_transaction() -> None:
+    world = World(SCAN)
+    who = world.begin("a", timeout_ms=60_000)
+    world.add("a", who, [("t", 0)])
+    world.end("a", who, True)
+    who = world.begin("a", timeout_ms=2000)
+    world.add("a", who, [("t", 0)])
+    world.advance(4000)
+    assert world.state("a") == "CompleteAbort"
+
+
+def test_transactions_that_end_in_time_leave_one_timer_an_id() -> None:
+    """However many there were."""
+    world = World(SCAN)
+    who = world.begin("a", timeout_ms=5000)
+    for _ in range(20):
+        world.add("a", who, [("t", 0)])
+        world.end("a", who, True)
+        world.advance(100)
+    shards = world.engine.transactions.shards
+    assert shards is not None
+    assert sum(len(shard.machine.timeouts) for shard in shards) == 1
+    world.advance(10_000)
+    assert sum(len(shard.machine.timeouts) for shard in shards) == 0
+    assert world.state("a") == "CompleteCommit"
+
+
+def test_the_clock_of_a_transaction_goes_on_while_the_server_is_away() -> None:
+    world = World(SCAN)
+    who = world.begin("a", timeout_ms=5000)
+    world.add("a", who, [("t", 0)])
+    world.produce("a", who, 0, b"x")
+    world.clock.advance(4000)
+    world.restart()
+    assert world.state("a") == "Ongoing"
+    world.advance(3000)
+    assert world.state("a") == "CompleteAbort"
+
+
+def test_a_fence_that_cannot_be_written_is_tried_again_with_the_same_epoch() -> None:
+    """The epoch of an attempt whose commit failed was given to nobody: it is not burnt."""
+    world = World(SCAN)
+    who = world.begin("a", timeout_ms=1000)
+    world.add("a", who, [("t", 0)])
+    world.log.failures_left = 2
+    world.advance(10_000)
+    assert world.log.failures_left == 0
+    assert world.state("a") == "CompleteAbort"
+    assert world.describe("a").producer_epoch == who.producer_epoch + 1
+
+
+def test_a_fenced_producer_of_version_2_goes_on_with_its_late_abort() -> None:
+    """KIP-890: its abort repeats what the timeout did; its commit is refused."""
+    world = World(SCAN)
+    who = world.begin("a", timeout_ms=1000)
+    world.produce("a", who, 0, b"x", version=12)
+    world.advance(3000)
+    assert world.end("a", who, True, 5)[0] is E.INVALID_TXN_STATE
+    code, after = world.end("a", who, False, 5)
+    assert (code, after) == (E.NONE, Identity(who.producer_id, who.producer_epoch + 1))
+    assert world.produce("a", after, 0, b"y", version=12)[0] is E.NONE
+    assert world.end("a", after, True, 5)[0] is E.NONE
+    assert world.committed() == [b"y"]
+
+
+EXPIRY = {
+    "transactional.id.expiration.ms": 10_000,
+    "transaction.remove.expired.transaction.cleanup.interval.ms": 1000,
+}
+
+
+def test_an_id_that_nobody_uses_is_forgotten() -> None:
+    world = World(EXPIRY)
+    who = world.begin("a")
+    world.advance(9_999)
+    assert world.state("a") == "Empty"
+    world.advance(1001)
+    assert world.describe("a").error_code == E.TRANSACTIONAL_ID_NOT_FOUND
+    assert world.log_states("a")[-1] == ("tombstone", -1, -1)
+    assert world.add("a", who, [("t", 0)]) == [E.INVALID_PRODUCER_ID_MAPPING]
+    world.restart()
+    assert world.describe("a").error_code == E.TRANSACTIONAL_ID_NOT_FOUND
+    code, after = world.init("a", who)
+    assert code is E.NONE
+    assert after.producer_id != who.producer_id
+    assert after.producer_epoch == 0
+
+
+def test_many_ids_are_forgotten_in_slices_and_open_ones_are_kept() -> None:
+    world = World(EXPIRY)
+    for number in range(2500):
+        world.start(InitProducerIdRequest(transactional_id=f"id{number}", transaction_timeout_ms=60_000), 4)
+    world.settle()
+    who = world.begin("open")
+    world.add("open", who, [("t", 0)])
+    world.advance(12_000)
+    shards = world.engine.transactions.shards
+    assert shards is not None
+    assert [tid for shard in shards for tid in shard.machine.transactions] == ["open"]
+
+
+def test_producer_ids_are_never_given_twice() -> None:
+    """Blocks are durable before an id of them is answered with: across restarts and failed commits."""
+    world = World()
+    seen: set[int] = set()
+    for turn in range(6):
+        for number in range(300):
+            code, who = world.init(f"{turn}-{number}")
+            assert code is E.NONE
+            assert who.producer_id not in seen
+            seen.add(who.producer_id)
+        if turn % 2:
+            world.log.failures_left = 1
+            assert world.init(f"failing-{turn}")[0] is not E.NONE
+        world.restart()
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_epochs_of_an_id_run_out_and_it_gets_another_producer_id(version: int) -> None:
+    world = World()
+    world.begin("a")
+    epoch = 0
+    while epoch < 32_766:
+        for _ in range(min(2000, 32_766 - epoch)):
+            world.start(InitProducerIdRequest(transactional_id="a", transaction_timeout_ms=1000), 4)
+            epoch += 1
+        world.settle()
+    who = Identity(world.describe("a").producer_id, 32_766)
+    world.add("a", who, [("t", 0)])
+    world.produce("a", who, 0, b"x")
+    code, after = world.end("a", who, True, version)
+    assert code is E.NONE
+    if version == 5:
+        assert after.producer_id != who.producer_id
+        assert after.producer_epoch == 0
+        assert world.end("a", who, True, 5) == (E.NONE, after)
+        assert world.init("a", who) == (E.NONE, after)
+    else:
+        code, after = world.init("a", who)
+        assert code is E.NONE
+        assert (after.producer_id != who.producer_id, after.producer_epoch) == (True, 0)
+        assert world.init("a", who) == (E.NONE, after)
+    assert world.committed() == [b"x"]
+    assert world.produce("a", after, 0, b"y", version=12)[0] is E.NONE
+    assert world.end("a", after, True, 5)[0] is E.NONE
+    assert world.committed() == [b"x", b"y"]
