@@ -9,6 +9,7 @@ from typing import Any
 from kcore.clock import ManualClock, Now
 from kcore.config import Config
 from kcore.errors import KafkaError
+from kcore.group.consumer.services import ConsumerServices
 from kcore.group.shard import TOPIC_NAME, GroupShard
 from kcore.log import FailureReason, LogError, PartitionKey, PartitionLog
 from kcore.log.memory_engine import MemoryLogEngine
@@ -47,10 +48,18 @@ class Topics:
         info = self._topics[name] = TopicInfo(name, name.encode().rjust(16, b"-")[-16:], partitions)
         return info
 
+    def remove(self, name: str) -> TopicInfo:
+        """Deletes a topic."""
+        return self._topics.pop(name)
+
     def by_name(self, name: str) -> TopicInfo | None:
         return self._topics.get(name)
 
     def by_id(self, topic_id: bytes) -> TopicInfo | None:
+        name = topic_id.lstrip(b"-").decode()
+        found = self._topics.get(name)
+        if found is not None and found.topic_id == topic_id:
+            return found
         return next((topic for topic in self._topics.values() if topic.topic_id == topic_id), None)
 
     def all(self) -> Iterable[TopicInfo]:
@@ -86,6 +95,9 @@ class GroupContext:
         partitions: how many partitions `__consumer_offsets` has.
 
     Attributes:
+        consumer: what consumer groups need of the node, for the shards of the present life.
+        metadata_version: one more with each change of a topic.
+        group_settings: settings of single groups, by (group id, name).
         last_id: what `new_id` said last.
         auto_commit: whether every request and every timer is committed at once (True) or when `commit()` says so.
     """
@@ -102,6 +114,8 @@ class GroupContext:
         self.clock = ManualClock(wall_ms=WALL_MS)
         self.engine = FailingLog()
         self.auto_commit = True
+        self.metadata_version = 1
+        self.group_settings: dict[tuple[str, str], Any] = {}
         self._ids = count(1)
         self.last_id = ""
         self._seen = [0] * partitions
@@ -114,6 +128,13 @@ class GroupContext:
         self.wheel = TimerWheel(self.now.now_ms)
         self.slices = Slices()
         self.pipeline = CommitPipeline(self.engine)
+        self.consumer = ConsumerServices(
+            self.config,
+            self.topics,
+            version=lambda: self.metadata_version,
+            settings=self,
+            pipeline=self.pipeline,
+        )
         self.shards: Shards[GroupShard] = Shards(TOPIC_NAME, self.partitions, self._make, self.pipeline)
         for index in range(self.partitions):
             self.shards.load(index, self.engine.node_epoch)
@@ -124,7 +145,7 @@ class GroupContext:
             TOPIC_NAME,
             index,
             self.log(index),
-            lambda context: GroupShard(context, self.config, self.topics, self.new_id),
+            lambda context: GroupShard(context, self.config, self.topics, self.new_id, consumer=self.consumer),
             pipeline=self.pipeline,
             wheel=self.wheel,
             slices=self.slices,
@@ -167,6 +188,42 @@ class GroupContext:
     def machine(self) -> GroupShard:
         """The state machine as of now; another one after each load."""
         return self.shard.machine
+
+    # ---- topics and settings
+
+    def get(self, group_id: str, key: str) -> Any:
+        """A group's setting in force."""
+        own = self.group_settings.get((group_id, key))
+        return self.config.get(f"group.{key}") if own is None else own
+
+    def set_group(self, group_id: str, **settings: Any) -> None:
+        """Changes a group's own settings; names with _ for the dots."""
+        for name, value in settings.items():
+            self.group_settings[group_id, name.replace("_", ".")] = value
+        self.consumer.settings_changed()
+
+    def make_topic(self, name: str, partitions: int) -> TopicInfo:
+        """Makes or grows a topic while groups are there."""
+        is_new = self.topics.by_name(name) is None
+        topic = self.topics.add(name, partitions)
+        self.metadata_version += 1
+        if is_new:
+            self.consumer.metadata.created(name)
+        else:
+            self.consumer.metadata.changed(name)
+        self._tell(name)
+        return topic
+
+    def drop_topic(self, name: str) -> None:
+        """Deletes a topic while groups are there."""
+        self.topics.remove(name)
+        self.metadata_version += 1
+        self.consumer.metadata.changed(name)
+        self._tell(name)
+
+    def _tell(self, topic: str) -> None:
+        for shard in self.shards:
+            shard.machine.on_topic_changed(topic)
 
     # ---- requests
 

@@ -1,0 +1,172 @@
+"""Consumer groups inside the engine, without a socket: heartbeats at rest, and from the first join to rest.
+
+Requests are made beforehand where they can be; time is virtual and the log is in memory, so that a row is what the
+coordinator itself costs. `KCORE_BENCH_LARGE=1` adds the group of 10,000 members.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from typing import Any
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from kcore.group.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatApi
+from kcore.group.consumer.group import ConsumerGroup
+from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from kcore.runtime import Pending, RequestContext
+from tests.group.context import GroupContext
+
+GROUP = "orders-consumers"
+CONTEXT = RequestContext(1, "consumer-orders-consumers-1", "/10.0.0.1")
+LARGE = [10_000] if os.environ.get("KCORE_BENCH_LARGE") else []
+ROUND_MS = 100
+
+
+class Crowd:
+    """Members that join at once and beat until everybody has its target.
+
+    A turn of the crowd is a round: all heartbeats of the turn are decided, then there is one commit, as a server does
+    with what comes in one turn of its loop. `ROUND_MS` of virtual time pass between two turns.
+    """
+
+    def __init__(self, size: int, interval_ms: int = 1000) -> None:
+        settings = {"group.consumer.assignment.interval.ms": interval_ms}
+        self.context = GroupContext(settings, {"orders": size * 2, "payments": size})
+        self.context.auto_commit = False
+        self.api = ConsumerGroupHeartbeatApi(self.context.shards, self.context.consumer)
+        self.size = size
+        self.heartbeats = 0
+        self.joins = [
+            ConsumerGroupHeartbeatRequest(
+                group_id=GROUP,
+                member_id=f"{index:08x}-0000-4000-8000-000000000000",
+                rebalance_timeout_ms=300_000,
+                subscribed_topic_names=["orders", "payments"],
+                topic_partitions=[],
+            )
+            for index in range(size)
+        ]
+        self.epochs = [0] * size
+        self.owned: list[Any] = [()] * size
+        self.told: list[bool] = [False] * size
+
+    def _turn(self, requests: list[ConsumerGroupHeartbeatRequest]) -> None:
+        answers = [self.api.handle(CONTEXT, request) for request in requests]
+        self.heartbeats += len(requests)
+        self.context.pipeline.commit()
+        for index, answer in enumerate(answers):
+            response = answer.response if isinstance(answer, Pending) else answer
+            assert not response.error_code, response
+            self.epochs[index] = response.member_epoch
+            self.told[index] = response.assignment is not None
+            if response.assignment is not None:
+                self.owned[index] = response.assignment.topic_partitions
+        self.context.advance(ROUND_MS)
+        self.context.slices.finish()
+
+    def beats(self) -> list[ConsumerGroupHeartbeatRequest]:
+        """What every member sends next: its epoch, and what it uses if it was told something new."""
+        return [
+            ConsumerGroupHeartbeatRequest(
+                group_id=GROUP,
+                member_id=join.member_id,
+                member_epoch=epoch,
+                topic_partitions=[TopicPartitions(topic_id=t.topic_id, partitions=t.partitions) for t in owned]
+                if told
+                else None,
+            )
+            for join, epoch, owned, told in zip(self.joins, self.epochs, self.owned, self.told, strict=True)
+        ]
+
+    def run(self) -> None:
+        """From the first join to rest."""
+        self._turn(self.joins)
+        while not self.at_rest:
+            self._turn(self.beats())
+
+    @property
+    def group(self) -> ConsumerGroup:
+        group = self.context.machine.groups[GROUP]
+        assert isinstance(group, ConsumerGroup)
+        return group
+
+    @property
+    def at_rest(self) -> bool:
+        return self.group.state_name() == "Stable"
+
+
+@pytest.mark.parametrize("members", [100, 1000, *LARGE])
+def test_first_join_to_rest(benchmark: BenchmarkFixture, members: int) -> None:
+    """All members come at once; time, heartbeats and bytes until each has what it shall have."""
+    crowds: list[Crowd] = []
+
+    def setup() -> tuple[tuple[Crowd], dict[str, Any]]:
+        crowds.append(Crowd(members))
+        gc.collect()
+        return (crowds[-1],), {}
+
+    benchmark.pedantic(Crowd.run, setup=setup, rounds=1 if members > 1000 else 3)
+    crowd = crowds[-1]
+    assert len(crowd.group.members) == members
+    assert sum(len(t.partitions) for owned in crowd.owned for t in owned) == 3 * members
+    benchmark.extra_info["heartbeats"] = crowd.heartbeats
+    benchmark.extra_info["us_a_heartbeat"] = benchmark.stats.stats.min / crowd.heartbeats * 1e6
+    benchmark.extra_info["bytes_written"] = sum(len(batch) for _, batch in crowd.context.log().batches())
+
+
+@pytest.mark.parametrize("members", [10, 1000, *LARGE])
+def test_heartbeat_at_rest(benchmark: BenchmarkFixture, members: int) -> None:
+    """A thousand heartbeats of members at rest: the same in a small group and in a large one."""
+    crowd = Crowd(members)
+    crowd.run()
+    requests = (crowd.beats() * (1000 // members + 1))[:1000]
+    handle = crowd.api.handle
+
+    def beat() -> None:
+        for request in requests:
+            handle(CONTEXT, request)
+
+    written = crowd.context.log().end_offset
+    benchmark(beat)
+    assert crowd.context.log().end_offset == written
+    benchmark.extra_info["ns_a_heartbeat"] = benchmark.stats.stats.min / len(requests) * 1e9
+
+
+@pytest.mark.parametrize("members", [10, 1000])
+def test_baseline_two_look_ups_and_a_store(benchmark: BenchmarkFixture, members: int) -> None:
+    """The least that a heartbeat could cost in Python."""
+    groups = {GROUP: {f"{index:08x}": [0] for index in range(members)}}
+    requests = [(GROUP, f"{index % members:08x}") for index in range(1000)]
+
+    def beat() -> None:
+        for group_id, member_id in requests:
+            groups[group_id][member_id][0] = 1
+
+    benchmark(beat)
+
+
+def test_one_more_member_in_a_crowd(benchmark: BenchmarkFixture) -> None:
+    """A member joins and leaves a group of 1,000 at rest: two targets, and whatever moves."""
+    crowd = Crowd(1000, interval_ms=0)
+    crowd.run()
+    joining = ConsumerGroupHeartbeatRequest(
+        group_id=GROUP,
+        member_id="one-more",
+        rebalance_timeout_ms=300_000,
+        subscribed_topic_names=["orders", "payments"],
+        topic_partitions=[],
+    )
+    leaving = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id="one-more", member_epoch=-1)
+
+    def come_and_go() -> None:
+        for request in (joining, leaving):
+            crowd.api.handle(CONTEXT, request)
+            crowd.context.pipeline.commit()
+            crowd.context.slices.finish()
+            crowd.context.pipeline.commit()
+
+    benchmark.pedantic(come_and_go, rounds=5, warmup_rounds=1)
+    assert len(crowd.group.members) == 1000
