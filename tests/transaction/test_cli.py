@@ -1,0 +1,166 @@
+"""`kcore transactions` and `kcore producers`, on a running server: what people and programs read."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kcore.cli import main
+from kcore.client import Connection
+from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kcore.protocol.messages.end_txn import EndTxnRequest
+from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
+from kcore.testing import ServerProcess
+from tests.transaction.world import Identity, produce_request
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ServerProcess]:
+    settings = {"transaction.state.log.num.partitions": "1", "transaction.partition.verification.enable": "false"}
+    with ServerProcess(settings=settings) as process:
+        yield process
+
+
+@pytest.fixture
+def connection(server: ServerProcess) -> Iterator[Connection]:
+    with Connection.to(server.bootstrap) as opened:
+        yield opened
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def run(capsys: pytest.CaptureFixture[str], server: ServerProcess, *words: str) -> tuple[int, list[dict[str, Any]]]:
+    """The verb's status and its rows."""
+    status = main([*words, "--bootstrap", server.bootstrap, "--format", "json"])
+    return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def open_transaction(connection: Connection, tid: str, topic: str) -> Identity:
+    """Two records in a transaction, at offset 1 of the topic's partition 0; a plain one before and one behind."""
+    made = CreatableTopic(name=topic, num_partitions=1, replication_factor=1)
+    connection.send(CreateTopicsRequest(topics=[made], timeout_ms=1000))
+    connection.send(FindCoordinatorRequest(key_type=1, coordinator_keys=[tid]))
+    while (
+        answer := connection.send(InitProducerIdRequest(transactional_id=tid, transaction_timeout_ms=60_000), 5)
+    ).error_code:
+        pass
+    who = Identity(answer.producer_id, answer.producer_epoch)
+    nobody = Identity(-1, -1)
+    for asked, sender, values in ((None, nobody, [b"x"]), (tid, who, [b"a", b"b"]), (None, nobody, [b"y"])):
+        sequence = 0 if asked else -1
+        request = produce_request(asked, sender, sequence, *values, topic=topic, wall_ms=now_ms())
+        assert not connection.send(request, 12).responses[0].partition_responses[0].error_code
+    return who
+
+
+def test_what_is_open_and_what_it_holds_back(
+    server: ServerProcess, connection: Connection, capsys: pytest.CaptureFixture[str]
+) -> None:
+    who = open_transaction(connection, "open", "held")
+    status, rows = run(capsys, server, "transactions", "list", "--state", "Ongoing", "--pattern", "op.n")
+    assert (status, rows) == (0, [{"transactional_id": "open", "producer_id": who.producer_id, "state": "Ongoing"}])
+    status, rows = run(capsys, server, "transactions", "describe", "--id", "open")
+    open_s = rows[0].pop("open_s")
+    assert 0 <= open_s < 60
+    assert (status, rows) == (
+        0,
+        [
+            {
+                "transactional_id": "open",
+                "state": "Ongoing",
+                "producer_id": who.producer_id,
+                "producer_epoch": 0,
+                "timeout_ms": 60_000,
+                "topic": "held",
+                "partition": 0,
+                "last_stable_offset": 1,
+                "held_back": 3,
+            }
+        ],
+    )
+    status, rows = run(capsys, server, "producers", "describe", "--topic", "held")
+    assert rows[0].pop("last_timestamp") > 0
+    assert (status, rows) == (
+        0,
+        [
+            {
+                "topic": "held",
+                "partition": 0,
+                "producer_id": who.producer_id,
+                "producer_epoch": 0,
+                "coordinator_epoch": -1,
+                "last_sequence": 1,
+                "txn_start_offset": 1,
+                "last_stable_offset": 1,
+                "high_watermark": 4,
+            }
+        ],
+    )
+    assert run(capsys, server, "transactions", "find-hanging", "--topic", "held", "--idle-minutes", "0") == (0, [])
+    end = EndTxnRequest(transactional_id="open", producer_id=who.producer_id, producer_epoch=0, committed=True)
+    assert not connection.send(end, 5).error_code
+    status, rows = run(capsys, server, "transactions", "describe", "--id", "open")
+    assert (status, rows[0]["state"], rows[0]["held_back"], rows[0]["open_s"]) == (0, "CompleteCommit", None, None)
+
+
+def test_a_hanging_transaction_is_found_and_ended(
+    server: ServerProcess, connection: Connection, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A batch that nobody verified, as before KIP-890, opened a transaction that no coordinator knows."""
+    made = CreatableTopic(name="stuck", num_partitions=1, replication_factor=1)
+    connection.send(CreateTopicsRequest(topics=[made], timeout_ms=1000))
+    request = produce_request("whoever", Identity(9_999, 3), 0, b"a", b"b", topic="stuck", wall_ms=now_ms())
+    assert not connection.send(request, 11).responses[0].partition_responses[0].error_code
+    assert run(capsys, server, "transactions", "find-hanging", "--topic", "stuck") == (0, [])  # not idle for long
+    status, rows = run(capsys, server, "transactions", "find-hanging", "--idle-minutes", "0")
+    assert rows[0].pop("idle_s") < 60
+    assert (status, rows) == (
+        1,
+        [
+            {
+                "topic": "stuck",
+                "partition": 0,
+                "producer_id": 9_999,
+                "producer_epoch": 3,
+                "coordinator_epoch": -1,
+                "start_offset": 0,
+                "last_stable_offset": 0,
+                "held_back": 2,
+            }
+        ],
+    )
+    place = ("--topic", "stuck", "--partition", "0")
+    assert main(["transactions", "abort", *place, "--start-offset", "77", "--bootstrap", server.bootstrap]) == 1
+    assert "no open transaction begins at offset 77 of stuck-0" in capsys.readouterr().err
+    assert run(capsys, server, "transactions", "abort", *place, "--start-offset", "0")[0] == 0
+    assert run(capsys, server, "transactions", "find-hanging", "--idle-minutes", "0") == (0, [])
+    status, rows = run(capsys, server, "producers", "describe", *place)
+    found = (rows[0]["txn_start_offset"], rows[0]["last_stable_offset"], rows[0]["high_watermark"])
+    assert found == (None, 3, 3)
+
+
+def test_an_unknown_id_is_said_to_be_so(
+    server: ServerProcess, connection: Connection, capsys: pytest.CaptureFixture[str]
+) -> None:
+    open_transaction(connection, "known", "any")
+    status, rows = run(capsys, server, "transactions", "describe", "--id", "nobody")
+    assert (status, rows[0]["transactional_id"], rows[0]["state"]) == (1, "nobody", "TRANSACTIONAL_ID_NOT_FOUND")
+
+
+def test_words_that_make_no_sense_are_refused(
+    server: ServerProcess, connection: Connection, capsys: pytest.CaptureFixture[str]
+) -> None:
+    open_transaction(connection, "some", "other")
+    assert main(["transactions", "list", "--state", "Nonsense", "--bootstrap", server.bootstrap]) == 1
+    assert "no transaction can be Nonsense" in capsys.readouterr().err
+    assert main(["transactions", "list", "--pattern", "(", "--bootstrap", server.bootstrap]) == 1
+    assert "INVALID_REGULAR_EXPRESSION" in capsys.readouterr().err
+    assert main(["producers", "describe", "--topic", "absent", "--bootstrap", server.bootstrap]) == 1
+    assert main(["transactions", "find-hanging", "--partition", "1", "--bootstrap", server.bootstrap]) == 1
