@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import PurePath
 from typing import Any
 
 from kcore.errors import ConfigError
@@ -136,13 +138,18 @@ class Setting:
             if self.default is None:
                 return None
             raise self._refuse(value, "is missing")
-        if isinstance(value, bool) != (self.type is SettingType.BOOLEAN):
+        kind = self.type
+        if isinstance(value, bool) != (kind is SettingType.BOOLEAN):
             return self._read(str(value).lower())
-        if self.type is SettingType.LIST and not isinstance(value, str):
+        if kind is SettingType.BOOLEAN:
+            return value
+        if kind is SettingType.LIST and isinstance(value, list | tuple | set | frozenset):
             return tuple(str(part) for part in value)
-        if isinstance(value, int | float) and self.type not in WIDTHS and self.type is not SettingType.DOUBLE:
-            return value if self.type is SettingType.BOOLEAN else str(value)
-        return value if self.type is not SettingType.DOUBLE else float(value)
+        if not isinstance(value, int | float | PurePath):
+            raise self._refuse(value, "is of no fitting type")
+        if kind is SettingType.DOUBLE:
+            return self._read(str(value))
+        return value if kind in WIDTHS else self._read(str(value))
 
     def _check_range(self, parsed: Any, value: Any) -> None:
         if parsed is None:
@@ -152,7 +159,10 @@ class Setting:
             if not isinstance(parsed, int) or not low <= parsed <= high:
                 raise self._refuse(value, "is out of range")
         elif self.type is SettingType.DOUBLE:
-            if (self.low is not None and parsed < self.low) or (self.high is not None and parsed > self.high):
+            # Not a number is neither below nor above anything: asked this way round it is refused too.
+            lowest = -math.inf if self.low is None else self.low
+            highest = math.inf if self.high is None else self.high
+            if not lowest <= parsed <= highest:
                 raise self._refuse(value, "is out of range")
         elif self.choices is not None:
             for part in parsed if isinstance(parsed, tuple) else (parsed,):

@@ -6,8 +6,7 @@ import argparse
 from typing import Any
 
 from kcore.cli import output, target
-from kcore.inspect import Target, list_groups, owned_partitions
-from kcore.protocol.error_codes import ErrorCode
+from kcore.inspect import Target, code_name, list_groups, owned_partitions
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 
 
@@ -43,7 +42,7 @@ def describe(server: Target, group_ids: list[str], form: str) -> int:
     for group in response.groups if response is not None else ():
         if group.error_code:
             status = 1
-            rows.append((group.group_id, ErrorCode(group.error_code).name, None, None, None, None, None))
+            rows.append((group.group_id, code_name(group.error_code), None, None, None, None, None))
             continue
         for member in group.members:
             rows.append(

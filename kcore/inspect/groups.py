@@ -25,6 +25,11 @@ class Target(Protocol):
         ...
 
 
+def code_name(code: int) -> str:
+    """The name of an error code, or its number if only a newer server knows it."""
+    return next((known.name for known in ErrorCode if known == code), str(code))
+
+
 def list_groups(server: Target, states: Sequence[str] = ()) -> list[Any]:
     """Every group, or those in some states, by id.
 
@@ -33,7 +38,7 @@ def list_groups(server: Target, states: Sequence[str] = ()) -> list[Any]:
     """
     response = server.send(ListGroupsRequest(states_filter=states))
     if response.error_code:
-        raise KcoreError(f"groups cannot be listed: {ErrorCode(response.error_code).name}")
+        raise KcoreError(f"groups cannot be listed: {code_name(response.error_code)}")
     return sorted(response.groups, key=lambda group: str(group.group_id))
 
 
@@ -51,7 +56,7 @@ def offset_rows(server: Target, group_ids: Sequence[str]) -> list[tuple[Any, ...
     committed: list[tuple[str, str, int, int, str]] = []
     for group in server.send(request, NAMES_VERSION).groups:
         if group.error_code:
-            raise KcoreError(f"offsets of {group.group_id!r}: {ErrorCode(group.error_code).name}")
+            raise KcoreError(f"offsets of {group.group_id!r}: {code_name(group.error_code)}")
         for topic in group.topics:
             for part in topic.partitions:
                 row = (group.group_id, topic.name, part.partition_index, part.committed_offset, part.metadata or "")
@@ -101,7 +106,7 @@ def list_offset(server: Target, topic: str, partition: int, timestamp: int) -> i
     request = ListOffsetsRequest(replica_id=-1, topics=[_asked(topic, [partition], timestamp)])
     answer = server.send(request).topics[0].partitions[0]
     if answer.error_code:
-        raise KcoreError(f"{topic}-{partition}: {ErrorCode(answer.error_code).name}")
+        raise KcoreError(f"{topic}-{partition}: {code_name(answer.error_code)}")
     return int(answer.offset)
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from kcore.broker.names import CLUSTER_METADATA, METADATA_TOPIC_ID
 from kcore.errors import KcoreError
 from kcore.inspect.events import Event, decode_batch
-from kcore.inspect.groups import EARLIEST, LATEST, Target, list_offset
+from kcore.inspect.groups import EARLIEST, LATEST, Target, code_name, list_offset
 from kcore.log import LmdbLogEngine, PartitionKey
-from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kcore.protocol.messages.metadata import MetadataRequest
 from kcore.protocol.records.metadata import RemoveTopicRecord, TopicRecord, decode_metadata_record
@@ -110,7 +109,7 @@ def _fetched(server: Target, topic: str, partition: int, selection: Selection) -
         request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=FETCH_BYTES, session_epoch=-1, topics=[asked])
         answer = server.send(request, NAMES_VERSION).responses[0].partitions[0]
         if answer.error_code:
-            raise KcoreError(f"{topic}-{partition}@{position}: {ErrorCode(answer.error_code).name}")
+            raise KcoreError(f"{topic}-{partition}@{position}: {code_name(answer.error_code)}")
         records = answer.records or b""
         found = split_batches(records)
         if not found.batches:

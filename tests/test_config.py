@@ -1,0 +1,160 @@
+"""Settings: Kafka's names, types and bounds; what is wrong is refused with what would be right."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcore.config import Config
+from kcore.errors import ConfigError
+from kcore.settings import Setting, SettingType
+
+NAMES = sorted(Config.SETTINGS)
+
+
+def test_names_are_kafkas_with_dots_and_attributes_with_underscores() -> None:
+    config = Config()
+    for name, entry in Config.SETTINGS.items():
+        assert entry.name == name
+        assert name == name.lower()
+        assert "_" not in name
+        assert getattr(config, name.replace(".", "_")) == config.get(name) == entry.default
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_default_is_valid_and_survives_its_text(name: str) -> None:
+    """What a properties file or DescribeConfigs shows is what would be read again."""
+    entry = Config.SETTINGS[name]
+    text = entry.format(entry.default)
+    if entry.default is None:
+        assert text is None
+        assert entry.parse(None) is None
+    else:
+        assert text is not None
+        assert entry.parse(text) == entry.default
+        assert entry.parse(entry.default) == entry.default
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_setting_says_what_it_does_and_what_is_valid(name: str) -> None:
+    entry = Config.SETTINGS[name]
+    assert entry.doc.endswith(".")
+    assert entry.valid
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if Config.SETTINGS[name].type.name in ("INT", "SHORT", "LONG")]
+)
+def test_numbers_are_taken_up_to_their_bounds_and_no_further(name: str) -> None:
+    entry = Config.SETTINGS[name]
+    low, high = entry._bounds()
+    assert low <= high
+    for value in (low, high):
+        assert entry.parse(str(value)) == entry.parse(value) == value
+    for value in (low - 1, high + 1):
+        with pytest.raises(ConfigError, match=rf"out of range; valid: a whole number in {low}\.\.{high}"):
+            entry.parse(str(value))
+        with pytest.raises(ConfigError, match="out of range"):
+            entry.parse(value)
+
+
+@pytest.mark.parametrize("text", ["", " ", "x", "1.5", "0x10", "1_000 000", "ten", "1e3", "١٢٣x"])
+def test_what_is_no_number_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="is no whole number"):
+        Config.of({"group.max.size": text})
+
+
+@pytest.mark.parametrize("value", [1.5, "1.5", True, [1]])
+def test_typed_values_are_checked_like_text(value: object) -> None:
+    with pytest.raises(ConfigError):
+        Config.of({"group.max.size": value})
+
+
+@pytest.mark.parametrize(
+    ("given", "read"), [("true", True), (" TRUE ", True), ("False", False), (True, True), (False, False)]
+)
+def test_booleans(given: object, read: bool) -> None:
+    assert Config.of({"delete.topic.enable": given}).delete_topic_enable is read
+
+
+@pytest.mark.parametrize("given", ["yes", "1", "", 1, 0, None])
+def test_what_is_no_boolean_is_refused(given: object) -> None:
+    with pytest.raises(ConfigError):
+        Config.of({"delete.topic.enable": given})
+
+
+@pytest.mark.parametrize("given", ["nan", "inf", "-inf", "-0.1", "1.1", "much", float("nan")])
+def test_ratios_lie_between_nothing_and_all(given: object) -> None:
+    with pytest.raises(ConfigError, match=r"valid: a number from 0 to 1"):
+        Config.of({"log.cleaner.min.cleanable.ratio": given})
+
+
+def test_lists() -> None:
+    for value in (" compact , delete ,", ("compact", "delete"), ["compact", "delete"]):
+        assert Config.of({"log.cleanup.policy": value}).log_cleanup_policy == ("compact", "delete")
+    with pytest.raises(ConfigError, match="has 'shred'; valid: one of 'compact', 'delete'"):
+        Config.of({"log.cleanup.policy": "compact,shred"})
+
+
+def test_absent_values_are_those_without_a_default() -> None:
+    assert Config.of({"log.retention.ms": None}).log_retention_ms is None
+    with pytest.raises(ConfigError, match="is missing"):
+        Config.of({"group.max.size": None})
+
+
+def test_unknown_settings_are_refused_with_a_hint() -> None:
+    with pytest.raises(ConfigError, match=r"unknown setting 'group\.max\.sice'; did you mean 'group\.max\.size'\?"):
+        Config.of({"group.max.sice": 1})
+    with pytest.raises(ConfigError, match=r"unknown setting 'zzz'$"):
+        Config.of({"zzz": 1})
+
+
+def test_attribute_names_are_taken_too() -> None:
+    assert Config.of(group_max_size=7).group_max_size == 7
+    with pytest.raises(ConfigError, match="unknown setting"):
+        Config.of(group_max_sice=7)
+
+
+def test_each_value_tells_where_it_came_from() -> None:
+    config = Config({"group.max.size": "7"}, {"group.max.size": "server.properties:3"})
+    assert (config.source("group.max.size"), config.source("node.id")) == ("server.properties:3", "default")
+    config.set("node.id", "5", "-c")
+    row = next(entry for entry in config.effective() if entry.setting.name == "node.id")
+    assert (row.value, row.source) == (5, "-c")
+    config.reset("node.id")
+    assert (config.node_id, config.source("node.id")) == (Config.SETTINGS["node.id"].default, "default")
+
+
+def test_a_refused_value_changes_nothing() -> None:
+    config = Config.of({"group.max.size": 7})
+    with pytest.raises(ConfigError):
+        config.set("group.max.size", "0", "-c")
+    assert (config.group_max_size, config.source("group.max.size")) == (7, "given")
+
+
+def test_configurations_do_not_share_values() -> None:
+    first, second = Config(), Config()
+    first.set("group.max.size", 3, "test")
+    assert second.group_max_size == Config.SETTINGS["group.max.size"].default
+
+
+def test_a_setting_may_check_more() -> None:
+    even = Setting("even", SettingType.INT, 0, "Even.", check=lambda value: "is odd" if value % 2 else None)
+    assert even.parse("4") == 4
+    with pytest.raises(ConfigError, match="even='3' is odd"):
+        even.parse("3")
+
+
+@given(st.sampled_from(NAMES), st.one_of(st.text(max_size=20), st.integers(), st.floats(), st.booleans(), st.none()))
+def test_any_value_is_taken_or_refused_with_a_reason(name: str, value: object) -> None:
+    """Nothing but ConfigError comes out, and what was taken survives its own text."""
+    entry = Config.SETTINGS[name]
+    try:
+        parsed = entry.parse(value)
+    except ConfigError as refusal:
+        assert str(refusal).startswith(f"{name}=")  # noqa: PT017  # both ends are right
+        return
+    text = entry.format(parsed)
+    if text is not None and entry.type is not SettingType.STRING and entry.type is not SettingType.LIST:
+        assert entry.parse(text) == parsed
