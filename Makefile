@@ -4,10 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 FILE ?= docs/architecture.md
+SECONDS ?= 30
 SOURCES := $(shell find kcore_ext -name '*.pyx' -o -name '*.pxd' 2>/dev/null)
 STAMP := $(VENV)/.built
 
-.PHONY: build demo test bench lint docs clean
+.PHONY: build demo test fuzz bench lint docs clean
 
 build: $(STAMP)
 
@@ -24,6 +25,9 @@ demo: build
 
 test: build lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal tests
+
+fuzz: build
+	$(BIN)/python -m tools.fuzz --seconds $(SECONDS)
 
 lint: build
 	$(BIN)/ruff check .

@@ -357,13 +357,18 @@ cdef class ControlMarker:
         return f"<ControlMarker type={self.type} coordinator_epoch={self.coordinator_epoch}>"
 
 
+def refuse_codec(codec, data, max_size_bytes):
+    """Stands for `decompress` where a batch must not be compressed."""
+    raise ValueError("control batches are not compressed")
+
+
 def parse_control(buffer, Py_ssize_t position=0):
     """The control record of the control batch at `position`.
 
     Raises:
         CorruptBatchError: it is no control batch, holds no record, or key or value of an end marker are too short.
     """
-    cdef RecordReader reader = open_reader(buffer, position, None, 0)
+    cdef RecordReader reader = open_reader(buffer, position, refuse_codec, 0)
     cdef ControlMarker marker = ControlMarker.__new__(ControlMarker)
     cdef Py_ssize_t at = reader.start_position
     if not reader.header.attributes & CONTROL_BIT:

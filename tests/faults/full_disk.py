@@ -12,6 +12,7 @@ from __future__ import annotations
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from kcore.errors import KcoreError
@@ -20,29 +21,38 @@ from tests import kit
 from tests.faults.world import RETRIABLE, Refused, World, _commit, _produced, topics_made
 
 VALUE_BYTES = 20_000
+METADATA = "y" * 4_000
 MORE_BYTES = 400_000  # how much the file may grow where its size is limited
 
 
-def fill(world: World, acknowledged: list[bytes], offset: int) -> tuple[int, int]:
-    """Produces and commits until both were refused; returns the last committed offset and how many were refused."""
+def attempt(world: World, step: Callable[..., None]) -> bool:
+    """Whether a step was acknowledged; refused ones must be worth another try."""
+    try:
+        step(world)
+    except Refused as error:
+        if error.code not in RETRIABLE:
+            raise
+        return False
+    return True
+
+
+def fill(world: World, acknowledged: list[bytes]) -> int:
+    """Produces and commits until both were refused; returns how many were."""
     refused = {"produce": 0, "commit": 0}
+    offset = -1
     for number in range(1_000):
         value = (b"%d-" % number).ljust(VALUE_BYTES, b"x")
-        try:
-            _produced("t", kit.batch([value]))(world)
-            acknowledged.append(value)
-        except Refused as error:
-            assert error.code in RETRIABLE, error
+        if not attempt(world, _produced("t", kit.batch([value]))):
             refused["produce"] += 1
-        try:
-            _commit(world, kit.commit("simple", {("t", 0): number}, metadata="y" * 4_000))
-            offset = number
-        except Refused as error:
-            assert error.code in RETRIABLE, error
+        else:
+            acknowledged.append(value)
+        if not attempt(world, lambda w, n=number: _commit(w, kit.commit("simple", {("t", 0): n}, metadata=METADATA))):
             refused["commit"] += 1
+        else:
+            offset = number
         assert kit.committed(world, "simple") == ({("t", 0): offset} if offset >= 0 else {})
         if refused["produce"] >= 3 and (refused["commit"] >= 3 or refused["produce"] >= 30):
-            return offset, sum(refused.values())
+            return sum(refused.values())
     raise AssertionError("the disk never became full")
 
 
@@ -56,7 +66,7 @@ def main(folder: Path, how: str) -> None:
         size_bytes = max(file.stat().st_size for file in folder.iterdir())
         hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
         resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes + MORE_BYTES, hard))
-    offset, refused = fill(world, acknowledged, -1)
+    refused = fill(world, acknowledged)
     for reader in range(2):  # reading needs no room
         values = world.records("t", 0)
         assert values == acknowledged, f"look {reader}: {len(values)} values, {len(acknowledged)} acknowledged"

@@ -118,7 +118,8 @@ class World:
                 return
             except Refused as error:
                 allowed = RETRIABLE | START_AGAIN if step.__name__.startswith("group") else RETRIABLE
-                assert error.code in allowed, f"{step.__name__} was answered {error}"
+                if error.code not in allowed:
+                    raise AssertionError(f"{step.__name__} was answered {error}") from error
             self.driver.pass_ms(100)
         raise AssertionError(f"{step.__name__} never succeeded: {self.refused}")
 

@@ -162,6 +162,8 @@ def decode_metadata_record(data: Buffer) -> MetadataRecord:
     cls = _record_classes().get(api_key)
     if cls is None:
         raise DecodeError(1, f"metadata record type {api_key} is unknown")
+    if version > cls.MAX_VERSION:
+        raise DecodeError(position - 1, f"version {version} of {cls.__name__} is unknown, the newest is {cls.MAX_VERSION}")
     return cls.decode(data, version, position)
 
 

@@ -1,0 +1,110 @@
+"""A short run of the fuzzer over every target, everything it ever found, and that it finds what there is to find."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tools import fuzz
+from tools.fuzzing.targets import TARGETS, Target
+
+SEED = int(os.environ.get("KCORE_FUZZ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+COUNTS = {"requests": 3_000, "metadata": 3_000}
+CASES = sorted(fuzz.CORPUS.glob("*.hex"))
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_nothing_is_found(name: str) -> None:
+    """As many inputs as take about a second; `make fuzz SECONDS=...` runs longer."""
+    print(f"KCORE_FUZZ_SEED={SEED}")
+    count = COUNTS.get(name, 5_000)
+    number, data, wrong = fuzz.fuzz(name, SEED, count, None)
+    assert wrong is None, f"{wrong}\n{data.hex()}"
+    assert number == count
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)
+def test_what_was_found_stays_fixed(case: Path) -> None:
+    assert fuzz.replay(*fuzz.read_case(case)) is None
+
+
+def test_there_is_a_corpus() -> None:
+    assert CASES
+
+
+class Planted(Target):
+    """A reader with bugs at the bytes b"BUG?"."""
+
+    name = "planted"
+    bug = staticmethod(lambda: None)
+
+    def make(self, rng: random.Random) -> bytes:
+        return b"........BUG?........" if rng.random() < 0.1 else rng.randbytes(20)
+
+    def run(self, data: bytes) -> None:
+        if b"BUG?" in data:
+            type(self).bug()
+
+
+def _raises() -> None:
+    raise KeyError("planted")
+
+
+def _hangs() -> None:
+    time.sleep(60)
+
+
+def _hangs_deaf() -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    time.sleep(60)
+
+
+def _crashes() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _takes_memory() -> None:
+    bytearray(os.urandom(16)) * (3 << 20)
+
+
+@pytest.mark.parametrize(
+    ("bug", "expected"),
+    [
+        (_raises, "KeyError"),
+        (_hangs, "TooLongError"),
+        (_hangs_deaf, "Hang"),
+        (_crashes, "killed by SIGKILL"),
+        (_takes_memory, "MemoryGrowth"),
+    ],
+)
+def test_bugs_are_found_and_made_small(
+    bug: object, expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """An exception, a hang (even one that hears no signal), a crash and a memory hog: each with its smallest input."""
+    monkeypatch.setattr(Planted, "bug", staticmethod(bug))
+    monkeypatch.setitem(TARGETS, "planted", Planted)
+    monkeypatch.setattr(fuzz, "INPUT_S", 5.0 if bug is _takes_memory else 0.2)
+    monkeypatch.setattr(fuzz, "MEMORY_BYTES", 8 << 20)
+    monkeypatch.setattr(fuzz, "SHRINK_TRIES", 24)
+    _, data, wrong = fuzz.fuzz("planted", 1, 5_000, None)
+    assert wrong is not None
+    assert wrong.startswith(expected)
+    assert b"BUG?" in data
+    fuzz.report("planted", 1, data, wrong, tmp_path)
+    (file,) = tmp_path.iterdir()
+    name, small = fuzz.read_case(file)
+    assert (name, small) == ("planted", b"BUG?")
+    assert small.hex() in capfd.readouterr().out
+
+
+def test_the_same_seed_gives_the_same_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TARGETS, "planted", Planted)
+    monkeypatch.setattr(Planted, "bug", staticmethod(_raises))
+    first, second, other = (fuzz.fuzz("planted", seed, 5_000, None) for seed in (3, 3, 4))
+    assert first == second
+    assert first != other

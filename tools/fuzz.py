@@ -1,0 +1,238 @@
+"""Fuzzes everything that reads bytes of strangers.
+
+    python -m tools.fuzz --seconds 30                      every target in turn, from a new seed
+    python -m tools.fuzz --count 500 --seed 7              so many inputs a target: the same ones for the same seed
+    python -m tools.fuzz --replay tests/fuzz/corpus/x.hex  one input (the file's name says for which target)
+
+Inputs run in a process of their own, one after the other. One that raises, crashes the process, takes too long or too
+much memory is made as small as possible, printed as hex together with the seed, and written to a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import mmap
+import os
+import random
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from tools.fuzzing.targets import TARGETS, Target
+from tools.fuzzing.values import mutated
+
+CORPUS = Path(__file__).resolve().parent.parent / "tests" / "fuzz" / "corpus"
+INPUT_S = 5.0  # how long one input may take
+MEMORY_BYTES = 64 << 20  # how much more memory than ever before one input may take
+MAX_INPUT_BYTES = 1 << 20
+SHRINK_TRIES = 400
+KEPT = 64  # inputs of a target that others are mixed with
+
+
+class TooLongError(Exception):
+    """An input took longer than `INPUT_S`."""
+
+
+def _alarm(*_: object) -> None:
+    raise TooLongError(f"more than {INPUT_S} s")
+
+
+def attempt(target: Target, data: bytes) -> str | None:
+    """Runs one input in this process. Returns what is wrong, None if nothing."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    signal.setitimer(signal.ITIMER_REAL, INPUT_S)
+    try:
+        target.run(data)
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        cause = error.__cause__ or error
+        return f"{type(cause).__name__} at {Path(frames[-1].filename).name}: {error}"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    return f"MemoryGrowth: {grown >> 20} MiB for {len(data)} bytes" if grown > MEMORY_BYTES else None
+
+
+class Shared:
+    """What the process that runs inputs is doing, to be read when it is gone."""
+
+    def __init__(self) -> None:
+        self._map = mmap.mmap(-1, MAX_INPUT_BYTES + 4096)
+
+    def begin(self, number: int, data: bytes) -> None:
+        """Input `number` begins."""
+        self._map[0:16] = number.to_bytes(8, "big") + len(data).to_bytes(8, "big")
+        self._map[4096 : 4096 + len(data)] = data
+
+    def say(self, what: str) -> None:
+        """Says what is wrong with the present input."""
+        text = what.encode()[:3_000]
+        self._map[16 : 20 + len(text)] = len(text).to_bytes(4, "big") + text
+
+    @property
+    def number(self) -> int:
+        """How many inputs have begun."""
+        return int.from_bytes(self._map[0:8], "big")
+
+    @property
+    def data(self) -> bytes:
+        """The present input."""
+        return bytes(self._map[4096 : 4096 + int.from_bytes(self._map[8:16], "big")])
+
+    @property
+    def said(self) -> str:
+        """What is wrong with it, "" if nothing was said."""
+        return bytes(self._map[20 : 20 + int.from_bytes(self._map[16:20], "big")]).decode(errors="replace")
+
+
+def in_child(work: Callable[[Shared], None]) -> tuple[Shared, str | None]:
+    """Runs `work` in a process of its own. Returns what it was doing last, and what went wrong, None if nothing."""
+    shared = Shared()
+    sys.stdout.flush()
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            signal.signal(signal.SIGALRM, _alarm)
+            limit = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 + (4 << 30)
+            resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+            work(shared)
+            status = 0
+        except BaseException as error:
+            shared.say(f"{type(error).__name__}: {error}")
+        finally:
+            os._exit(status)
+    last, since = -1, time.monotonic()
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        if shared.number != last:
+            last, since = shared.number, time.monotonic()
+        elif time.monotonic() - since > 4 * INPUT_S:  # not even the alarm got through
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return shared, "Hang"
+        time.sleep(0.005)
+    if os.WIFSIGNALED(status):
+        return shared, f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
+    return shared, shared.said or None
+
+
+def fuzz(name: str, seed: int, count: int | None, until_s: float | None) -> tuple[int, bytes, str | None]:
+    """Runs mutated inputs. Returns how many, and the last one with what is wrong with it (None: nothing)."""
+
+    def work(shared: Shared) -> None:
+        target = TARGETS[name]()
+        rng = random.Random(f"{name} {seed}")
+        kept = [target.make(rng) for _ in range(KEPT)]
+        number = 0
+        while (count is None or number < count) and (until_s is None or time.monotonic() < until_s):
+            place = rng.randrange(KEPT)
+            if rng.random() < 0.3:
+                kept[place] = target.make(rng)
+            data = kept[place] if rng.random() < 0.1 else mutated(kept[place], rng, rng.choice(kept))
+            data = data[:MAX_INPUT_BYTES]
+            number += 1
+            shared.begin(number, data)
+            wrong = attempt(target, data)
+            if wrong is not None:
+                shared.say(wrong)
+                return
+
+    shared, wrong = in_child(work)
+    return shared.number, shared.data, wrong
+
+
+def replay(name: str, data: bytes) -> str | None:
+    """Runs one input on a fresh target. Returns what is wrong, None if nothing."""
+
+    def work(shared: Shared) -> None:
+        shared.begin(1, data)
+        wrong = attempt(TARGETS[name](), data)
+        if wrong is not None:
+            shared.say(wrong)
+
+    return in_child(work)[1]
+
+
+def smallest(name: str, data: bytes, wrong: str) -> bytes:
+    """The input with everything taken out, and everything made 0, that the finding does not need."""
+    kind = wrong.partition(":")[0]
+    tries = 0
+
+    def still(candidate: bytes) -> bool:
+        nonlocal tries
+        tries += 1
+        found = replay(name, candidate)
+        return found is not None and found.partition(":")[0] == kind
+
+    if not still(data):
+        return data  # it depends on what came before it
+    size = len(data) // 2
+    while size and tries < SHRINK_TRIES:
+        at = 0
+        while at < len(data) and tries < SHRINK_TRIES:
+            shorter = data[:at] + data[at + size :]
+            if still(shorter):
+                data = shorter
+            else:
+                at += size
+        size //= 2
+    for at in range(len(data)):
+        zeroed = data[:at] + b"\0" + data[at + 1 :]
+        if data[at] and tries < SHRINK_TRIES and still(zeroed):
+            data = zeroed
+    return data
+
+
+def report(name: str, seed: int, data: bytes, wrong: str, folder: Path) -> None:
+    """Prints a finding and keeps it."""
+    print(f"{name}: {wrong}\n  seed {seed}, {len(data)} bytes; looking for the smallest input ...", flush=True)
+    data = smallest(name, data, wrong)
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{name}-{hashlib.sha256(data).hexdigest()[:12]}.hex"
+    file.write_text(data.hex() + "\n", encoding="ascii")
+    print(f"  {data.hex()}\n  again: python -m tools.fuzz --replay {file}", flush=True)
+
+
+def read_case(file: Path) -> tuple[str, bytes]:
+    """The target and the bytes of a file that `report` wrote."""
+    return file.stem.rpartition("-")[0], bytes.fromhex(file.read_text(encoding="ascii").strip())
+
+
+def main() -> int:
+    """Fuzzes; 1 if anything was found."""
+    parser = argparse.ArgumentParser(description="Fuzzes everything that reads bytes of strangers.")
+    parser.add_argument("--seconds", type=float, help="how long, all targets together")
+    parser.add_argument("--count", type=int, help="how many inputs a target")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument("--target", action="append", choices=list(TARGETS), help="only this one (may be repeated)")
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="run one input that was found before")
+    parser.add_argument("--keep", type=Path, default=CORPUS, metavar="DIR", help="where findings are written")
+    options = parser.parse_args()
+    if options.replay is not None:
+        wrong = replay(*read_case(options.replay))
+        print(wrong or "nothing is wrong")
+        return 1 if wrong else 0
+    names = options.target or list(TARGETS)
+    seconds = options.seconds if options.seconds is not None or options.count is not None else 30.0
+    print(f"seed {options.seed}", flush=True)
+    found = 0
+    for name in names:
+        until_s = None if seconds is None else time.monotonic() + seconds / len(names)
+        number, data, wrong = fuzz(name, options.seed, options.count, until_s)
+        print(f"{name}: {number} inputs", flush=True)
+        if wrong is not None:
+            found += 1
+            report(name, options.seed, data, wrong, options.keep)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

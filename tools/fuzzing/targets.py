@@ -1,0 +1,384 @@
+"""What is fuzzed: each target makes valid inputs, and runs any input; it raises only where there is a bug."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import random
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from kcore.clock import ManualClock
+from kcore.config import Config
+from kcore.coordinator import Engine
+from kcore.errors import KcoreError
+from kcore.log import MemoryLogEngine
+from kcore.protocol import DecodeError
+from kcore.protocol.api_keys import ApiKey, request_class, response_class
+from kcore.protocol.compression import CompressionError, decompress
+from kcore.protocol.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kcore.protocol.messages.heartbeat import HeartbeatRequest
+from kcore.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kcore.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from kcore.protocol.records import (
+    CONSUMER_OFFSETS,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+    UnknownRecord,
+    decode_key,
+    decode_value,
+    key_classes,
+)
+from kcore.protocol.records.metadata import MetadataRecord, decode_metadata_record, encode_metadata_record
+from kcore.runtime import Pending, RequestContext
+from kcore.server.dispatch import Dispatch, RefusedError
+from kcore.server.frames import FrameCutter, FrameError
+from kcore_ext.batch import (
+    CorruptBatchError,
+    iter_entries,
+    iter_records,
+    parse_control,
+    parse_header,
+    split_batches,
+    validate,
+)
+from kcore_ext.codec import decode_request_header, encode_request, encode_response
+from tools.fuzzing.values import batch, message
+
+
+class BugError(AssertionError):
+    """Something that must hold does not."""
+
+
+class Target(ABC):
+    """One reader of strangers' bytes."""
+
+    name: str
+
+    @abstractmethod
+    def make(self, rng: random.Random) -> bytes:
+        """A valid input, as a rule."""
+
+    @abstractmethod
+    def run(self, data: bytes) -> None:
+        """Reads an input; raises where there is a bug."""
+
+
+class Messages(Target):
+    """Every request and response in every version: what is read can be written and read again."""
+
+    name = "messages"
+
+    def __init__(self) -> None:
+        self.kinds: list[tuple[Any, int]] = []
+        for key in ApiKey:
+            for find in (request_class, response_class):
+                try:
+                    cls = find(key)
+                except KeyError:
+                    continue
+                self.kinds += [(cls, version) for version in range(cls.MIN_VERSION, cls.MAX_VERSION + 1)]
+
+    def make(self, rng: random.Random) -> bytes:
+        """See Target."""
+        number = rng.randrange(len(self.kinds))
+        cls, version = self.kinds[number]
+        return struct.pack(">H", number) + message(cls, version, rng).encode(version)
+
+    def run(self, data: bytes) -> None:
+        """See Target."""
+        if len(data) < 2:
+            return
+        cls, version = self.kinds[int.from_bytes(data[:2], "big") % len(self.kinds)]
+        try:
+            found = cls.decode(data, version, 2)
+        except DecodeError:
+            return
+        again = cls.decode(found.encode(version), version)
+        if again != found and not _has_nan(found):
+            raise BugError(f"{found!r} was read back as {again!r}")
+
+
+class Records(Target):
+    """Records of the internal topics."""
+
+    name = "records"
+    topics = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
+
+    def make(self, rng: random.Random) -> bytes:
+        """See Target."""
+        topic = rng.randrange(len(self.topics))
+        cls = rng.choice(list(key_classes(self.topics[topic]).values()))
+        value_class = cls.VALUE
+        version = rng.randint(value_class.MIN_VERSION, value_class.MAX_VERSION)
+        key = message(cls, 0, rng).encode_key()
+        value = message(value_class, version, rng).encode_value(version)
+        return struct.pack(">BH", topic, len(key)) + key + value
+
+    def run(self, data: bytes) -> None:
+        """See Target."""
+        if len(data) < 3:
+            return
+        topic, size = self.topics[data[0] % len(self.topics)], int.from_bytes(data[1:3], "big")
+        try:
+            key = decode_key(topic, data[3 : 3 + size])
+            decode_value(key, data[3 + size :] or None)
+        except DecodeError:
+            return
+        if not isinstance(key, UnknownRecord) and decode_key(topic, key.encode_key()) != key:
+            raise BugError(f"{key!r} is not read back")
+
+
+class Metadata(Target):
+    """Records of the metadata topic, with the frame that KRaft puts around them."""
+
+    name = "metadata"
+
+    def make(self, rng: random.Random) -> bytes:
+        """See Target."""
+        cls = rng.choice(MetadataRecord.__subclasses__())
+        version = rng.randint(cls.MIN_VERSION, cls.MAX_VERSION)
+        return encode_metadata_record(message(cls, version, rng), version)
+
+    def run(self, data: bytes) -> None:
+        """See Target."""
+        try:
+            decode_metadata_record(data)
+        except DecodeError:
+            return
+
+
+class ConsumerProtocol(Target):
+    """Subscriptions and assignments that members send through the coordinator."""
+
+    name = "consumer-protocol"
+    classes = (ConsumerProtocolSubscription, ConsumerProtocolAssignment)
+
+    def make(self, rng: random.Random) -> bytes:
+        """See Target."""
+        number, version = rng.randrange(2), rng.randint(0, 3)
+        return bytes((number,)) + message(self.classes[number], version, rng).encode_versioned(version)
+
+    def run(self, data: bytes) -> None:
+        """See Target."""
+        if not data:
+            return
+        try:
+            found, version = self.classes[data[0] % 2].decode_versioned(data[1:])
+        except DecodeError:
+            return
+        again, _ = type(found).decode_versioned(found.encode_versioned(min(version, type(found).MAX_VERSION)))
+        if again != found:
+            raise BugError(f"{found!r} was read back as {again!r}")
+
+
+class Batches(Target):
+    """Record batches: a byte before them says whether the checksum is made right again, to get further in."""
+
+    name = "batches"
+    limit_bytes = 1 << 20  # of what a batch may unpack to
+    expected = (CorruptBatchError, CompressionError)
+
+    def make(self, rng: random.Random) -> bytes:
+        """See Target."""
+        return bytes((rng.randrange(2),)) + batch(rng) * rng.choice((1, 1, 2))
+
+    def run(self, data: bytes) -> None:
+        """See Target."""
+        from crc32c import crc32c  # noqa: PLC0415
+
+        body = bytearray(data[1:])
+        if data[:1] == b"\x01" and len(body) > 61:
+            size = min(12 + max(int.from_bytes(body[8:12], "big", signed=True), 49), len(body))
+            body[17:21] = struct.pack(">I", crc32c(bytes(body[21:size])))
+        whole = bytes(body)
+        found = split_batches(whole)
+        for start, size in found.batches:
+            if start + size > len(whole):
+                raise BugError(f"a batch of {size} bytes at {start} of {len(whole)}")
+        for read in (
+            parse_header,
+            parse_control,
+            lambda b: validate(b, decompress=decompress, max_decompressed_bytes=self.limit_bytes),
+            lambda b: self._read(iter_records(b, decompress=decompress, max_decompressed_bytes=self.limit_bytes)),
+            lambda b: self._read(iter_entries(b, decompress=decompress, max_decompressed_bytes=self.limit_bytes)),
+        ):
+            try:
+                read(whole)
+            except self.expected:
+                continue
+
+    @staticmethod
+    def _read(records: Any) -> None:
+        for _ in records:
+            pass
+
+
+class Frames(Target):
+    """A stream in pieces of any size gives the same frames as in one."""
+
+    name = "frames"
+    limit_bytes = 1 << 16
+
+    def make(self, rng: random.Random) -> bytes:
+        """See Target."""
+        frames = [rng.randbytes(rng.choice((0, 1, 30, 500))) for _ in range(rng.randint(1, 4))]
+        return bytes((rng.randrange(256),)) + b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
+
+    def run(self, data: bytes) -> None:
+        """See Target."""
+        if not data:
+            return
+        step = 1 + data[0] % 97
+        stream = data[1:]
+        whole = self._cut([stream])
+        pieces = self._cut([stream[at : at + step] for at in range(0, len(stream), step)])
+        if whole != pieces:
+            raise BugError(f"in pieces of {step} bytes: {pieces} instead of {whole}")
+        for frame in whole:
+            if frame is not None:
+                try:
+                    decode_request_header(frame, 0)
+                except DecodeError:
+                    continue
+
+    def _cut(self, pieces: list[bytes]) -> list[bytes | None]:
+        cutter, frames = FrameCutter(self.limit_bytes), list[bytes | None]()
+        for piece in pieces:
+            cutter.feed(piece)
+            try:
+                while (frame := cutter.next_frame()) is not None:
+                    frames.append(frame)
+            except FrameError:
+                return [*frames, None]
+            if cutter.claim_bytes > self.limit_bytes + 4 + len(piece):
+                raise BugError(f"it holds {cutter.claim_bytes} bytes")
+        return frames
+
+
+class _Errors(logging.Handler):
+    """What the engine logs as a failure of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.found.append(record)
+
+
+class Requests(Target):
+    """Requests that an engine decides: it fails at none, and another client's group stays what it was."""
+
+    name = "requests"
+    renew_after = 3_000  # inputs that one engine gets: what strangers may make is theirs to fill
+    look_every = 50
+    settings = {  # noqa: RUF012
+        "offsets.topic.num.partitions": "3",
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "1",
+    }
+
+    def __init__(self) -> None:
+        self.errors = _Errors()
+        logging.getLogger("kcore").addHandler(self.errors)
+        logging.getLogger("kcore").propagate = False
+        self.count = 0
+        self._open()
+        self.kinds = [
+            (served.api.request_type, version)
+            for served in self.dispatch
+            for version in range(served.min_version, served.max_version + 1)
+        ]
+
+    def _open(self) -> None:
+        self.clock = ManualClock()
+        self.engine = Engine(MemoryLogEngine(), Config.of(self.settings), self.clock)
+        self.dispatch = Dispatch(self.engine)
+        self._ask(CreateTopicsRequest(topics=[_topic("t"), _topic("u"), _topic("kept")], timeout_ms=1_000))
+        parts = [OffsetCommitRequestPartition(partition_index=0, committed_offset=42)]
+        topics = [OffsetCommitRequestTopic(name="kept", partitions=parts)]
+        self._ask(OffsetCommitRequest(group_id="bystander", topics=topics), 9)
+        self._bystander()
+
+    def _ask(self, request: Any, version: int | None = None) -> Any:
+        version = self.engine.newest_version(request) if version is None else version
+        answer = self.engine.submit(RequestContext(version, "bystander"), request)
+        self.engine.commit()
+        return answer.response if isinstance(answer, Pending) else answer
+
+    def _bystander(self) -> None:
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="bystander", topics=None)])
+        (group,) = self._ask(request, 9).groups
+        found = [(t.name, p.partition_index, p.committed_offset) for t in group.topics for p in t.partitions]
+        if found != [("kept", 0, 42)]:
+            raise BugError(f"another client's group has {found}")
+        if self._ask(HeartbeatRequest(group_id="bystander", member_id="nobody", generation_id=1)).error_code != 25:
+            raise BugError("another client is answered wrongly")
+
+    def make(self, rng: random.Random) -> bytes:
+        """See Target."""
+        cls, version = rng.choice(self.kinds)
+        frame = encode_request(message(cls, version, rng), version, rng.randrange(1 << 31), rng.choice((None, "c", "")))
+        return frame[4:]  # without its length
+
+    def run(self, data: bytes) -> None:
+        """See Target."""
+        if b"bystander" in data or b"kept" in data:
+            return
+        self.count += 1
+        if self.count % self.renew_after == 0:
+            self._open()
+        with contextlib.suppress(DecodeError, RefusedError, KcoreError):
+            self._serve(data)
+        if self.count % 7 == 0:
+            self.engine.pass_ms(1_000)
+        self.engine.slices.finish()
+        if self.count % self.look_every == 0:
+            self._bystander()
+        if self.errors.found:
+            record = self.errors.found[0]
+            self.errors.found.clear()
+            raise BugError(record.getMessage()) from (record.exc_info[1] if record.exc_info else None)
+
+    def _serve(self, data: bytes) -> None:
+        api_key, version, correlation_id, client_id, position = decode_request_header(data, 0)
+        served = self.dispatch.find(api_key, version)
+        if served is None:
+            self.dispatch.unsupported(api_key, version)
+            return
+        request = served.decode(data, version, position)
+        context = RequestContext(version, client_id, connection_id=self.count)
+        answer = self.dispatch.submit(context, request)
+        self.engine.commit()
+        if isinstance(answer, Pending):
+            answer = answer.response
+        if answer is not None:
+            encode_response(answer, version, correlation_id, served.header_version(version))
+
+
+def _topic(name: str) -> CreatableTopic:
+    return CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+
+
+def _has_nan(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isnan(value)
+    if isinstance(value, list | tuple):
+        return any(map(_has_nan, value))
+    fields = getattr(type(value), "FIELDS", None)
+    return fields is not None and any(_has_nan(getattr(value, spec.name)) for spec in fields)
+
+
+TARGETS: dict[str, Callable[[], Target]] = {
+    cls.name: cls for cls in (Messages, Records, Metadata, ConsumerProtocol, Batches, Frames, Requests)
+}
+"""Every target by name."""
