@@ -81,6 +81,28 @@ class OffsetDecoder:
             for the codec to read or to refuse.
         """
 
+    def replay(
+        self,
+        batch: bytes | bytearray | memoryview,
+        from_offset: int,
+        partitions_of: Callable[[str, str], dict[int, OffsetAndMetadata]],
+        other: Callable[[int, bytes | None, bytes | None], Any],
+    ) -> int:
+        """Puts the offsets of one uncompressed batch, none of them a transaction's, where they belong.
+
+        Args:
+            batch: the whole batch; its CRC is not checked.
+            from_offset: records below it are passed over.
+            partitions_of: where the offsets of a group and topic are kept.
+            other: called with (offset, key, value) for what `decode` leaves to the codec, and for tombstones.
+
+        Returns:
+            How many of the offsets are new, that is: did not take another one's place.
+
+        Raises:
+            CorruptBatchError: the batch is damaged; what stands before the damage was replayed.
+        """
+
 def new_offsets(
     group_id: str,
     topic: str,

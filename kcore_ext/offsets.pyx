@@ -10,6 +10,8 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
+from kcore_ext.batch.records cimport RecordReader, open_reader
+
 cdef extern from *:
     """
     /* A named tuple's own constructor is Python: eight times as slow. */
@@ -252,8 +254,6 @@ cdef class OffsetDecoder:
     def decode(self, bytes key not None, bytes value):
         cdef Py_ssize_t size = PyBytes_GET_SIZE(key)
         cdef const uint8_t* at = <const uint8_t*>PyBytes_AS_STRING(key)
-        if size < 10 or get16(at) > OFFSET_KEY:
-            return None
         if not self._read_names(at, size):
             return None
         cdef OffsetAndMetadata entry = None
@@ -264,8 +264,10 @@ cdef class OffsetDecoder:
         return CommitKey(self.group, self.topic, <int32_t>get32(at + size - 4)), entry
 
     cdef bint _read_names(self, const uint8_t* at, Py_ssize_t size) except -1:
-        """Takes group and topic from a key of both types; False if it is not as Kafka writes it."""
+        """Takes group and topic from a key of both types; False if it is another, or not as Kafka writes it."""
         cdef const uint8_t* known
+        if size < 10 or get16(at) > OFFSET_KEY:
+            return False
         if self.names is not None and PyBytes_GET_SIZE(self.names) == size - 4:
             known = <const uint8_t*>PyBytes_AS_STRING(self.names)
             if memcmp(known, at, size - 4) == 0:
@@ -281,6 +283,45 @@ cdef class OffsetDecoder:
         self.topic = PyUnicode_DecodeUTF8(<char*>at + 6 + group_size, topic_size, NULL)
         self.names = PyBytes_FromStringAndSize(<char*>at, size - 4)
         return True
+
+
+    def replay(self, batch, int64_t from_offset, partitions_of, other) -> int:
+        cdef RecordReader reader = open_reader(batch, 0, None, 0)
+        cdef OffsetAndMetadata entry
+        cdef int64_t offset
+        cdef const uint8_t* key
+        cdef bytes names = None     # those that `partitions` belongs to
+        cdef dict partitions = None
+        cdef object partition
+        cdef int added = 0
+        while reader.move():
+            offset = reader.header.base_offset + reader.record.offset_delta
+            if offset < from_offset:
+                continue
+            entry = None
+            key = <const uint8_t*>reader.record.key
+            if reader.record.value_size >= 0 and reader.record.key_size >= 0:
+                if self._read_names(key, reader.record.key_size):
+                    entry = _read_value(<const uint8_t*>reader.record.value, reader.record.value_size)
+            if entry is None:
+                # It may change anything: what is remembered of the store does not count any more.
+                names = None
+                other(offset, _bytes(reader.record.key, reader.record.key_size),
+                      _bytes(reader.record.value, reader.record.value_size))
+                continue
+            entry.record_offset = offset
+            if names is not self.names:
+                partitions = partitions_of(self.group, self.topic)
+                names = self.names
+            partition = <int32_t>get32(key + reader.record.key_size - 4)
+            if partition not in partitions:
+                added += 1
+            partitions[partition] = entry
+        return added
+
+
+cdef bytes _bytes(const unsigned char* start, Py_ssize_t size):
+    return None if size < 0 else PyBytes_FromStringAndSize(<const char*>start, size)
 
 
 cdef OffsetAndMetadata _read_value(const uint8_t* at, Py_ssize_t size):

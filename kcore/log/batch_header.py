@@ -22,6 +22,7 @@ _CHECKED = struct.Struct(">8xiibIhi")
 _LAST = struct.Struct(">q15xi")
 _LAST_AND_TIMESTAMP = struct.Struct(">q15xi8xq14xi")
 _EPOCH = struct.Struct(">i")
+_SOUND = struct.Struct(">qi4xbI2xi")
 
 stamp_header = _STAMP.pack_into
 """(buffer, position, base_offset, batch_length, leader_epoch): all three fields in one call."""
@@ -44,6 +45,22 @@ def offsets_and_timestamp(batch: bytes | memoryview) -> tuple[int, int, int]:
 def leader_epoch(batch: bytes | memoryview) -> int:
     """The leader epoch that the batch was stamped with."""
     return int(_EPOCH.unpack_from(batch, 12)[0])
+
+
+def end_of_sound(batch: bytes, base_offset: int, check_crc: bool) -> int:
+    """The offset behind a stored batch that should begin at `base_offset`; -1 if `damage` has something to say.
+
+    The same checks in one look: a load makes them for every batch there is.
+    """
+    size = len(batch)
+    if size < HEADER_SIZE:
+        return -1
+    base, length, magic, crc, delta = _SOUND.unpack_from(batch)
+    if base != base_offset or length != size - LENGTH_OVERHEAD or magic != MAGIC or delta < 0:
+        return -1
+    if check_crc and crc32c(memoryview(batch)[21:]) != crc:
+        return -1
+    return int(base + delta + 1)
 
 
 def damage(batch: bytes | memoryview, base_offset: int, check_crc: bool) -> tuple[str, str] | None:

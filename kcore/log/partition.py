@@ -10,6 +10,7 @@ from kcore.log.batch_header import (
     LENGTH_OVERHEAD,
     MAGIC,
     damage,
+    end_of_sound,
     last_offset,
     stamp_header,
     unpack_checked,
@@ -357,10 +358,11 @@ class StagedPartitionLog(PartitionLog):
                 self._check_start(stored, offset, limit)
                 return
             for base, batch in stored:
-                found = damage(batch, base, check_crc)
-                if found is not None:
+                end = end_of_sound(batch, base, check_crc)
+                if end < 0:
+                    found = damage(batch, base, check_crc)
+                    assert found is not None, "what is not sound is damaged"
                     raise CorruptLogError(self.key, base, found[1])
-                end = last_offset(batch) + 1
                 if base != offset and not (first and base < offset < end):
                     self._check_step(base, end, offset)
                 first = False

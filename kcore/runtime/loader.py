@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from kcore_ext.batch import iter_records, parse_control, parse_header
+from kcore.protocol.compression import decompress
+from kcore_ext.batch import iter_entries, parse_control, parse_header
 
 logger = logging.getLogger(__name__)
 
@@ -58,21 +59,36 @@ class LoadReport:
 def replay_log(log: ShardLog, machine: Any, report: LoadReport) -> Iterator[None]:
     """Replays a whole log, pausing after each slice of `SLICE_RECORDS` records.
 
+    The log is the snapshot too: it is compacted in place, so that its length follows what lives in it, not its history.
+
     Records of types that the machine does not know are counted and skipped, as in Kafka; anything that cannot be
     decoded or replayed raises, and fails the load.
     """
     until_pause = SLICE_RECORDS
+    next_offset = 0
+    replay_batch = getattr(machine, "replay_batch", None) or _one_by_one(machine)
     for _, batch in log.batches():
         header = parse_header(batch)
+        count = header.record_count
         report.batches += 1
         report.size_bytes += len(batch)
         if header.is_control:
-            marker = parse_control(batch)
-            if marker.is_end_marker:
+            # One without a record: Kafka's compaction leaves such a marker when nothing of its transaction is left.
+            marker = parse_control(batch) if count else None
+            if marker is not None and marker.is_end_marker:
                 machine.replay_marker(header.base_offset, header.producer_id, header.producer_epoch, marker.is_commit)
-        else:
-            _replay_batch(batch, header.producer_id if header.is_transactional else -1, machine, report)
-        until_pause -= header.record_count
+        elif count:
+            # Compaction that ran meanwhile may have merged what comes now with what came before.
+            from_offset = next_offset if header.base_offset < next_offset else header.base_offset
+            if header.is_transactional or header.compression:
+                producer_id = header.producer_id if header.is_transactional else -1
+                unknown = _replay_records(batch, from_offset, producer_id, machine)
+            else:
+                unknown = replay_batch(batch, from_offset)
+            report.records += count - unknown
+            report.unknown += unknown
+        next_offset = header.next_offset
+        until_pause -= max(count, 1)
         if until_pause <= 0:
             until_pause = SLICE_RECORDS
             yield
@@ -80,13 +96,21 @@ def replay_log(log: ShardLog, machine: Any, report: LoadReport) -> Iterator[None
         logger.warning("skipped %d records of unknown types", report.unknown)
 
 
-def _replay_batch(batch: Any, producer_id: int, machine: Any, report: LoadReport) -> None:
+def _one_by_one(machine: Any) -> Callable[[Any, int], int]:
+    """`replay_batch` for a machine that has none."""
+    return lambda batch, from_offset: _replay_records(batch, from_offset, -1, machine)
+
+
+def _replay_records(batch: Any, from_offset: int, producer_id: int, machine: Any) -> int:
+    """Replays the records of a batch from an offset on; returns how many were of unknown types."""
     decode, replay = machine.decode, machine.replay
-    for record in iter_records(batch):
-        typed = decode(record.key, record.value)
-        if typed is None:
-            report.unknown += 1
+    unknown = 0
+    for offset, _, key, value in iter_entries(batch, decompress=decompress):
+        if offset < from_offset:
             continue
-        key, value = typed
-        replay(record.offset, producer_id, key, value)
-        report.records += 1
+        typed = decode(key, value)
+        if typed is None:
+            unknown += 1
+        else:
+            replay(offset, producer_id, *typed)
+    return unknown

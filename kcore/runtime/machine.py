@@ -58,8 +58,28 @@ class Outcome(NamedTuple):
     producer_epoch: int = -1
 
 
+class BatchReplay(Protocol):
+    """What a machine may have to be loaded faster."""
+
+    def replay_batch(self, batch: bytes, from_offset: int) -> int:
+        """Applies the records of one uncompressed batch from an offset on, as `decode` and `replay` do one by one.
+
+        Only called at recovery, with batches that belong to no transaction.
+
+        Returns:
+            How many of the batch's records were passed over because their types are not known.
+
+        Raises:
+            Exception: whatever `decode` and `replay` raise; the load has failed then.
+        """
+        ...
+
+
 class StateMachine(Protocol):
-    """The state of one shard. `replay` alone changes what is durable; everything else in it is soft."""
+    """The state of one shard. `replay` alone changes what is durable; everything else in it is soft.
+
+    A machine may have `replay_batch` too (see `BatchReplay`).
+    """
 
     def replay(self, offset: int, producer_id: int, key: Any, value: Any) -> None:
         """Applies one fact. Called live right after it was decided, and at recovery with what the log holds.

@@ -115,6 +115,12 @@ class OffsetStore:
             self.offset_count += 1
         partitions[partition] = offset
 
+    def partitions_of(self, group_id: str, topic: str) -> Partitions:
+        """A group's materialised offsets of a topic, for a load to put some in: it says in `offset_count` how many
+        are new. Nothing else may be replayed in between: what is empty in the end may be thrown away.
+        """
+        return _nested(self._groups, group_id, topic)
+
     def remove(self, group_id: str, topic: str, partition: int) -> None:
         """A tombstone: the materialised offset goes, and every pending one, so that no marker brings it back."""
         topics = self._groups.get(group_id)

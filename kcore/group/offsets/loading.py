@@ -1,0 +1,44 @@
+"""Replay of a whole batch of a log at once: there may be millions of offsets, and most of them are plain ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kcore_ext.offsets import OffsetAndMetadata, OffsetDecoder
+
+if TYPE_CHECKING:
+    from kcore.group.shard import GroupShard
+
+
+class _Target:
+    """Where the records of a batch go. What is not a plain offset takes the way of any record."""
+
+    __slots__ = ("shard", "unknown")
+
+    def __init__(self, shard: GroupShard) -> None:
+        self.shard = shard
+        self.unknown = 0
+
+    def partitions_of(self, group_id: str, topic: str) -> dict[int, OffsetAndMetadata]:
+        """The offsets of a group and topic; an unknown group becomes a simple group, as in `replay_commit`."""
+        shard = self.shard
+        group = shard.groups.get(group_id)
+        if group is None:
+            group = shard.get_or_create_group(group_id)
+        return shard.offsets.partitions_of(group.group_id, topic)
+
+    def other(self, offset: int, key: bytes | None, value: bytes | None) -> None:
+        """A record that is not a plain offset, or an unusual one."""
+        typed = self.shard.decode(key, value)
+        if typed is None:
+            self.unknown += 1
+        else:
+            self.shard.replay(offset, -1, *typed)
+
+
+def replay_batch(shard: GroupShard, batch: bytes, from_offset: int) -> int:
+    """Applies the records of a batch that belongs to no transaction; see `StateMachine.replay_batch`."""
+    target = _Target(shard)
+    added = OffsetDecoder().replay(batch, from_offset, target.partitions_of, target.other)
+    shard.offsets.offset_count += added  # not in one step: tombstones among the records have changed it meanwhile
+    return target.unknown
