@@ -18,6 +18,7 @@ from kcore.group.consumer.services import ConsumerServices
 from kcore.group.live import LiveValue
 from kcore.group.offsets.deletion import delete_topic
 from kcore.group.offsets.expiry import schedule_expiration
+from kcore.group.offsets.loading import replay_batch
 from kcore.group.offsets.replay import REPLAY as OFFSETS_REPLAY
 from kcore.group.offsets.replay import replay_marker
 from kcore.group.offsets.store import OffsetStore
@@ -137,6 +138,10 @@ class GroupShard:
             value.follow(self)
         else:
             REPLAY[type(key)](self, offset, producer_id, key, value)
+
+    def replay_batch(self, batch: bytes, from_offset: int) -> int:
+        """Applies a batch of the log that belongs to no transaction, at recovery; returns how many it did not know."""
+        return replay_batch(self, batch, from_offset)
 
     def replay_marker(self, offset: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
         """A transaction ended: its pending offsets are committed, or dropped."""
