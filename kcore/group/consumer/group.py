@@ -271,12 +271,14 @@ class ConsumerGroup(Group):
     def await_revocation(self, member: ConsumerMember) -> None:
         """Arms the time a member has to give up partitions, anew with each time it is told to; or stops it.
 
-        Classic members have none: they must join again, for which they have one already.
+        Classic members have none: they must join again, for which they have one already. Nor has a static member that
+        is away: it has given up what it was to.
         """
         if member.rebalance_timer is not None:
             member.rebalance_timer.cancel()
             member.rebalance_timer = None
-        if member.current.state is MemberState.UNREVOKED and not member.is_classic:
+        current = member.current
+        if current.state is MemberState.UNREVOKED and current.member_epoch >= 0 and not member.is_classic:
             delay_ms = member.metadata.rebalance_timeout_ms
             member.rebalance_timer = MemberTimer.armed(member, Awaited.REVOCATION, delay_ms)
 
