@@ -44,18 +44,18 @@ def describe(server: Target, group_ids: list[str], form: str) -> int:
             status = 1
             rows.append((group.group_id, code_name(group.error_code), None, None, None, None, None))
             continue
-        for member in group.members:
-            rows.append(
-                (
-                    group.group_id,
-                    group.group_state,
-                    group.protocol_data or None,
-                    member.member_id,
-                    member.client_id,
-                    member.client_host,
-                    _owned(group.protocol_type, member.member_assignment),
-                )
+        rows += [
+            (
+                group.group_id,
+                group.group_state,
+                group.protocol_data or None,
+                member.member_id,
+                member.client_id,
+                member.client_host,
+                _owned(group.protocol_type, member.member_assignment),
             )
+            for member in group.members
+        ]
         if not group.members:
             rows.append((group.group_id, group.group_state, None, None, None, None, None))
     columns = ("group", "state", "protocol", "member", "client_id", "host", "assignment")

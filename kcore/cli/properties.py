@@ -29,7 +29,7 @@ def read_properties(path: Path) -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
     line, first = "", 0
     for number, raw in enumerate([*text.splitlines(), ""], 1):
-        part = raw.strip() if not line else raw.strip()
+        part = raw.strip()
         if not line:
             if not part or part[0] in "#!":
                 continue
