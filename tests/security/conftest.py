@@ -1,0 +1,77 @@
+"""One server with every kind of listener, and certificates, for all tests of a worker process."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography.x509.oid import NameOID
+
+from kcore.cli.users import add
+from kcore.security.scram import MIN_ITERATIONS, ScramMechanism
+from tests.security.certificates import KEY_PASSWORD, Authority
+from tests.security.secure import PASSWORD, USER, Secure
+from tests.server.live import LiveServer
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What a client deprecates in the standard library is its own."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning"))
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+class Everything(logging.Handler):
+    """Every line that the server logs, at any level: the clients in this process have a log of their own."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not record.name.startswith(("kafka", "aiokafka")):
+            self.lines.append(self.format(record) + str(record.__dict__.get("fields", "")))
+
+
+@pytest.fixture(scope="session")
+def secure(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
+    """A server with listeners of every kind, users with passwords, and its log."""
+    organization = (NameOID.ORGANIZATION_NAME, "kcore")
+    keystore = authority.issue("server.pem", (NameOID.COMMON_NAME, "server"), password=KEY_PASSWORD)
+    client = authority.issue("client.pem", organization, (NameOID.COMMON_NAME, "worker"))
+    stranger = Authority(tmp_path_factory.mktemp("strangers"), "strangers").issue(
+        "stranger.pem", (NameOID.COMMON_NAME, "worker")
+    )
+    names = ("PLAINTEXT", "SSL", "MUTUAL", "SASL_SSL", "SASL_PLAINTEXT", "SHORT", "SCRAM_ONLY")
+    settings = {
+        "listeners": ",".join(f"{name}://127.0.0.1:0" for name in names),
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,MUTUAL:SSL,SASL_SSL:SASL_SSL,"
+        "SASL_PLAINTEXT:SASL_PLAINTEXT,SHORT:SASL_PLAINTEXT,SCRAM_ONLY:SASL_PLAINTEXT",
+        "ssl.keystore.location": str(keystore),
+        "ssl.key.password": KEY_PASSWORD,
+        "ssl.truststore.location": str(authority.file),
+        "listener.name.mutual.ssl.client.auth": "required",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        "kcore.sasl.oauthbearer.validator": "tests.security.tokens:validate",
+        "listener.name.scram_only.sasl.enabled.mechanisms": "SCRAM-SHA-256",
+        "listener.name.short.connections.max.reauth.ms": "60000",
+        "connection.failed.authentication.delay.ms": "20",
+    }
+    everything, root = Everything(), logging.getLogger()
+    level = root.level
+    root.addHandler(everything)
+    root.setLevel(logging.DEBUG)
+    with LiveServer(settings) as live:
+        with live.connect() as connection:
+            add(connection, USER, PASSWORD, list(ScramMechanism), MIN_ITERATIONS)
+        yield Secure(live, authority.file, client, stranger, everything.lines)
+    root.removeHandler(everything)
+    root.setLevel(level)

@@ -1,0 +1,227 @@
+"""Unmodified clients over TLS and SASL, each way in, and each way not in; and no secret in the log of any of it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import itertools
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.security.certificates import KEY_PASSWORD
+from tests.security.secure import PASSWORD, USER, Secure
+
+pytestmark = pytest.mark.clients
+
+TOKEN = f"{USER}-3600-signed"
+WAYS = {  # listener, mechanism
+    "tls": ("SSL", None),
+    "mutual tls": ("MUTUAL", None),
+    "plain over tls": ("SASL_SSL", "PLAIN"),
+    "scram-256 over tls": ("SASL_SSL", "SCRAM-SHA-256"),
+    "scram-512 over tls": ("SASL_SSL", "SCRAM-SHA-512"),
+    "oauth over tls": ("SASL_SSL", "OAUTHBEARER"),
+    "scram-256": ("SASL_PLAINTEXT", "SCRAM-SHA-256"),
+    "renewed session": ("SHORT", "SCRAM-SHA-512"),
+}
+_numbers = itertools.count()
+
+
+class Way:
+    """How a client comes in."""
+
+    def __init__(self, secure: Secure, name: str, password: str = PASSWORD, token: str = TOKEN) -> None:
+        self.secure = secure
+        self.listener, self.mechanism = WAYS[name]
+        self.password, self.token = password, token
+        self.tls = self.listener in ("SSL", "MUTUAL", "SASL_SSL")
+        self.protocol = ("SASL_" if self.mechanism else "") + ("SSL" if self.tls else "PLAINTEXT")
+        self.certificate = secure.client if self.listener == "MUTUAL" else None
+        self.topic = f"t{next(_numbers)}"
+        self.patience_ms = 30_000  # how long a client tries that is not told why it fails
+
+    @property
+    def bootstrap(self) -> str:
+        return self.secure.bootstrap(self.listener)
+
+
+def confluent_settings(way: Way) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "bootstrap.servers": way.bootstrap, "security.protocol": way.protocol, "log_level": 0,
+        "allow.auto.create.topics": True,
+    }  # fmt: skip
+    if way.tls:
+        settings["ssl.ca.location"] = str(way.secure.authority)
+    if way.certificate:
+        settings |= {"ssl.certificate.location": str(way.certificate), "ssl.key.location": str(way.certificate)}
+    if way.mechanism == "OAUTHBEARER":
+        settings |= {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: (way.token, time.time() + 3600)}
+    elif way.mechanism:
+        settings |= {"sasl.mechanism": way.mechanism, "sasl.username": USER, "sasl.password": way.password}
+    return settings
+
+
+def confluent(way: Way, timeout_s: float = 30) -> bytes:
+    from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+    errors: list[KafkaError] = []
+    settings = {**confluent_settings(way), "error_cb": errors.append}
+    producer = Producer({k: v for k, v in settings.items() if k != "allow.auto.create.topics"})
+    producer.produce(way.topic, b"hello")
+    until_s = time.monotonic() + timeout_s
+    while len(producer) and time.monotonic() < until_s:
+        producer.poll(0.05)
+        fatal = [e for e in errors if e.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL)]
+        if fatal:
+            producer.purge()
+            raise KafkaException(fatal[0])
+    consumer = Consumer({**settings, "group.id": way.topic, "auto.offset.reset": "earliest"})
+    try:
+        consumer.assign([TopicPartition(way.topic, 0, 0)])
+        message = consumer.poll(timeout_s)
+        assert message is not None
+        assert message.error() is None
+        return bytes(message.value())
+    finally:
+        consumer.close()
+
+
+def kafka_python(way: Way) -> bytes:
+    import kafka
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+    class Tokens(AbstractTokenProvider):  # type: ignore[misc]
+        def token(self) -> str:
+            return way.token
+
+    settings: dict[str, Any] = {
+        "bootstrap_servers": way.bootstrap, "security_protocol": way.protocol, "sasl_mechanism": way.mechanism,
+        "bootstrap_timeout_ms": way.patience_ms,
+    }  # fmt: skip
+    if way.tls:
+        settings["ssl_cafile"] = str(way.secure.authority)
+    if way.certificate:
+        settings |= {"ssl_certfile": str(way.certificate), "ssl_keyfile": str(way.certificate)}
+    if way.mechanism == "OAUTHBEARER":
+        settings["sasl_oauth_token_provider"] = Tokens()
+    elif way.mechanism:
+        settings |= {"sasl_plain_username": USER, "sasl_plain_password": way.password}
+    producer = kafka.KafkaProducer(**settings, max_block_ms=4_000)
+    try:
+        producer.send(way.topic, b"hello").get(20)
+    finally:
+        producer.close(timeout=5)
+    consumer = kafka.KafkaConsumer(**settings)
+    try:
+        partition = kafka.TopicPartition(way.topic, 0)
+        consumer.assign([partition])
+        consumer.seek(partition, 0)
+        return bytes(next(iter(consumer)).value)
+    finally:
+        consumer.close()
+
+
+def aiokafka(way: Way) -> bytes:
+    import aiokafka
+    from aiokafka.abc import AbstractTokenProvider
+
+    class Tokens(AbstractTokenProvider):  # type: ignore[misc]
+        async def token(self) -> str:
+            return way.token
+
+    settings: dict[str, Any] = {
+        "bootstrap_servers": way.bootstrap,
+        "security_protocol": way.protocol,
+        "request_timeout_ms": way.patience_ms,
+    }
+    if way.tls:
+        context = ssl.create_default_context(cafile=str(way.secure.authority))
+        if way.certificate:
+            context.load_cert_chain(str(way.certificate))
+        settings["ssl_context"] = context
+    if way.mechanism:
+        settings["sasl_mechanism"] = way.mechanism
+    if way.mechanism == "OAUTHBEARER":
+        settings["sasl_oauth_token_provider"] = Tokens()
+    elif way.mechanism:
+        settings |= {"sasl_plain_username": USER, "sasl_plain_password": way.password}
+
+    async def run() -> bytes:
+        async with aiokafka.AIOKafkaProducer(**settings) as producer:
+            await producer.send_and_wait(way.topic, b"hello")
+        consumer = aiokafka.AIOKafkaConsumer(**settings)
+        await consumer.start()
+        try:
+            partition = aiokafka.TopicPartition(way.topic, 0)
+            consumer.assign([partition])
+            consumer.seek(partition, 0)
+            return bytes((await asyncio.wait_for(consumer.getone(), 30)).value)
+        finally:
+            await consumer.stop()
+
+    return asyncio.run(run())
+
+
+CLIENTS: dict[str, Callable[[Way], bytes]] = {
+    "confluent": confluent, "kafka_python": kafka_python, "aiokafka": aiokafka,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_client_comes_in_and_reads_what_it_wrote(secure: Secure, client: str, way: str) -> None:
+    """Every way, with every library."""
+    assert CLIENTS[client](Way(secure, way)) == b"hello"
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("way", ["plain over tls", "scram-256", "scram-512 over tls", "oauth over tls"])
+def test_a_wrong_password_or_token_stays_outside(secure: Secure, client: str, way: str) -> None:
+    """The client learns that it is not let in, and nothing of it happens."""
+    wrong = Way(secure, way, password="wrong-password-of-the-tests", token="mallory-3600-forged")
+    wrong.patience_ms = 1_500
+    before = sum("not authenticated" in line for line in secure.log)
+    with pytest.raises(Exception):  # noqa: B017, PT011  # each library has errors of its own
+        CLIENTS[client](wrong)
+    assert sum("not authenticated" in line for line in secure.log) > before
+    assert secure.live.call(lambda: secure.live.engine.topics.by_name(wrong.topic)) is None
+
+
+def ask_over_tls(context: ssl.SSLContext, plain: socket.socket) -> None:
+    """Sends an ApiVersions request; raises ConnectionError if there is no answer."""
+    with context.wrap_socket(plain, server_hostname="127.0.0.1") as tls:
+        tls.sendall(b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff")
+        if not tls.recv(100):
+            raise ConnectionError
+
+
+def test_a_certificate_of_a_stranger_or_none_stays_outside(secure: Secure) -> None:
+    """ssl.client.auth=required: the handshake fails, or the connection right behind it (TLS 1.3)."""
+    for file in (None, secure.stranger):
+        context = ssl.create_default_context(cafile=str(secure.authority))
+        if file is not None:
+            context.load_cert_chain(str(file))
+        address = ("127.0.0.1", secure.port("MUTUAL"))
+        with socket.create_connection(address, 20) as plain, pytest.raises((ssl.SSLError, ConnectionError)):
+            ask_over_tls(context, plain)
+    assert secure.live.errors == []
+
+
+def test_no_secret_is_in_the_log(secure: Secure) -> None:
+    """Everything this process logged at DEBUG, clients of both kinds of success included: no password, no token, no
+    key's password, and none of these in base64."""
+    with contextlib.suppress(Exception):
+        confluent(Way(secure, "plain over tls", password="wrong-password-of-the-tests"))
+    assert confluent(Way(secure, "plain over tls")) == b"hello"
+    assert any("authenticated with PLAIN" in line for line in secure.log)
+    assert any("not authenticated" in line for line in secure.log)
+    secrets = [PASSWORD, "wrong-password-of-the-tests", "-3600-signed", "-3600-forged", KEY_PASSWORD]
+    secrets += [base64.b64encode(secret.encode()).decode().rstrip("=") for secret in secrets]
+    ours = [line for line in secure.log if any(secret in line for secret in secrets)]
+    assert ours == []

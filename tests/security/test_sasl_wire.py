@@ -1,0 +1,204 @@
+"""SASL on the socket, frame by frame: what is answered, what closes, and when."""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import Any
+
+import pytest
+
+from kcore.protocol.messages.api_versions import ApiVersionsRequest
+from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kcore.protocol.messages.metadata import MetadataRequest
+from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kcore.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from kcore.security.scram import ScramMechanism
+from tests.security.exchange import client_final, client_first
+from tests.security.secure import PASSWORD, USER, Secure
+from tests.server.live import Raw
+
+ALL = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+VERSIONS = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
+
+
+def ask(raw: Raw, request: Any, version: int) -> Any:
+    raw.send(raw.request(request, version))
+    return raw.answer(request, version)[1]
+
+
+def handshake(raw: Raw, mechanism: str, version: int = 1) -> Any:
+    return ask(raw, SaslHandshakeRequest(mechanism=mechanism), version)
+
+
+def plain(raw: Raw, password: str = PASSWORD, user: str = USER, version: int = 2) -> Any:
+    return ask(raw, SaslAuthenticateRequest(auth_bytes=f"\0{user}\0{password}".encode()), version)
+
+
+def come_in(raw: Raw) -> None:
+    assert handshake(raw, "PLAIN").error_code == 0
+    assert plain(raw).error_code == 0
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_an_exchange_in_every_version(secure: Secure, version: int) -> None:
+    """ApiVersions, handshake, token; then every API."""
+    with secure.raw("SASL_PLAINTEXT") as raw:
+        assert ask(raw, VERSIONS, 3).error_code == 0
+        assert handshake(raw, "PLAIN") == SaslHandshakeResponse(mechanisms=ALL)
+        assert plain(raw, version=version) == SaslAuthenticateResponse(error_message=None)
+        assert ask(raw, MetadataRequest(topics=[]), 9).brokers[0].port == secure.port("SASL_PLAINTEXT")
+
+
+def test_scram_token_by_token(secure: Secure) -> None:
+    """Two round trips; the server's signature is checked."""
+    with secure.raw("SCRAM_ONLY") as raw:
+        assert handshake(raw, "SCRAM-SHA-256") == SaslHandshakeResponse(mechanisms=["SCRAM-SHA-256"])
+        first = ask(raw, SaslAuthenticateRequest(auth_bytes=client_first(USER)), 2)
+        proof, expected = client_final(ScramMechanism.SCRAM_SHA_256, USER, PASSWORD, bytes(first.auth_bytes))
+        last = ask(raw, SaslAuthenticateRequest(auth_bytes=proof), 2)
+        assert last == SaslAuthenticateResponse(error_message=None, auth_bytes=expected)
+        assert ask(raw, MetadataRequest(topics=[]), 9).brokers
+
+
+def test_tokens_as_bare_frames(secure: Secure) -> None:
+    """SaslHandshake v0 (KIP-43): tokens without a request around them; requests follow once they are over."""
+    with secure.raw("SASL_PLAINTEXT") as raw:
+        assert handshake(raw, "SCRAM-SHA-512", 0).error_code == 0
+        token = client_first(USER)
+        raw.send(struct.pack(">i", len(token)) + token)
+        proof, expected = client_final(ScramMechanism.SCRAM_SHA_512, USER, PASSWORD, raw.frame() or b"")
+        raw.send(struct.pack(">i", len(proof)) + proof)
+        assert raw.frame() == expected
+        assert ask(raw, MetadataRequest(topics=[]), 9).brokers
+
+
+def test_a_wrong_bare_token_closes_without_a_word(secure: Secure) -> None:
+    """There is no form for an error."""
+    with secure.raw("SASL_PLAINTEXT") as raw:
+        assert handshake(raw, "PLAIN", 0).error_code == 0
+        raw.send(struct.pack(">i", 8) + b"\0alice\0x")
+        assert raw.closed
+
+
+def test_a_mechanism_that_is_not_enabled(secure: Secure) -> None:
+    """33 with those that are, then the end; what is enabled is each listener's own."""
+    with secure.raw("SCRAM_ONLY") as raw:
+        assert handshake(raw, "PLAIN") == SaslHandshakeResponse(error_code=33, mechanisms=["SCRAM-SHA-256"])
+        assert raw.closed
+
+
+@pytest.mark.parametrize(("user", "password"), [(USER, "wrong"), ("nobody", PASSWORD), (USER, ""), ("", PASSWORD)])
+def test_wrong_credentials(secure: Secure, user: str, password: str) -> None:
+    """58 with a text that says nothing of the user, later than the delay, then the end."""
+    with secure.raw("SASL_PLAINTEXT") as raw:
+        handshake(raw, "PLAIN")
+        began_s = time.monotonic()
+        answer = plain(raw, password, user)
+        assert time.monotonic() - began_s >= 0.02
+        assert answer.error_code == 58
+        assert user == "" or user not in answer.error_message
+        assert raw.closed
+
+
+@pytest.mark.parametrize(
+    ("request_", "version"), [(MetadataRequest(topics=[]), 9), (SaslAuthenticateRequest(auth_bytes=b"x"), 2)]
+)
+@pytest.mark.parametrize("greeted", [False, True])
+def test_other_requests_before_the_handshake_close(secure: Secure, request_: Any, version: int, greeted: bool) -> None:
+    """Nothing of what a stranger asks is answered."""
+    with secure.raw("SASL_PLAINTEXT") as raw:
+        if greeted:
+            assert ask(raw, VERSIONS, 3).error_code == 0
+        raw.send(raw.request(request_, version))
+        assert raw.closed
+
+
+def test_a_second_api_versions_closes_and_a_refused_one_does_not_count(secure: Secure) -> None:
+    """Once, and it may be one that the server does not speak."""
+    with secure.raw("SASL_PLAINTEXT") as raw:
+        raw.send(struct.pack(">ihhihb", 11, 18, 99, 7, -1, 0))
+        assert raw.answer(VERSIONS, 0)[1].error_code == 35
+        assert ask(raw, ApiVersionsRequest(), 3).error_code == 42
+        assert ask(raw, VERSIONS, 3).error_code == 0
+        raw.send(raw.request(VERSIONS, 3))
+        assert raw.closed
+
+
+def test_another_request_amid_tokens_is_answered_and_closes(secure: Secure) -> None:
+    """ILLEGAL_SASL_STATE (34) in the way of that API."""
+    with secure.raw("SASL_PLAINTEXT") as raw:
+        handshake(raw, "PLAIN")
+        assert ask(raw, HeartbeatRequest(group_id="g", member_id="m"), 4) == HeartbeatResponse(error_code=34)
+        assert raw.closed
+
+
+def test_a_request_behind_a_token_waits_for_it(secure: Secure) -> None:
+    """All of it in one segment, checked on another thread: answered in order."""
+    with secure.raw("SASL_PLAINTEXT") as raw:
+        token = SaslAuthenticateRequest(auth_bytes=f"\0{USER}\0{PASSWORD}".encode())
+        beat = HeartbeatRequest(group_id="g", member_id="m")
+        asked = [(SaslHandshakeRequest(mechanism="PLAIN"), 1), (token, 2), (beat, 4), (VERSIONS, 3)]
+        raw.send(b"".join(raw.request(*one) for one in asked))
+        assert [raw.answer(*one)[0] for one in asked] == [1, 2, 3, 4]
+
+
+def test_a_client_that_leaves_while_its_token_is_checked_harms_nobody(secure: Secure) -> None:
+    """The answer has nowhere to go."""
+    before = secure.live.connections
+    for _ in range(20):
+        with secure.raw("SASL_PLAINTEXT") as raw:
+            handshake(raw, "PLAIN")
+            raw.send(raw.request(SaslAuthenticateRequest(auth_bytes=b"\0alice\0wrong"), 2))
+    secure.live.wait_for_connections(before)
+    assert secure.live.errors == []
+
+
+def test_frames_are_small_before_and_large_behind_the_exchange(secure: Secure) -> None:
+    """sasl.server.max.receive.size counts until the client has authenticated, then socket.request.max.bytes."""
+    with secure.raw("SASL_PLAINTEXT") as raw:
+        raw.send(struct.pack(">i", 524_289))
+        assert raw.closed
+    with secure.raw("SASL_PLAINTEXT") as raw:
+        come_in(raw)
+        beat = HeartbeatRequest(group_id="g", member_id="m")
+        body = raw.request(beat, 4)
+        raw.send(struct.pack(">i", 600_000) + body[4:] + bytes(600_000 - len(body) + 4))
+        assert raw.answer(beat, 4)[1].error_code == 25
+
+
+def test_sasl_requests_of_one_who_is_in(secure: Secure) -> None:
+    """Where sessions have no end both are ILLEGAL_SASL_STATE, and the connection goes on."""
+    with secure.raw("SASL_PLAINTEXT") as raw:
+        come_in(raw)
+        assert handshake(raw, "PLAIN") == SaslHandshakeResponse(error_code=34)
+        assert plain(raw).error_code == 34
+        assert ask(raw, MetadataRequest(topics=[]), 9).brokers
+
+
+def test_sessions_that_end_are_renewed_or_closed(secure: Secure) -> None:
+    """KIP-368: the lifetime is told (v1 and later); the same user may renew; behind the end nothing is served."""
+    with secure.raw("SHORT") as raw:
+        handshake(raw, "PLAIN")
+        assert plain(raw) == SaslAuthenticateResponse(error_message=None, session_lifetime_ms=60_000)
+        assert ask(raw, MetadataRequest(topics=[]), 9).brokers
+        assert handshake(raw, "PLAIN") == SaslHandshakeResponse(mechanisms=ALL)
+        assert plain(raw).session_lifetime_ms == 60_000
+        assert ask(raw, MetadataRequest(topics=[]), 9).brokers
+        (connection,) = [one for one in secure.live.server.connections if one.listener == "SHORT"]
+        secure.live.call(lambda: setattr(connection._exchange, "expires_at_ms", 1))
+        raw.send(raw.request(MetadataRequest(topics=[]), 9))
+        assert raw.closed
+
+
+def test_a_renewal_by_somebody_else_closes(secure: Secure) -> None:
+    """58, and the connection ends: its open requests belong to the first user."""
+    token = b"n,,\x01auth=Bearer mallory-3600-signed\x01\x01"
+    with secure.raw("SHORT") as raw:
+        handshake(raw, "OAUTHBEARER")
+        mine = b"n,,\x01auth=Bearer alice-3600-signed\x01\x01"
+        lifetime_ms = ask(raw, SaslAuthenticateRequest(auth_bytes=mine), 2).session_lifetime_ms
+        assert lifetime_ms == 60_000
+        handshake(raw, "OAUTHBEARER")
+        assert ask(raw, SaslAuthenticateRequest(auth_bytes=token), 2).error_code == 58
+        assert raw.closed
