@@ -5,6 +5,7 @@ v0-3 come from clients, for one transaction; v4-5 from brokers, for many at a ti
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kcore.protocol.api_keys import ApiKey
@@ -27,7 +28,7 @@ from kcore.transaction.ending import EPOCH_BUMPS_SINCE
 from kcore.transaction.markers import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
@@ -93,7 +94,7 @@ class AddPartitionsToTxnApi(Api[AddPartitionsToTxnRequest, AddPartitionsToTxnRes
         """One transaction: its partitions first, whoever the producer is; a fault of one keeps all out."""
         faults = self._faults(context, transaction)
         if faults is not None:
-            return _answer(transaction, lambda topic, index: faults[topic, index])
+            return _answer(transaction, faults)
         if not transaction.transactional_id:
             return self.error(context, transaction, ErrorCode.INVALID_REQUEST)
         return self._coordinator.run(self, context, transaction.transactional_id, transaction)
@@ -144,7 +145,12 @@ class AddPartitionsToTxnApi(Api[AddPartitionsToTxnRequest, AddPartitionsToTxnRes
             code = adding.verify(transaction, request.producer_id, request.producer_epoch)
             if code is not NONE or transaction is None:
                 return self.error(context, request, code)
-            return _answer(request, lambda topic, index: adding.verify_partition(transaction, topic, index))
+            codes = {
+                (topic.name, index): adding.verify_partition(transaction, topic.name, index)
+                for topic in request.topics
+                for index in topic.partitions
+            }
+            return _answer(request, codes)
         result = adding.add(
             transaction,
             request.producer_id,
@@ -168,35 +174,35 @@ class AddPartitionsToTxnApi(Api[AddPartitionsToTxnRequest, AddPartitionsToTxnRes
         if code is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_SINCE:
             code = ErrorCode.INVALID_PRODUCER_EPOCH
         if isinstance(request, AddPartitionsToTxnTransaction):
-            return _answer(request, lambda topic, index: code)
+            return _answer(request, code)
         if context.api_version >= BATCHED_SINCE:
             return AddPartitionsToTxnResponse(error_code=code)
-        return AddPartitionsToTxnResponse(
-            results_by_topic_v3_and_below=_results(request.v3_and_below_topics, lambda topic, index: code)
-        )
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(request.v3_and_below_topics, code))
 
 
-def _answer(
-    transaction: AddPartitionsToTxnTransaction, code: Callable[[str, int], ErrorCode]
-) -> AddPartitionsToTxnResult:
+Codes = Mapping[TopicPartition, ErrorCode] | ErrorCode
+"""The code of each partition, or one for all."""
+
+
+def _answer(transaction: AddPartitionsToTxnTransaction, codes: Codes) -> AddPartitionsToTxnResult:
     return AddPartitionsToTxnResult(
-        transactional_id=transaction.transactional_id, topic_results=_results(transaction.topics, code)
+        transactional_id=transaction.transactional_id, topic_results=_results(transaction.topics, codes)
     )
 
 
-def _results(
-    topics: Collection[AddPartitionsToTxnTopic], code: Callable[[str, int], ErrorCode]
-) -> list[AddPartitionsToTxnTopicResult]:
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code(topic.name, index))
-                for index in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+def _results(topics: Iterable[AddPartitionsToTxnTopic], codes: Codes) -> list[AddPartitionsToTxnTopicResult]:
+    results = []
+    for topic in topics:
+        name = topic.name
+        parts = [
+            AddPartitionsToTxnPartitionResult(
+                partition_index=index,
+                partition_error_code=codes if isinstance(codes, ErrorCode) else codes[name, index],
+            )
+            for index in topic.partitions
+        ]
+        results.append(AddPartitionsToTxnTopicResult(name=name, results_by_partition=parts))
+    return results
 
 
 def _single(parts: list[Any]) -> AddPartitionsToTxnResponse:
