@@ -368,7 +368,7 @@ class Engine:
             yield
 
     def _recovery(self, elapsed_ms: int) -> Recovery:
-        reports = [shard.report for shard in self.groups]
+        reports = [shard.report for shard in (*self.groups, *(self.transactions.shards or ()))]
         return Recovery(
             shards=len(reports),
             records=sum(report.records for report in reports),
