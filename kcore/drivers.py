@@ -49,6 +49,22 @@ class AsyncDriver:
         self._waiting: set[asyncio.Future[Any]] = set()
         self._times: RoundTimes | None = None
         engine.pipeline.when_dirty(self.round_is_open)
+        engine.consumer_groups.background = self.compute_beside
+
+    def compute_beside(self, compute: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Runs a long computation that touches nothing of the engine on a thread; then, in a round, `done(result)`.
+
+        `done` gets the exception if it raised one.
+        """
+
+        def arrived(future: asyncio.Future[Any]) -> None:
+            if self._closed or future.cancelled():
+                return
+            self.begin_round()
+            error = future.exception()
+            done(future.result() if error is None else error)
+
+        self.loop.run_in_executor(None, compute).add_done_callback(arrived)
 
     def at_end_of_round(self, callback: Callable[[], None]) -> None:
         """Calls `callback` after each commit: connections send what was answered."""

@@ -56,13 +56,19 @@ def confluent(options: dict[str, Any], voice: Voice, stop: threading.Event) -> N
         "group.id": options["group"],
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
-        "session.timeout.ms": options["session_timeout_ms"],
-        "heartbeat.interval.ms": options["heartbeat_interval_ms"],
-        "partition.assignment.strategy": options["strategy"],
         "topic.metadata.refresh.interval.ms": METADATA_MAX_AGE_MS,
         "reconnect.backoff.max.ms": 200,
         "log_level": 0,
     }
+    protocol, _, assignor = options["strategy"].partition(":")
+    if protocol == "consumer":  # KIP-848: the group says how often to beat, and assigns by itself
+        settings |= {"group.protocol": "consumer"} | ({"group.remote.assignor": assignor} if assignor else {})
+    else:
+        settings |= {
+            "session.timeout.ms": options["session_timeout_ms"],
+            "heartbeat.interval.ms": options["heartbeat_interval_ms"],
+            "partition.assignment.strategy": options["strategy"],
+        }
     if options["instance_id"]:
         settings["group.instance.id"] = options["instance_id"]
     consumer = Consumer(settings)

@@ -35,7 +35,8 @@ class Member:
         bootstrap: HOST:PORT.
         group: its group.
         topics: what it subscribes to.
-        strategy: the assignor's name.
+        strategy: the assignor's name; "consumer" or "consumer:ASSIGNOR" for the protocol of KIP-848, which
+            confluent-kafka alone speaks, and whose session is the group's setting.
         session_timeout_ms: its session; the default is longer than any deadline of a test.
         instance_id: its static membership, None without.
 

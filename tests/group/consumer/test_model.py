@@ -37,7 +37,7 @@ def flat(owned: Owned) -> set[Partition]:
 
 
 class Client:
-    """A consumer as KIP-848 describes it: it uses what it was told, says all of it after a doubt, drops it when fenced."""
+    """A consumer of KIP-848: it uses what it was told, says all of it after a doubt, drops it when fenced."""
 
     def __init__(self, world: World, member_id: str, instance_id: str | None, rng: random.Random) -> None:
         self.world, self.rng = world, rng
@@ -72,9 +72,7 @@ class Client:
         """Takes an answer; None for one that was lost."""
         if response is None or response.error_code in AWAY:
             self.doubts = True
-        elif response.error_code in FENCED:
-            self.epoch, self.uses = 0, {}
-        elif response.error_code == ErrorCode.UNRELEASED_INSTANCE_ID:
+        elif response.error_code in (*FENCED, ErrorCode.UNRELEASED_INSTANCE_ID):
             self.epoch, self.uses = 0, {}
         else:
             assert response.error_code == ErrorCode.NONE, response

@@ -1,0 +1,186 @@
+"""Real consumers with `group.protocol=consumer` (KIP-848): they join, leave, are killed; the server is killed, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from kcore.client import Connection
+from kcore.inspect import list_groups
+from kcore.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kcore.testing import ServerProcess
+from tests.clients.conftest import create_topic
+from tests.clients.members import Member, share, wait_until
+from tests.clients.test_groups import parts_of, produce, received
+from tests.clients.waiting import eventually
+
+SETTINGS = {
+    "offsets.topic.num.partitions": "4",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "3000",
+    "group.consumer.min.heartbeat.interval.ms": "50",
+    "group.consumer.heartbeat.interval.ms": "150",
+    "group.consumer.assignment.interval.ms": "0",
+}
+PARTITIONS = 6
+
+
+@pytest.fixture
+def new_server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """A server whose groups beat often, to be killed at will."""
+    with ServerProcess(tmp_path / "data", SETTINGS, stderr=tmp_path / "log") as running:
+        yield running
+        running.stop()
+    errors = [line for line in (tmp_path / "log").read_text().splitlines() if "Traceback" in line]
+    assert errors == []
+
+
+@pytest.fixture
+def topic(new_server: ServerProcess, name: str) -> str:
+    """A topic with six partitions on that server."""
+    return create_topic(AdminClient({"bootstrap.servers": new_server.bootstrap, "log_level": 0}), name, PARTITIONS)
+
+
+@pytest.fixture
+def start(new_server: ServerProcess, name: str, topic: str, start_member: Callable[..., Member]) -> Any:
+    """Starts a member of the test's group; `strategy` says which protocol it speaks."""
+
+    def member(strategy: str = "consumer", **more: Any) -> Member:
+        options = {"group": name, "topics": [topic], "strategy": strategy, **more}
+        return start_member("confluent-kafka", bootstrap=new_server.bootstrap, **options)
+
+    return member
+
+
+def described(server: ServerProcess, group: str) -> Any:
+    with Connection.to(server.bootstrap) as connection:
+        (found,) = connection.send(ConsumerGroupDescribeRequest(group_ids=[group])).groups
+    return found
+
+
+@pytest.mark.parametrize("strategy", ["consumer", "consumer:range"])
+def test_three_consumers_join_leave_and_are_killed(
+    strategy: str, new_server: ServerProcess, name: str, topic: str, start: Callable[..., Member]
+) -> None:
+    """Each partition has one owner after every change, the others keep theirs, nothing committed comes again."""
+    parts = parts_of(topic, PARTITIONS)
+    first = start(strategy)
+    share(parts, first)
+    second = start(strategy)
+    share(parts, first, second)
+    third = start(strategy)
+    share(parts, first, second, third)
+    values = [f"three-{number}" for number in range(60)]
+    produce(new_server.bootstrap, topic, PARTITIONS, values)
+    received(values, first, second, third)
+
+    taken_before = len(first.revoked)
+    third.leave()
+    share(parts, first, second)
+    if strategy == "consumer":
+        assert first.revoked[taken_before:] == [], "who gets more gives up nothing"
+    second.kill()
+    share(parts, first)
+    more = [f"one-{number}" for number in range(60)]
+    produce(new_server.bootstrap, topic, PARTITIONS, more)
+    received(values + more, first, second, third)
+    assert [member.failures for member in (first, second, third)] == [[], [], []]
+    group = described(new_server, name)
+    assert (group.assignor_name, group.group_state) == ("range" if ":" in strategy else "uniform", "Stable")
+
+
+def test_the_server_is_killed_in_the_middle_of_a_reconciliation(
+    new_server: ServerProcess, name: str, topic: str, start: Callable[..., Member]
+) -> None:
+    """Whatever was answered before SIGKILL stands after the restart: members go on, and share the partitions."""
+    parts = parts_of(topic, PARTITIONS)
+    first = start()
+    share(parts, first)
+    epoch = described(new_server, name).group_epoch
+    second = start()
+    eventually(lambda: described(new_server, name).group_epoch > epoch, "the second member joined")
+    new_server.kill()
+    new_server.start()
+    share(parts, first, second)
+    third = start()
+    eventually(lambda: len(described(new_server, name).members) == 3, "the third member joined")
+    new_server.kill()
+    new_server.start()
+    share(parts, first, second, third)
+    values = [f"after-{number}" for number in range(60)]
+    produce(new_server.bootstrap, topic, PARTITIONS, values)
+    wait_until(
+        lambda: sorted({record[3] for member in (first, second, third) for record in member.records}) == sorted(values),
+        "every record came",
+        [first, second, third],
+    )
+    assert described(new_server, name).group_epoch > epoch + 1
+
+
+def test_a_pattern_follows_topics_that_come(
+    new_server: ServerProcess, name: str, start_member: Callable[..., Member]
+) -> None:
+    """The server resolves the pattern; a topic that is made later is found, ten seconds after the last look at most."""
+    admin = AdminClient({"bootstrap.servers": new_server.bootstrap, "log_level": 0})
+    one = create_topic(admin, f"{name}.one", 2)
+    create_topic(admin, f"other-{name}", 2)
+    options = {"group": name, "topics": [f"^{name}[.].*"], "strategy": "consumer", "bootstrap": new_server.bootstrap}
+    member = start_member("confluent-kafka", **options)
+    share(parts_of(one, 2), member)
+    two = create_topic(admin, f"{name}.two", 3)
+    share(parts_of(one, 2) | parts_of(two, 3), member)
+
+
+def test_a_static_member_comes_back(new_server: ServerProcess, topic: str, start: Callable[..., Member]) -> None:
+    """It leaves for a while, comes back under its instance id, has its partitions again, and nobody else notices."""
+    parts = parts_of(topic, PARTITIONS)
+    stays = start(instance_id="stays")
+    share(parts, stays)
+    restarts = start(instance_id="restarts")
+    share(parts, stays, restarts)
+    had, taken_before = restarts.owned, len(stays.revoked)
+    restarts.leave()
+    again = start(instance_id="restarts")
+    wait_until(lambda: again.owned == had, "its partitions are its own again", [stays, again])
+    assert stays.revoked[taken_before:] == []
+
+
+@pytest.mark.parametrize("classic", ["range", "roundrobin"])
+def test_a_live_group_is_rolled_over_and_back(
+    classic: str, new_server: ServerProcess, name: str, topic: str, start: Callable[..., Member]
+) -> None:
+    """Member by member: every record comes once, every partition always finds an owner.
+
+    Not from librdkafka's cooperative-sticky: it puts data of its own into assignments, which Kafka refuses to convert.
+    """
+    parts = parts_of(topic, PARTITIONS)
+    members = [start(classic), start(classic)]
+    share(parts, *members)
+    everybody = list(members)
+    values: list[str] = []
+
+    def work(label: str) -> None:
+        batch = [f"{label}-{number}" for number in range(30)]
+        produce(new_server.bootstrap, topic, PARTITIONS, batch)
+        values.extend(batch)
+        received(values, *everybody)
+
+    work("classic")
+    for strategy in ("consumer", "consumer", classic, classic):
+        old = members.pop(0)
+        members.append(start(strategy))
+        everybody.append(members[-1])
+        share(parts, old, *members)
+        work(f"with-{len(everybody)}")
+        old.leave()
+        share(parts, *members)
+        work(f"without-{len(everybody)}")
+    with Connection.to(new_server.bootstrap) as connection:
+        (group,) = [listed for listed in list_groups(connection) if listed.group_id == name]
+    assert (group.group_type, group.group_state) == ("classic", "Stable")
