@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kcore.log.errors import LogError
+from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.pending import Pending
 
 if TYPE_CHECKING:
-    from kcore.log.errors import LogError
     from kcore.runtime.api import RequestContext
     from kcore.runtime.commit import CommitPipeline
+
+logger = logging.getLogger(__name__)
+
+
+def complete_with(pending: Pending, read: Callable[..., Any], *arguments: Any) -> None:
+    """Completes `pending` with what `read` returns; a read that fails is answered too, never left open.
+
+    Args:
+        pending: who waits.
+        read: makes the response.
+        arguments: of `read`.
+    """
+    try:
+        response = read(*arguments)
+    except LogError:
+        logger.exception("a read for %s failed", type(pending.api).__name__)
+        pending.fail(pending.api.storage_error)
+    except Exception:
+        logger.exception("%s failed", type(pending.api).__name__)
+        pending.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
+    else:
+        pending.complete(response)
 
 
 class Reader(Protocol):
@@ -35,7 +60,7 @@ class AfterCommit:
     def committed(self) -> None:
         """Reads and answers."""
         pending = self._pending
-        pending.complete(self._reader.read(pending.context, pending.request))
+        complete_with(pending, self._reader.read, pending.context, pending.request)
 
     def failed(self, error: LogError) -> None:
         """The appends are gone; the read stands by what is there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kcore.broker.after_commit import complete_with
 from kcore.broker.fetch import available_bytes, divergence, refusal
 from kcore.runtime.pending import Pending
 from kcore_ext.purgatory import DelayedOperation
@@ -117,4 +118,4 @@ class DelayedFetch(DelayedOperation):
         if pending.operation is not None:
             pending.operation = None
             self._unwatch()
-        pending.complete(self.api.read_again(pending.context, self.items, self.params, self.fetch_context))
+        complete_with(pending, self.api.read_again, pending.context, self.items, self.params, self.fetch_context)

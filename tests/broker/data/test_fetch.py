@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kcore.broker.delayed_fetch import FetchPending
+from kcore.log import FailureReason, LogError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.fetch import (
     AbortedTransaction,
@@ -146,6 +149,30 @@ def test_a_poll_ends_when_its_time_is_up() -> None:
     assert data_of(pending.response).records == b""
     assert (len(plane.purgatory), plane.partition("t").watched) == (0, 0)
     produce(plane, batch_of(b"a"))
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        (LogError("the disk is gone", FailureReason.IO_ERROR), ErrorCode.KAFKA_STORAGE_ERROR),
+        (ValueError("a bug"), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_a_poll_whose_read_fails_is_answered_all_the_same(
+    failure: Exception, code: ErrorCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not left open: a connection behind it would hang."""
+    plane = plane_with()
+    parked = plane.send(fetch(entry(0), wait_ms=10_000), 12)
+    assert parked.parked
+
+    def fail(*_: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(type(plane.fetch_api), "read_again", fail)
+    produce(plane, batch_of(b"v"))
+    assert parked.done
+    assert parked.response.error_code == code
 
 
 def test_a_closed_connection_drops_its_poll() -> None:
