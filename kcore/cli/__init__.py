@@ -14,7 +14,10 @@ from kcore.errors import KcoreError
 VERBS: dict[str, tuple[str, str]] = {
     "serve": ("serve", "serve Kafka clients over TCP"),
     "demo": ("demo", "three client libraries share a group while processes die"),
-    "log": ("log", "look into the event log: dump"),
+    "log": ("log", "look into the event log, check it, shrink it: dump, verify, compact"),
+    "topics": ("topics", "create, list, describe and delete topics"),
+    "produce": ("produce", "write lines to a topic"),
+    "consume": ("consume", "print the records of topics"),
     "groups": ("groups", "list and describe groups"),
     "users": ("users", "who can authenticate with a password: add, remove, list"),
     "offsets": ("offsets", "list committed offsets and lag"),

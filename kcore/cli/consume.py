@@ -1,0 +1,275 @@
+"""`kcore consume`: records of topics on the standard output."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import re
+import sys
+import time
+from collections.abc import Generator
+from datetime import UTC, datetime
+from typing import Any
+
+from kcore.client.cluster import Cluster, code_name
+from kcore.client.member import GroupMember
+from kcore.errors import ConfigError, KcoreError
+from kcore.inspect.groups import EARLIEST, LATEST, list_offset
+from kcore.protocol.compression import decompress
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kcore_ext.batch import Record, iter_records, parse_header, split_batches
+
+FETCH_BYTES = 1 << 20
+WAIT_MS = 500  # how long a server waits for something new
+NAMES_VERSION = 12  # Fetch 13 asks by topic id (KIP-516)
+MOVED = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.LEADER_NOT_AVAILABLE}
+COMMITTED_ONLY = 1  # isolation level: what transactions took back is not read
+
+Place = tuple[str, int]
+"""A topic and a partition."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The verb's arguments."""
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", required=True, help="a running server")
+    parser.add_argument("--topic", metavar="NAME", action="append", required=True, help="(may be repeated)")
+    parser.add_argument("--partition", type=int, action="append", default=[], help="(may be repeated); none: all")
+    parser.add_argument(
+        "--from", dest="start", metavar="WHERE", default=None,
+        help="earliest, latest, an offset, or a time: 2026-01-31T12:00:00 (UTC unless it says otherwise); with --group "
+        "only where nothing is committed; earliest if not given",
+    )  # fmt: skip
+    parser.add_argument("--group", metavar="NAME", help="read as a member of this group, and commit what was printed")
+    parser.add_argument("--max", type=int, metavar="N", help="stop after so many records")
+    parser.add_argument("--follow", action="store_true", help="wait for more; else stop where the topics end now")
+    parser.add_argument(
+        "--format", choices=("text", "json"), default="text",
+        help="text: values, a line each; json: an object a line, base64 where a key or value is no text",
+    )  # fmt: skip
+
+
+def run(options: argparse.Namespace) -> int:
+    """Consumes."""
+    if options.group is not None and options.partition:
+        raise ConfigError("--partition and --group: a group shares the partitions out itself")
+    start = parse_start(options.start or "earliest")
+    with Cluster(options.bootstrap, timeout_s=90.0) as cluster:
+        reader = Reader(cluster, start)
+        if options.group is None:
+            reader.take(_all_partitions(cluster, options.topic, options.partition), {})
+            records = _standalone(reader, options.follow)
+        else:
+            records = _as_member(reader, GroupMember(cluster, options.group, options.topic), options.follow)
+        left = options.max
+        try:
+            while left is None or left > 0:
+                batch = next(records, None)
+                if batch is None:
+                    break
+                for place, record in batch[:left]:
+                    print(as_text(record) if options.format == "text" else as_json(place, record))
+                    reader.positions[place] = record.offset + 1
+                sys.stdout.flush()
+                left = None if left is None else left - len(batch)
+        finally:
+            records.close()
+    return 0
+
+
+def parse_start(text: str) -> tuple[str, int]:
+    """What `--from` says: ("time", ListOffsets timestamp) or ("offset", offset).
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    if text in {"earliest", "latest"}:
+        return "time", EARLIEST if text == "earliest" else LATEST
+    if re.fullmatch(r"\d+", text):
+        return "offset", int(text)
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(f"--from {text!r}; valid: earliest, latest, an offset, a time (ISO 8601)") from None
+    when = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+    return "time", max(0, int(when.timestamp() * 1000))
+
+
+def _all_partitions(cluster: Cluster, topics: list[str], wanted: list[int]) -> list[Place]:
+    found = cluster.partitions(topics)
+    for topic in topics:
+        missing = sorted(set(wanted) - set(found[topic]))
+        if not found[topic] or missing:
+            what = f"no partition {missing[0]}" if found[topic] else "not there"
+            raise KcoreError(f"topic {topic!r}: {what}")
+    return [(topic, index) for topic in topics for index in found[topic] if not wanted or index in wanted]
+
+
+class Reader:
+    """Reads partitions.
+
+    Args:
+        cluster: where they are.
+        start: where to begin, see `parse_start`.
+
+    Attributes:
+        positions: where each goes on: behind what was printed.
+    """
+
+    def __init__(self, cluster: Cluster, start: tuple[str, int]) -> None:
+        self.positions: dict[Place, int] = {}
+        self._cluster = cluster
+        self._start = start
+        self._turn = 0
+
+    def take(self, places: list[Place], committed: dict[Place, int]) -> None:
+        """Reads these from now on: from what is committed, else from the start."""
+        self._cluster.partitions(sorted({topic for topic, _ in places}))
+        self.positions = {place: committed[place] if place in committed else self._first(place) for place in places}
+
+    def _first(self, place: Place) -> int:
+        kind, value = self._start
+        if kind == "offset":
+            return value
+        offset = list_offset(self._cluster.leader(*place), *place, value)
+        return offset if offset >= 0 else self.end(place)  # nothing is as late as that
+
+    def end(self, place: Place) -> int:
+        """Where a partition ends now."""
+        return list_offset(self._cluster.leader(*place), *place, LATEST)
+
+    def fetch(self, places: list[Place], wait_ms: int) -> tuple[Place, list[Record], int] | None:
+        """Records of one of these partitions, in turn, and where it goes on; None if there are none now."""
+        if not places:
+            time.sleep(wait_ms / 1000)
+            return None
+        self._turn += 1
+        place = places[self._turn % len(places)]
+        topic, partition = place
+        position = self.positions[place]
+        part = FetchPartition(partition=partition, fetch_offset=position, partition_max_bytes=FETCH_BYTES)
+        request = FetchRequest(
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=FETCH_BYTES,
+            isolation_level=COMMITTED_ONLY,
+            session_epoch=-1,
+            topics=[FetchTopic(topic=topic, partitions=[part])],
+        )
+        answer = self._cluster.leader(topic, partition).send(request, NAMES_VERSION).responses[0].partitions[0]
+        if answer.error_code in MOVED:
+            time.sleep(WAIT_MS / 1000)
+            self._cluster.partitions([topic])
+            return None
+        if answer.error_code:
+            raise KcoreError(f"{topic}-{partition}@{position}: {code_name(answer.error_code)}")
+        records, following = read_records(answer, position)
+        return (place, records, following) if following > position else None
+
+
+def read_records(answer: Any, position: int) -> tuple[list[Record], int]:
+    """The records of a fetched partition from a position on, without those of aborted transactions (KIP-98).
+
+    Returns:
+        The records, and the offset behind the last batch.
+    """
+    data = answer.records or b""
+    aborted = sorted((entry.first_offset, entry.producer_id) for entry in answer.aborted_transactions or ())
+    open_aborted: set[int] = set()
+    records: list[Record] = []
+    for start, size in split_batches(data).batches:
+        batch = data[start : start + size]
+        header = parse_header(batch)
+        while aborted and aborted[0][0] <= header.base_offset:
+            open_aborted.add(aborted.pop(0)[1])
+        if header.is_control:
+            open_aborted.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in open_aborted):
+            records += [found for found in iter_records(batch, decompress=decompress) if found.offset >= position]
+        position = max(position, header.next_offset)
+    return records, position
+
+
+Records = list[tuple[Place, Record]]
+
+
+def _standalone(reader: Reader, follow: bool) -> Generator[Records, None, None]:
+    """Records, until every partition is where it ended at the beginning; for ever with `follow`."""
+    ends = {place: reader.end(place) for place in reader.positions}
+    while True:
+        places = [place for place, offset in reader.positions.items() if follow or offset < ends[place]]
+        if not places:
+            return
+        yield from _one_fetch(reader, places, WAIT_MS if follow else 0)
+
+
+def _one_fetch(reader: Reader, places: list[Place], wait_ms: int) -> Generator[Records, None, None]:
+    found = reader.fetch(places, wait_ms // max(1, len(places)))
+    if found is not None:
+        place, records, following = found
+        if records:
+            yield [(place, record) for record in records]
+        if reader.positions[place] >= (records[-1].offset + 1 if records else 0):
+            reader.positions[place] = following  # behind control batches and what compaction took
+
+
+def _as_member(reader: Reader, member: GroupMember, follow: bool) -> Generator[Records, None, None]:
+    """The same as a member of a group: what was given out is committed when the next is asked for, or at the end."""
+    committed: dict[Place, int] = {}
+    try:
+        while True:
+            member.join()
+            committed = member.committed()
+            reader.take(member.owned, committed)
+            ends = {place: reader.end(place) for place in reader.positions}
+            in_group = True
+            while in_group:
+                places = [place for place, offset in reader.positions.items() if follow or offset < ends[place]]
+                if not places and not follow:
+                    return
+                yield from _one_fetch(reader, places, WAIT_MS)
+                in_group = _commit(member, reader, committed) and member.beat()
+    finally:
+        _commit(member, reader, committed)
+        member.leave()
+
+
+def _commit(member: GroupMember, reader: Reader, committed: dict[Place, int]) -> bool:
+    """Commits what moved since the last time."""
+    moved = {place: offset for place, offset in reader.positions.items() if committed.get(place) != offset}
+    if not moved:
+        return True
+    if not member.commit(moved):
+        return False
+    committed.update(moved)
+    return True
+
+
+def as_text(record: Record) -> str:
+    """A record's value as a line for people; what is no UTF-8 is escaped."""
+    return "" if record.value is None else record.value.decode(errors="backslashreplace")
+
+
+def as_json(place: Place, record: Record) -> str:
+    """A record as a JSON object."""
+    fields: dict[str, Any] = {
+        "topic": place[0],
+        "partition": place[1],
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+    }
+    for name, data in (("key", record.key), ("value", record.value)):
+        fields.update(_plain(name, data))
+    if record.headers:
+        fields["headers"] = [{"name": name, **_plain("value", data)} for name, data in record.headers]
+    return json.dumps(fields)
+
+
+def _plain(name: str, data: bytes | None) -> dict[str, Any]:
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}

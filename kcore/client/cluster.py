@@ -1,0 +1,114 @@
+"""The brokers of a cluster as a client sees them: who leads what, and one connection to each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kcore.client.connection import Connection
+from kcore.errors import KcoreError
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+NAMES_VERSION = 9  # Metadata 10 and later speak of topics by id too (KIP-516)
+
+KEYS_VERSION = 4  # FindCoordinator 4 and later look many keys up (KIP-699)
+
+
+def code_name(code: int) -> str:
+    """What Kafka calls an error code, or its number if only a newer server knows it."""
+    return next((known.name for known in ErrorCode if known == code), str(code))
+
+
+class Cluster:
+    """Connections to the brokers of a cluster. Not for several threads at once.
+
+    Args:
+        bootstrap: HOST:PORT of one of them.
+        client_id: what they call this client.
+        timeout_s: how long one answer may take.
+
+    Raises:
+        ConnectionClosedError: nobody listens there.
+    """
+
+    def __init__(self, bootstrap: str, client_id: str = "kcore", timeout_s: float = 30.0) -> None:
+        self._options: dict[str, Any] = {"client_id": client_id, "timeout_s": timeout_s}
+        self._bootstrap = Connection.to(bootstrap, **self._options)
+        self._connections: dict[tuple[str, int], Connection] = {}
+        self._leaders: dict[tuple[str, int], tuple[str, int]] = {}
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes every connection."""
+        for connection in (self._bootstrap, *self._connections.values()):
+            connection.close()
+
+    def send(self, request: Any, version: int | None = None) -> Any:
+        """Sends a request that any broker may answer."""
+        return self._bootstrap.send(request, version)
+
+    def partitions(self, topics: Sequence[str], create: bool = False) -> dict[str, list[int]]:
+        """Looks topics up, and who leads their partitions.
+
+        Args:
+            topics: their names.
+            create: whether the server may make those that are not there, if it is set up to.
+
+        Returns:
+            Topic -> its partitions in order; a topic that is not there has none.
+
+        Raises:
+            KcoreError: a topic cannot be asked for.
+        """
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=topic) for topic in topics], allow_auto_topic_creation=create
+        )
+        answer = self.send(request, NAMES_VERSION)
+        places = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        found: dict[str, list[int]] = {}
+        for topic in answer.topics:
+            if topic.error_code and topic.error_code not in _NOT_YET:
+                raise KcoreError(f"topic {topic.name!r}: {code_name(topic.error_code)}")
+            found[topic.name] = sorted(part.partition_index for part in topic.partitions)
+            for part in topic.partitions:
+                if part.leader_id in places:
+                    self._leaders[topic.name, part.partition_index] = places[part.leader_id]
+        return found
+
+    def leader(self, topic: str, partition: int) -> Connection:
+        """A connection to the leader of a partition that `partitions` has found.
+
+        Raises:
+            KcoreError: it has none.
+        """
+        place = self._leaders.get((topic, partition))
+        if place is None:
+            raise KcoreError(f"{topic}-{partition} has no leader")
+        return self._connection(place)
+
+    def coordinator(self, group_id: str) -> Connection:
+        """A connection to a group's coordinator.
+
+        Raises:
+            KcoreError: there is none now.
+        """
+        answer = self.send(FindCoordinatorRequest(coordinator_keys=[group_id]), KEYS_VERSION).coordinators[0]
+        if answer.error_code:
+            raise KcoreError(f"group {group_id!r}: {code_name(answer.error_code)}")
+        return self._connection((answer.host, answer.port))
+
+    def _connection(self, place: tuple[str, int]) -> Connection:
+        connection = self._connections.get(place)
+        if connection is None:
+            connection = self._connections[place] = Connection(*place, **self._options)
+        return connection
+
+
+_NOT_YET = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE}

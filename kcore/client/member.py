@@ -1,0 +1,242 @@
+"""A member of a consumer group: it joins, shares the partitions out if it leads, beats, commits and leaves.
+
+One thread, no background: `beat` is called between reads, often enough, and says when the group wants to share out
+anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kcore.assignors import Member as Subscriber
+from kcore.assignors import Topics, get
+from kcore.client.cluster import Cluster, code_name
+from kcore.client.connection import Connection, ConnectionClosedError
+from kcore.errors import KcoreError
+from kcore.protocol.consumer_protocol import (
+    PROTOCOL_TYPE,
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.heartbeat import HeartbeatRequest
+from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kcore.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kcore.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kcore.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from kcore.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+
+ASSIGNOR = "range"
+SESSION_MS = 45_000
+REBALANCE_MS = 60_000
+BEAT_S = 3.0
+TRIES = 100
+PAUSE_S = 0.2
+OFFSETS_VERSION = 9  # the newest ones that speak of topics by name
+COMMIT_VERSION = 9
+
+AWAY = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
+"""The coordinator is not there, or not ready: look for it again."""
+FORGOTTEN = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.ILLEGAL_GENERATION}
+"""The group goes on without this member: join as a new one."""
+
+
+class GroupMember:
+    """A member of a group.
+
+    Args:
+        cluster: where the group lives.
+        group_id: the group.
+        topics: what it reads.
+
+    Attributes:
+        owned: its partitions, (topic, partition), as of the last `join`.
+    """
+
+    def __init__(self, cluster: Cluster, group_id: str, topics: Sequence[str]) -> None:
+        self.group_id = group_id
+        self.topics = list(topics)
+        self.owned: list[tuple[str, int]] = []
+        self._cluster = cluster
+        self._connection: Connection | None = None
+        self._member_id = ""
+        self._generation_id = -1
+        self._beat_s = 0.0
+
+    def join(self) -> None:
+        """Joins, or joins again; `owned` is what it reads from now on.
+
+        Raises:
+            KcoreError: the group does not want it, or its coordinator stays away.
+        """
+        for _ in range(TRIES):
+            joined = self._send(self._join_request())
+            code = joined.error_code
+            if code == ErrorCode.MEMBER_ID_REQUIRED:
+                self._member_id = joined.member_id
+                continue
+            if not code:
+                self._member_id, self._generation_id = joined.member_id, joined.generation_id
+                synced = self._send(self._sync_request(joined))
+                code = synced.error_code
+                if not code:
+                    self.owned = _partitions_of(synced.assignment)
+                    self._beat_s = time.monotonic()
+                    return
+            self._recover(code)
+        raise KcoreError(f"group {self.group_id!r} cannot be joined")
+
+    def beat(self) -> bool:
+        """Tells the coordinator that it lives, where that is due. False: join again."""
+        now_s = time.monotonic()
+        if now_s - self._beat_s < BEAT_S:
+            return True
+        self._beat_s = now_s
+        request = HeartbeatRequest(group_id=self.group_id, generation_id=self._generation_id, member_id=self._member_id)
+        return self._still_in(self._send(request).error_code)
+
+    def committed(self) -> dict[tuple[str, int], int]:
+        """The committed offsets of its partitions; those that have none are left out."""
+        by_topic: dict[str, list[int]] = {}
+        for topic, partition in self.owned:
+            by_topic.setdefault(topic, []).append(partition)
+        asked = [OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in by_topic.items()]
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=self.group_id, topics=asked)])
+        for _ in range(TRIES):
+            (answer,) = self._send(request, OFFSETS_VERSION).groups
+            if not answer.error_code:
+                return {
+                    (topic.name, part.partition_index): part.committed_offset
+                    for topic in answer.topics
+                    for part in topic.partitions
+                    if part.committed_offset >= 0
+                }
+            self._recover(answer.error_code)
+        raise KcoreError(f"offsets of group {self.group_id!r} cannot be read")
+
+    def commit(self, offsets: Mapping[tuple[str, int], int]) -> bool:
+        """Commits the offsets at which reading goes on. False: join again, and read from what is committed."""
+        by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for (topic, partition), offset in offsets.items():
+            part = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
+            by_topic.setdefault(topic, []).append(part)
+        if not by_topic:
+            return True
+        request = OffsetCommitRequest(
+            group_id=self.group_id,
+            generation_id_or_member_epoch=self._generation_id,
+            member_id=self._member_id,
+            topics=[OffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in by_topic.items()],
+        )
+        answer = self._send(request, COMMIT_VERSION)
+        codes = {part.error_code for topic in answer.topics for part in topic.partitions} - {0}
+        return self._still_in(min(codes, default=0))
+
+    def leave(self) -> None:
+        """Leaves; the others share its partitions at once."""
+        if self._member_id:
+            self._send(LeaveGroupRequest(group_id=self.group_id, members=[MemberIdentity(member_id=self._member_id)]))
+            self._member_id, self.owned = "", []
+
+    def _still_in(self, code: int) -> bool:
+        if not code:
+            return True
+        if code != ErrorCode.REBALANCE_IN_PROGRESS:
+            self._recover(code)
+        return False
+
+    def _recover(self, code: int) -> None:
+        """Gets ready for another try.
+
+        Raises:
+            KcoreError: another try does not help.
+        """
+        if code in FORGOTTEN:
+            self._member_id, self._generation_id = "", -1
+        elif code in AWAY:
+            self._connection = None
+            time.sleep(PAUSE_S)
+        elif code != ErrorCode.REBALANCE_IN_PROGRESS:
+            raise KcoreError(f"group {self.group_id!r}: {code_name(code)}")
+
+    def _send(self, request: Any, version: int | None = None) -> Any:
+        for attempt in range(TRIES):
+            try:
+                if self._connection is None:
+                    self._connection = self._cluster.coordinator(self.group_id)
+                return self._connection.send(request, version)
+            except ConnectionClosedError:
+                raise
+            except KcoreError:  # there is no coordinator yet
+                if attempt == TRIES - 1:
+                    raise
+                time.sleep(PAUSE_S)
+        raise AssertionError("every try returns or raises")
+
+    def _join_request(self) -> JoinGroupRequest:
+        subscription = ConsumerProtocolSubscription(topics=self.topics).encode_versioned(1)
+        return JoinGroupRequest(
+            group_id=self.group_id,
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=REBALANCE_MS,
+            member_id=self._member_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[JoinGroupRequestProtocol(name=ASSIGNOR, metadata=subscription)],
+        )
+
+    def _sync_request(self, joined: JoinGroupResponse) -> SyncGroupRequest:
+        given: list[SyncGroupRequestAssignment] = []
+        if joined.leader == self._member_id:
+            given = [
+                SyncGroupRequestAssignment(member_id=member_id, assignment=_assignment(owned))
+                for member_id, owned in self._share_out(joined.members).items()
+            ]
+        return SyncGroupRequest(
+            group_id=self.group_id,
+            generation_id=self._generation_id,
+            member_id=self._member_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=ASSIGNOR,
+            assignments=given,
+        )
+
+    def _share_out(self, members: Iterable[Any]) -> Mapping[str, Mapping[str, Sequence[int]]]:
+        subscribers = [
+            Subscriber(
+                member.member_id,
+                list(ConsumerProtocolSubscription.decode_versioned(member.metadata)[0].topics),
+                instance_id=member.group_instance_id,
+            )
+            for member in members
+        ]
+        wanted = sorted({str(topic) for subscriber in subscribers for topic in subscriber.topics})
+        counts = {topic: len(found) for topic, found in self._cluster.partitions(wanted).items() if found}
+        shared: Mapping[str, Mapping[str, Sequence[int]]] = get(ASSIGNOR).assign(subscribers, Topics(counts))
+        return shared
+
+
+def _assignment(owned: Mapping[str, Sequence[int]]) -> bytes:
+    topics = [TopicPartition(topic=topic, partitions=list(partitions)) for topic, partitions in owned.items()]
+    return ConsumerProtocolAssignment(assigned_partitions=topics).encode_versioned(0)
+
+
+def _partitions_of(assignment: bytes) -> list[tuple[str, int]]:
+    if not assignment:
+        return []
+    owned, _ = ConsumerProtocolAssignment.decode_versioned(assignment)
+    return [(topic.topic, partition) for topic in owned.assigned_partitions for partition in topic.partitions]

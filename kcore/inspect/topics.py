@@ -1,0 +1,83 @@
+"""Topics, asked by typed requests of whoever answers them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from kcore.errors import KcoreError
+from kcore.inspect.groups import EARLIEST, LATEST, Target, code_name, list_offset
+from kcore.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+NAMES_VERSION = 9  # Metadata 10 and later know topics by id too (KIP-516)
+TOPIC = 2  # ConfigResource
+SET_FOR_THE_TOPIC = 1  # where a setting comes from, as DescribeConfigs says it
+
+
+class TopicPartitionRow(NamedTuple):
+    """A partition as people look at it.
+
+    Attributes:
+        topic: its topic.
+        partition: its number.
+        leader: the node that leads it, None if there is none.
+        start_offset: where its log begins.
+        end_offset: the offset of the next record.
+        settings: what was set for its topic, `name=value` each; "" if nothing was.
+    """
+
+    topic: str
+    partition: int
+    leader: int | None
+    start_offset: int | None
+    end_offset: int | None
+    settings: str
+
+
+def find_topics(server: Target, names: Sequence[str] = ()) -> list[Any]:
+    """Topics with their partitions, by name.
+
+    Args:
+        server: who is asked.
+        names: which; none: all.
+
+    Raises:
+        KcoreError: one of them is not there, or cannot be looked at.
+    """
+    asked = [MetadataRequestTopic(name=name) for name in names] if names else None
+    answer = server.send(MetadataRequest(topics=asked, allow_auto_topic_creation=False), NAMES_VERSION)
+    for topic in answer.topics:
+        if topic.error_code:
+            raise KcoreError(f"topic {topic.name!r}: {code_name(topic.error_code)}")
+    return sorted(answer.topics, key=lambda topic: str(topic.name))
+
+
+def describe_topics(server: Target, names: Sequence[str] = ()) -> list[TopicPartitionRow]:
+    """Every partition of topics, with where its log begins and ends. See `find_topics`."""
+    rows = []
+    for topic in find_topics(server, names):
+        settings = " ".join(f"{name}={value}" for name, value in own_settings(server, topic.name).items())
+        for part in sorted(topic.partitions, key=lambda part: int(part.partition_index)):
+            index, led = part.partition_index, part.leader_id >= 0
+            start = list_offset(server, topic.name, index, EARLIEST) if led else None
+            end = list_offset(server, topic.name, index, LATEST) if led else None
+            rows.append(TopicPartitionRow(topic.name, index, part.leader_id if led else None, start, end, settings))
+    return rows
+
+
+def own_settings(server: Target, topic: str) -> dict[str, str]:
+    """The settings that were made for a topic itself, name -> value.
+
+    Raises:
+        KcoreError: they cannot be looked at.
+    """
+    resource = DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=None)
+    result = server.send(DescribeConfigsRequest(resources=[resource])).results[0]
+    if result.error_code:
+        raise KcoreError(f"settings of topic {topic!r}: {code_name(result.error_code)}")
+    return {
+        entry.name: "" if entry.value is None else entry.value
+        for entry in result.configs
+        if entry.config_source == SET_FOR_THE_TOPIC
+    }

@@ -1,0 +1,170 @@
+"""`kcore consume`: records of topics, standalone or as a member of a group."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from kcore.client.cluster import Cluster
+from kcore.client.member import GroupMember
+from kcore_ext.batch import BatchBuilder
+from tests.cli.terminal import Terminal
+from tests.kit import batch, committed, create, make_topic, produce, wait_until
+from tests.server.live import LiveServer
+
+
+@pytest.fixture
+def kcore() -> Iterator[Terminal]:
+    with LiveServer() as live:
+        with live.connect() as client:
+            client.send(create("t", partitions=2))
+            for partition, texts in ((0, [b"a", b"b", b"c"]), (1, [b"d"])):
+                for text in texts:
+                    client.send(produce("t", batch([text]), partition), 9)
+        yield Terminal(live)
+
+
+def test_everything_from_the_beginning(kcore: Terminal) -> None:
+    said = kcore("consume", "--topic", "t")
+    assert (said.status, sorted(said.lines)) == (0, ["a", "b", "c", "d"])
+    assert [line for line in said.lines if line != "d"] == ["a", "b", "c"], "a partition's order is kept"
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        ("earliest", ["a", "b", "c"]),
+        ("latest", []),
+        ("1", ["b", "c"]),
+        ("2001-01-01", ["a", "b", "c"]),
+        ("2023-11-14T22:13:20+00:00", ["a", "b", "c"]),  # their time, to the second
+        ("2023-11-14T22:13:21", []),
+    ],
+)
+def test_where_to_begin(kcore: Terminal, start: str, expected: list[str]) -> None:
+    assert kcore("consume", "--topic", "t", "--partition", "0", "--from", start).lines == expected
+
+
+def test_json_says_everything_of_a_record(kcore: Terminal) -> None:
+    builder = BatchBuilder(1_000, base_timestamp_ms=1_700_000_000_000)
+    builder.append(1_700_000_000_000, b"k\xc3\xa9", b"\xff\x00", [("h", b"v"), ("n", None)])
+    builder.append(1_700_000_000_001, None, None)
+    with kcore.live.connect() as client:
+        make_topic(client, "u")
+        client.send(produce("u", bytes(builder.build())), 9)
+    common = {"topic": "u", "partition": 0}
+    assert kcore("consume", "--topic", "u", "--format", "json").objects == [
+        {
+            **common, "offset": 0, "timestamp_ms": 1_700_000_000_000, "key": "ké", "value_base64": "/wA=",
+            "headers": [{"name": "h", "value": "v"}, {"name": "n", "value": None}],
+        },
+        {**common, "offset": 1, "timestamp_ms": 1_700_000_000_001, "key": None, "value": None},
+    ]  # fmt: skip
+
+
+def test_a_group_goes_on_where_it_stopped(kcore: Terminal) -> None:
+    """What was printed is committed, to the record; the member leaves, and the next one need not wait for it."""
+    first = kcore("consume", "--topic", "t", "--group", "g", "--max", "2").lines
+    second = kcore("consume", "--topic", "t", "--group", "g").lines
+    assert sorted(first + second) == ["a", "b", "c", "d"]
+    assert len(first) == 2
+    assert kcore("consume", "--topic", "t", "--group", "g").lines == []
+    with kcore.live.connect() as client:
+        assert committed(client, "g") == {("t", 0): 3, ("t", 1): 1}
+    (group,) = kcore("groups", "list", "--format", "json").objects
+    assert (group["group"], group["state"]) == ("g", "Empty")
+
+
+def test_what_a_reader_of_a_batch_did_not_print_is_not_committed(kcore: Terminal) -> None:
+    with kcore.live.connect() as client:
+        make_topic(client, "u")
+        client.send(produce("u", batch([b"1", b"2", b"3"])), 9)
+    assert kcore("consume", "--topic", "u", "--group", "g", "--max", "1").lines == ["1"]
+    with kcore.live.connect() as client:
+        assert committed(client, "g") == {("u", 0): 1}
+    assert kcore("consume", "--topic", "u", "--group", "g").lines == ["2", "3"]
+
+
+def test_members_share_the_partitions(kcore: Terminal) -> None:
+    """Two members of a group: each its own partitions, and all of them again when the other has left."""
+    import threading
+
+    bootstrap = f"127.0.0.1:{kcore.live.port}"
+    with Cluster(bootstrap) as one, Cluster(bootstrap) as other:
+        first, second = GroupMember(one, "g", ["t"]), GroupMember(other, "g", ["t"])
+        first.join()
+        assert sorted(first.owned) == [("t", 0), ("t", 1)]
+        joining = threading.Thread(target=second.join)
+        joining.start()
+
+        def rebalancing() -> bool:
+            first._beat_s = 0.0  # due at once
+            return not first.beat()
+
+        wait_until(rebalancing, "the rebalance")
+        first.join()
+        joining.join(30)
+        assert sorted([*first.owned, *second.owned]) == [("t", 0), ("t", 1)]
+        assert len(first.owned) == len(second.owned) == 1
+        assert first.commit({first.owned[0]: 1})
+        second.leave()
+        wait_until(rebalancing, "the rebalance")
+        first.join()
+        assert sorted(first.owned) == [("t", 0), ("t", 1)]
+        first.leave()
+
+
+def test_following_prints_what_comes(kcore: Terminal) -> None:
+    """A process that waits for more, and prints it at once, until it is stopped."""
+    command = [sys.executable, "-m", "kcore", "consume", "--bootstrap", f"127.0.0.1:{kcore.live.port}"]
+    command += ["--topic", "t", "--partition", "1", "--follow"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "d\n"
+        with kcore.live.connect() as client:
+            client.send(produce("t", batch([b"later"]), 1), 9)
+        assert process.stdout.readline() == "later\n"
+        process.send_signal(2)
+        assert process.wait(30) == 130
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def test_refusals_say_why(kcore: Terminal) -> None:
+    assert kcore("consume", "--topic", "nowhere") == (1, "", "kcore: topic 'nowhere': not there\n")
+    assert kcore("consume", "--topic", "t", "--partition", "7") == (1, "", "kcore: topic 't': no partition 7\n")
+    assert "valid: earliest" in kcore("consume", "--topic", "t", "--from", "soon").err
+    assert kcore("consume", "--topic", "t", "--partition", "0", "--group", "g").status == 1
+    said = kcore("consume", "--topic", "t", "--partition", "0", "--from", "99")
+    assert said == (0, "", ""), "behind the end is nothing yet"
+
+
+def test_what_transactions_took_back_is_not_printed() -> None:
+    """Aborted records stay out; committed ones and plain ones are there."""
+    from kcore.cli.consume import read_records
+    from kcore.protocol.messages.fetch import AbortedTransaction, PartitionData
+    from kcore_ext.batch import build_control_batch, stamp
+
+    def of(offset: int, text: bytes, producer_id: int) -> bytes:
+        builder = BatchBuilder(
+            1_000, base_timestamp_ms=0, producer_id=producer_id, producer_epoch=0, base_sequence=0,
+            transactional=producer_id >= 0,
+        )  # fmt: skip
+        builder.append(0, None, text)
+        return bytes(builder.build(base_offset=offset))
+
+    def marker(offset: int, producer_id: int, commit: bool) -> bytes:
+        data = bytearray(build_control_batch(int(commit), 0, producer_id=producer_id, producer_epoch=0, timestamp_ms=0))
+        stamp(data, offset, 0)
+        return bytes(data)
+
+    log = [of(0, b"plain", -1), of(1, b"bad", 5), of(2, b"good", 6), marker(3, 5, False), marker(4, 6, True)]
+    log += [of(5, b"again", 5), marker(6, 5, True)]
+    answer = PartitionData(
+        records=b"".join(log), aborted_transactions=[AbortedTransaction(producer_id=5, first_offset=1)]
+    )
+    records, following = read_records(answer, 0)
+    assert ([record.value for record in records], following) == ([b"plain", b"good", b"again"], 7)

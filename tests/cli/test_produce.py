@@ -1,0 +1,90 @@
+"""`kcore produce`: lines become records."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from kafka.partitioner.default import murmur2 as oracle
+
+from kcore.client.partitioner import murmur2, partition_of
+from kcore.log import MemoryLogEngine
+from kcore.log.faults import FaultInjectingEngine
+from tests.cli.terminal import Terminal
+from tests.kit import make_topic, read_all
+from tests.server.live import LiveServer
+
+
+@pytest.fixture
+def kcore() -> Iterator[Terminal]:
+    with LiveServer({"num.partitions": "3"}) as live:
+        yield Terminal(live)
+
+
+def values(kcore: Terminal, topic: str, partition: int = 0) -> list[bytes | None]:
+    with kcore.live.connect() as client:
+        return [value for _, value in read_all(client, topic, partition)]
+
+
+def test_lines_become_records_in_their_order(kcore: Terminal) -> None:
+    """Whatever stands in them; the last one needs no end, and Windows' ends are ends."""
+    said = kcore("produce", "--topic", "t", "--partition", "1", stdin=b"one\ntwo words\r\n\n\xff\xfe\nlast")
+    assert said == (0, "", "kcore: 5 records\n")
+    assert values(kcore, "t", 1) == [b"one", b"two words", b"", b"\xff\xfe", b"last"]
+    assert values(kcore, "t", 0) == []
+
+
+def test_large_input_arrives_whole(kcore: Terminal) -> None:
+    lines = [b"%d " % number + b"x" * (number % 700) for number in range(3_000)]
+    said = kcore("produce", "--topic", "t", "--partition", "0", stdin=b"\n".join(lines))
+    assert (said.status, said.err) == (0, "kcore: 3000 records\n")
+    assert values(kcore, "t") == lines
+
+
+def test_keys_go_where_javas_producer_sends_them(kcore: Terminal) -> None:
+    said = kcore("produce", "--topic", "t", "--key-separator", "=>", stdin=b"a=>1\nb=>2\na=>3\nc=>x=>y\n")
+    assert said.status == 0
+    found = {partition: values(kcore, "t", partition) for partition in range(3)}
+    expected: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
+    for key, value in ((b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"c", b"x=>y")):
+        expected[(oracle(key) & 0x7FFFFFFF) % 3].append(value)
+    assert found == expected
+
+
+def test_the_hash_is_javas() -> None:
+    rng = random.Random(1)
+    for _ in range(500):
+        key = rng.randbytes(rng.randrange(40))
+        assert murmur2(key) == oracle(key) & 0xFFFFFFFF
+        assert partition_of(key, 7) == (oracle(key) & 0x7FFFFFFF) % 7
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_batches_may_be_compressed(kcore: Terminal, codec: str) -> None:
+    kcore("produce", "--topic", "t", "--partition", "0", "--compression", codec, stdin=b"same\n" * 50)
+    said = kcore("consume", "--topic", "t")
+    assert said.lines == ["same"] * 50
+
+
+def test_refusals_say_why_and_how_far_it_got(kcore: Terminal) -> None:
+    with kcore.live.connect() as client:
+        make_topic(client, "t")
+    said = kcore("produce", "--topic", "t", "--partition", "9", stdin=b"x\n")
+    assert said == (1, "", "kcore: topic 't' has 1 partitions, no partition 9\n")
+    said = kcore("produce", "--topic", "bad/name", stdin=b"x\n")
+    assert said.status == 1
+    assert "INVALID_TOPIC_EXCEPTION" in said.err
+
+
+def test_a_disk_that_is_full_for_a_moment_is_waited_for() -> None:
+    """What was refused was not stored, and is sent again: no line is lost, none is there twice."""
+    log = FaultInjectingEngine(MemoryLogEngine())
+    with LiveServer(log=log) as live:
+        kcore = Terminal(live)
+        with live.connect() as client:
+            make_topic(client, "t")
+        log.fail_commit(1)
+        log.fail_commit(2)
+        assert kcore("produce", "--topic", "t", stdin=b"one\ntwo\n") == (0, "", "kcore: 2 records\n")
+        assert values(kcore, "t") == [b"one", b"two"]
