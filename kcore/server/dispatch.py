@@ -27,7 +27,7 @@ class Served:
         walk: counts the error codes of one response; None while nobody asked, or where it can say none.
     """
 
-    __slots__ = ("api", "decode", "errors", "key", "max_version", "min_version", "requests", "walk")
+    __slots__ = ("_header_versions", "api", "decode", "errors", "key", "max_version", "min_version", "requests", "walk")
 
     def __init__(self, api: Api[Any, Any]) -> None:
         self.api = api
@@ -36,13 +36,14 @@ class Served:
         self.min_version = max(api.versions[0], api.request_type.MIN_VERSION)
         self.max_version = min(api.versions[1], api.request_type.MAX_VERSION)
         self.decode = api.request_type.decode
+        self._header_versions = [response_header_version(self.key, v) for v in range(self.max_version + 1)]
         self.requests = 0
         self.errors: Counts = {}
         self.walk: Walk | None = None
 
     def header_version(self, version: int) -> int:
         """The version of the header that goes before a response."""
-        return response_header_version(self.key, version)
+        return self._header_versions[version]
 
 
 class Dispatch:
