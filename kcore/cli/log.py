@@ -1,4 +1,4 @@
-"""`kcore log`: look into the event log."""
+"""`kcore log`: look into the event log, check it, shrink it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from kcore.cli import output, target
+from kcore.cli import log_compact, log_verify, output, target
 from kcore.inspect import Event, Selection, folder_events, server_events
 
 
@@ -22,10 +22,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     dump.add_argument("--from", type=int, dest="from_offset", metavar="OFFSET", default=0, help="first offset")
     dump.add_argument("--to", type=int, dest="to_offset", metavar="OFFSET", help="the offset before which to stop")
     dump.add_argument("--group", help="only records about this group")
+    dump.set_defaults(run=_dump)
+    for name, module, summary in (
+        ("verify", log_verify, "look for damage; exit status 1 if there is any"),
+        ("compact", log_compact, "shrink a folder's file"),
+    ):
+        action = actions.add_parser(name, help=summary)
+        module.add_arguments(action)
+        action.set_defaults(run=module.run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Dumps."""
+    """Runs the action."""
+    return int(options.run(options))
+
+
+def _dump(options: argparse.Namespace) -> int:
     selection = Selection(tuple(options.topic), tuple(options.partition), options.from_offset, options.to_offset)
     target.check(options)
     if options.data is not None:  # a folder is read as it lies there: no engine need understand it first

@@ -1,0 +1,120 @@
+"""`kcore log verify`: look for damage in a data folder."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+
+from kcore.broker.compaction_check import check_compacted, check_records, check_rehearsed
+from kcore.broker.names import CLUSTER_METADATA, CONSUMER_OFFSETS, INTERNAL_TOPICS, METADATA_TOPIC_ID, TRANSACTION_STATE
+from kcore.cli import output
+from kcore.errors import KafkaError, KcoreError
+from kcore.log import Finding, LmdbLogEngine, PartitionKey, PartitionLog, verify_folder
+from kcore.protocol import DecodeError
+from kcore.protocol.compression import decompress
+from kcore.protocol.records import UnknownRecord, decode_key, decode_value
+from kcore.protocol.records.metadata import RemoveTopicRecord, TopicRecord, decode_metadata_record
+from kcore_ext.batch import CorruptBatchError, iter_entries, parse_header
+
+SNAPSHOTTED = (CONSUMER_OFFSETS, TRANSACTION_STATE)
+"""Topics whose compacted log is the snapshot of a coordinator."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The action's arguments."""
+    parser.add_argument("data", metavar="DIR", help="a data folder that no server has open")
+    output.add_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints each finding with its partition and offset. Returns 1 if there are any, else 0."""
+    findings, names, partitions = verify(options.data)
+    rows = [(_partition(one, names), one.offset, one.kind, one.detail) for one in findings]
+    if rows or options.format == "json":
+        output.print_rows(("partition", "offset", "finding", "detail"), rows, options.format)
+    else:
+        print(f"no findings in {partitions} partitions")
+    return 1 if rows else 0
+
+
+def _partition(finding: Finding, names: dict[bytes, str]) -> str | None:
+    """`topic-0`, or the topic's id where its name is not known; None for what belongs to no partition."""
+    key = finding.partition
+    return None if key is None else f"{names.get(key.topic_id, key.topic_id.hex())}-{key.partition}"
+
+
+def verify(path: str) -> tuple[list[Finding], dict[bytes, str], int]:
+    """Everything that can be checked of a folder: its pages, every batch, every record, what compaction left.
+
+    Args:
+        path: the folder; nobody has it open.
+
+    Returns:
+        The findings, the names of topics by id, the number of partitions.
+
+    Raises:
+        DataFolderError: the folder is refused as a whole.
+    """
+    findings = verify_folder(path)
+    engine = LmdbLogEngine(path, create=False)
+    try:
+        keys = engine.partitions()
+        names = _topic_names(engine.get(PartitionKey(METADATA_TOPIC_ID, 0)))
+        damaged = {one.partition for one in findings}
+        for key in keys:
+            log = engine.get(key)
+            # Of a log whose bytes are damaged, what its records say is not worth asking.
+            if log is not None and key not in damaged:
+                findings += _check(engine, log, names.get(key.topic_id))
+        return findings, names, len(keys)
+    finally:
+        engine.close()
+
+
+def _check(engine: LmdbLogEngine, log: PartitionLog, topic: str | None) -> Iterator[Finding]:
+    if log.log_start_offset >= log.high_watermark:
+        return
+    offset = log.log_start_offset
+    try:
+        unreadable = list(check_records(log))
+        yield from unreadable
+        if unreadable:
+            return
+        yield from check_compacted(log)
+        if topic in INTERNAL_TOPICS:
+            yield from _decode(log, topic)
+        if topic in SNAPSHOTTED:
+            yield from check_rehearsed(engine, log, time.time_ns() // 1_000_000)
+    except (KcoreError, KafkaError, CorruptBatchError) as error:
+        yield Finding(log.key, offset, "storage", str(error))
+
+
+def _decode(log: PartitionLog, topic: str) -> Iterator[Finding]:
+    """Records of coordinators that cannot be read: a load would fail at them."""
+    for _, batch in log.batches(check_crc=False):
+        if parse_header(batch).is_control:
+            continue
+        for offset, _, key, value in iter_entries(batch, decompress=decompress):
+            try:
+                typed = None if key is None else decode_key(topic, key)
+                if typed is not None and value is not None and not isinstance(typed, UnknownRecord):
+                    decode_value(typed, value)
+            except DecodeError as error:
+                yield Finding(log.key, offset, "record", f"a record of {topic} that cannot be read: {error}")
+
+
+def _topic_names(log: PartitionLog | None) -> dict[bytes, str]:
+    """Names by id, as far as the metadata's log can be read. Names of topics that were deleted stay known."""
+    names = {METADATA_TOPIC_ID: CLUSTER_METADATA}
+    try:
+        for _, batch in log.batches() if log is not None else ():
+            for _, _, _, value in iter_entries(batch):
+                fact = None if value is None else decode_metadata_record(value)
+                if isinstance(fact, TopicRecord):
+                    names[fact.topic_id] = fact.name
+                elif isinstance(fact, RemoveTopicRecord):
+                    names.setdefault(fact.topic_id, fact.topic_id.hex())
+    except (KcoreError, CorruptBatchError, DecodeError, ValueError):
+        pass  # that log's own findings say why
+    return names
