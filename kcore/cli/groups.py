@@ -7,6 +7,7 @@ from typing import Any
 
 from kcore.cli import output, target
 from kcore.inspect import Target, code_name, list_groups, owned_partitions
+from kcore.inspect.consumer_groups import CLASSIC_MEMBER, consumer_groups, parts_of, progress, shown
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 
 
@@ -34,33 +35,91 @@ def run(options: argparse.Namespace) -> int:
         return describe(server, wanted, options.format)
 
 
+COLUMNS = (
+    "group",
+    "type",
+    "state",
+    "protocol",
+    "epoch",
+    "assignment_epoch",
+    "member",
+    "client_id",
+    "host",
+    "member_epoch",
+    "member_state",
+    "assignment",
+    "target",
+    "waits_for",
+)
+
+
 def describe(server: Target, group_ids: list[str], form: str) -> int:
-    """Prints one row a member, and one for each group without members. Returns 1 if a group was not there."""
-    rows: list[tuple[Any, ...]] = []
-    status = 0
-    response = server.send(DescribeGroupsRequest(groups=group_ids)) if group_ids else None
-    for group in response.groups if response is not None else ():
+    """Prints one row a member, and one for each group without members. Returns 1 if a group was not there.
+
+    Epochs, targets and what a member waits for are those of consumer groups (KIP-848); classic groups have none.
+    """
+    rows: list[dict[str, Any]] = []
+    modern = consumer_groups(server, group_ids)
+    classic = [group_id for group_id in group_ids if group_id not in modern]
+    response = server.send(DescribeGroupsRequest(groups=classic)) if classic else None
+    described = {group.group_id: group for group in response.groups} if response is not None else {}
+    missing = False
+    for group_id in group_ids:
+        group = modern.get(group_id) or described[group_id]
         if group.error_code:
-            status = 1
-            rows.append((group.group_id, code_name(group.error_code), None, None, None, None, None))
+            missing = True
+            rows.append({"group": group_id, "state": code_name(group.error_code)})
             continue
-        rows += [
-            (
-                group.group_id,
-                group.group_state,
-                group.protocol_data or None,
-                member.member_id,
-                member.client_id,
-                member.client_host,
-                _owned(group.protocol_type, member.member_assignment),
-            )
-            for member in group.members
-        ]
-        if not group.members:
-            rows.append((group.group_id, group.group_state, None, None, None, None, None))
-    columns = ("group", "state", "protocol", "member", "client_id", "host", "assignment")
-    output.print_rows(columns, rows, form)
-    return status
+        rows += _consumer_rows(group) if group_id in modern else _classic_rows(group)
+    output.print_rows(COLUMNS, [tuple(row.get(column) for column in COLUMNS) for row in rows], form)
+    return 1 if missing else 0
+
+
+def _classic_rows(group: Any) -> list[dict[str, Any]]:
+    of_group = {
+        "group": group.group_id,
+        "type": "classic",
+        "state": group.group_state,
+        "protocol": group.protocol_data or None,
+    }
+    return [
+        {
+            **of_group,
+            "member": member.member_id,
+            "client_id": member.client_id,
+            "host": member.client_host,
+            "assignment": _owned(group.protocol_type, member.member_assignment),
+        }
+        for member in group.members
+    ] or [of_group]
+
+
+def _consumer_rows(group: Any) -> list[dict[str, Any]]:
+    of_group = {
+        "group": group.group_id,
+        "type": "consumer",
+        "state": group.group_state,
+        "protocol": group.assignor_name,
+        "epoch": group.group_epoch,
+        "assignment_epoch": group.assignment_epoch,
+    }
+    rows = []
+    for member in group.members:
+        state, waits_for = progress(group, member)
+        rows.append(
+            {
+                **of_group,
+                "member": member.member_id,
+                "client_id": member.client_id,
+                "host": member.client_host,
+                "member_epoch": member.member_epoch,
+                "member_state": f"{state} (classic)" if member.member_type == CLASSIC_MEMBER else state,
+                "assignment": shown(parts_of(member.assignment)),
+                "target": shown(parts_of(member.target_assignment)),
+                "waits_for": waits_for,
+            }
+        )
+    return rows or [of_group]
 
 
 def _owned(protocol_type: str, assignment: bytes) -> str | None:
