@@ -213,6 +213,18 @@ def test_a_certificate_of_a_stranger_or_none_stays_outside(secure: Secure) -> No
     assert secure.live.errors == []
 
 
+def test_a_certificate_s_subject_is_the_principal(secure: Secure) -> None:
+    """As Java writes it, the most specific part first."""
+    context = ssl.create_default_context(cafile=str(secure.authority))
+    context.load_cert_chain(str(secure.client))
+    address = ("127.0.0.1", secure.port("MUTUAL"))
+    with socket.create_connection(address, 20) as plain, context.wrap_socket(plain, server_hostname="127.0.0.1") as tls:
+        tls.sendall(b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff")
+        assert tls.recv(100)
+        principals = {one.principal for one in secure.live.server.connections if one.listener == "MUTUAL"}
+        assert principals == {"User:CN=worker,O=kcore"}
+
+
 def test_no_secret_is_in_the_log(secure: Secure) -> None:
     """Everything this process logged at DEBUG, clients of both kinds of success included: no password, no token, no
     key's password, and none of these in base64."""

@@ -1,0 +1,135 @@
+"""An engine with access control lists, in virtual time, asked by whoever a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kcore.broker.acls import ANY_PRINCIPAL, Acl, PatternType, Permission
+from kcore.clock import ManualClock
+from kcore.config import Config
+from kcore.config_security import STANDARD_AUTHORIZER
+from kcore.coordinator import Engine
+from kcore.log import MemoryLogEngine
+from kcore.log.memory_engine import MemoryStorage
+from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType
+from kcore.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from kcore.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from kcore.protocol.schema import Struct
+from kcore.runtime import Pending, RequestContext
+
+ADMIN, ALICE = "User:admin", "User:alice"
+HOST = "10.0.0.7"
+SETTINGS = {
+    "authorizer.class.name": STANDARD_AUTHORIZER,
+    "super.users": f"{ADMIN};User:CN=ops,O=kcore",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+def acl(
+    operation: Operation,
+    kind: ResourceType = ResourceType.TOPIC,
+    name: str = "t",
+    *,
+    pattern: PatternType = PatternType.LITERAL,
+    principal: str = ALICE,
+    host: str = "*",
+    permission: Permission = Permission.ALLOW,
+) -> Acl:
+    """One entry; the cluster's name need not be said."""
+    name = CLUSTER_NAME if kind is ResourceType.CLUSTER else name
+    return Acl(kind, name, pattern, principal, host, operation, permission)
+
+
+class Guarded:
+    """The engine.
+
+    Args:
+        settings: over those of this module.
+    """
+
+    def __init__(self, **settings: str) -> None:
+        self.settings = SETTINGS | {name.replace("_", "."): value for name, value in settings.items()}
+        self.storage = MemoryStorage()
+        self.clock = ManualClock()
+        self.start()
+
+    def start(self) -> None:
+        self.engine = Engine(MemoryLogEngine(self.storage), Config.of(self.settings), self.clock)
+
+    def restart(self) -> None:
+        self.engine.close()
+        self.start()
+
+    def ask(self, request: Any, version: int | None = None, who: str = ALICE, host: str = HOST) -> Any:
+        """The response, encoded and decoded as on the wire."""
+        version = self.engine.newest_version(request) if version is None else version
+        request = type(request).decode(request.encode(version), version)
+        context = RequestContext(version, "test", f"/{host}", principal=who)
+        self.engine.turn()
+        response = self.engine.submit(context, request)
+        while self.engine.pipeline.dirty:
+            self.engine.commit()
+        self.engine.turn()
+        if isinstance(response, Pending):
+            self.engine.pass_ms(1_000)
+            assert response.done, f"{type(request).__name__} is parked"
+            response = response.response
+        return type(response).decode(response.encode(version), version)
+
+    def codes(self, request: Any, version: int | None = None, who: str = ALICE) -> set[int]:
+        """Every error code in the response but success."""
+        return set(error_codes(self.ask(request, version, who))) - {0}
+
+    def create(self, *entries: Acl) -> Any:
+        """CreateAcls by the super user; the results."""
+        creations = [
+            AclCreation(
+                resource_type=one.resource_type,
+                resource_name=one.resource_name,
+                resource_pattern_type=one.pattern_type,
+                principal=one.principal,
+                host=one.host,
+                operation=one.operation,
+                permission_type=one.permission,
+            )
+            for one in entries
+        ]
+        return self.ask(CreateAclsRequest(creations=creations), 3, ADMIN).results
+
+    def allow(self, *entries: Acl) -> None:
+        """The same, and each of them is made."""
+        assert [result.error_code for result in self.create(*entries)] == [0] * len(entries)
+
+    def forget(self) -> None:
+        """No entries any more."""
+        anything = DeleteAclsFilter(
+            resource_type_filter=1, resource_name_filter=None, pattern_type_filter=1, principal_filter=None,
+            host_filter=None, operation=1, permission_type=1,
+        )  # fmt: skip
+        self.ask(DeleteAclsRequest(filters=[anything]), 3, ADMIN)
+        assert len(self.engine.topics.image.acls) == 0
+
+    @property
+    def entries(self) -> set[Acl]:
+        return set(self.engine.topics.image.acls.ids)
+
+
+def error_codes(value: Any) -> Iterator[int]:
+    """Every error code in a response, of a partition too."""
+    for spec in type(value).FIELDS:
+        inner = getattr(value, spec.name)
+        if spec.name in ("error_code", "partition_error_code"):
+            yield inner
+        elif isinstance(inner, Struct):
+            yield from error_codes(inner)
+        elif isinstance(inner, list | tuple):
+            for item in inner:
+                if isinstance(item, Struct):
+                    yield from error_codes(item)
+
+
+__all__ = ["ADMIN", "ALICE", "ANY_PRINCIPAL", "HOST", "Guarded", "acl", "error_codes"]

@@ -1,0 +1,283 @@
+"""Access control lists: Kafka's rules, against a definition without any index; filters; the APIs; durability."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcore.broker.acls import Acl, AclFilter, AclTable, PatternType, Permission, covers, implies
+from kcore.broker.producing import CloseConnectionError
+from kcore.errors import ConfigError
+from kcore.protocol.authorizer import Operation as Op
+from kcore.protocol.authorizer import ResourceType as Kind
+from kcore.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from kcore.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from kcore.protocol.messages.describe_acls import AclDescription, DescribeAclsRequest, DescribeAclsResource
+from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
+from kcore.runtime import RequestContext
+from tests.kit import create, fetch
+from tests.security.guarded import ADMIN, ALICE, ANY_PRINCIPAL, HOST, Guarded, acl
+
+DENY, ALLOW = Permission.DENY, Permission.ALLOW
+LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
+
+
+def decide(*entries: Acl, operation: Op = Op.READ, name: str = "orders", who: str = ALICE) -> bool | None:
+    table = AclTable()
+    for number, entry in enumerate(entries):
+        table.add(number.to_bytes(16, "big"), entry)
+    return table.decide(who, HOST, operation, Kind.TOPIC, name)
+
+
+@pytest.mark.parametrize(
+    ("entries", "allowed"),
+    [
+        ([], None),
+        ([acl(Op.READ, name="orders")], True),
+        ([acl(Op.READ, name="order")], None),
+        ([acl(Op.READ, name="*")], True),
+        ([acl(Op.READ, name="ord", pattern=PREFIXED)], True),
+        ([acl(Op.READ, name="orders", pattern=PREFIXED)], True),
+        ([acl(Op.READ, name="orders-2", pattern=PREFIXED)], None),
+        ([acl(Op.READ, name="*", pattern=PREFIXED)], None),
+        ([acl(Op.READ, Kind.GROUP, "orders")], None),
+        ([acl(Op.READ, name="orders", principal="User:bob")], False),
+        ([acl(Op.READ, name="orders", principal=ANY_PRINCIPAL)], True),
+        ([acl(Op.READ, name="orders", principal="Group:*")], False),
+        ([acl(Op.READ, name="orders", host=HOST)], True),
+        ([acl(Op.READ, name="orders", host="10.0.0.8")], False),
+        ([acl(Op.WRITE, name="orders")], False),
+        ([acl(Op.ALL, name="orders")], True),
+        ([acl(Op.READ, name="orders"), acl(Op.READ, name="orders", permission=DENY)], False),
+        ([acl(Op.ALL, name="orders"), acl(Op.READ, name="*", principal=ANY_PRINCIPAL, permission=DENY)], False),
+        ([acl(Op.READ, name="*"), acl(Op.ALL, name="o", pattern=PREFIXED, permission=DENY)], False),
+        ([acl(Op.READ, name="orders"), acl(Op.WRITE, name="orders", permission=DENY)], True),
+        ([acl(Op.READ, name="orders"), acl(Op.READ, name="orders", permission=DENY, host="10.0.0.8")], True),
+        ([acl(Op.READ, name="orders"), acl(Op.READ, name="orders", permission=DENY, principal="User:bob")], True),
+    ],
+)
+def test_a_decision(entries: list[Acl], allowed: bool | None) -> None:
+    """READ of the topic "orders" by alice: patterns, principals, hosts; what denies goes before what allows. None means
+    that no entry covers the topic at all."""
+    assert decide(*entries) is allowed
+    assert decide(*reversed(entries)) is allowed
+
+
+@pytest.mark.parametrize("granted", list(Op)[2:])
+@pytest.mark.parametrize("asked", list(Op)[3:])
+def test_which_operation_implies_which(granted: Op, asked: Op) -> None:
+    """READ, WRITE, DELETE, ALTER allow DESCRIBE; ALTER_CONFIGS allows DESCRIBE_CONFIGS; ALL allows all. A DENY implies
+    nothing, but of ALL."""
+    implied = {Op.DESCRIBE: {Op.READ, Op.WRITE, Op.DELETE, Op.ALTER}, Op.DESCRIBE_CONFIGS: {Op.ALTER_CONFIGS}}
+    expected = granted in {asked, Op.ALL} | implied.get(asked, set())
+    assert decide(acl(granted, name="orders"), operation=asked) is expected
+    denial = (acl(Op.ALL, name="orders"), acl(granted, name="orders", permission=DENY))
+    assert decide(*denial, operation=asked) is (granted not in {asked, Op.ALL})
+
+
+NAMES = st.text("ab*", min_size=1, max_size=4)
+ACLS = st.builds(
+    Acl,
+    st.sampled_from([Kind.TOPIC, Kind.GROUP]),
+    NAMES,
+    st.sampled_from([LITERAL, PREFIXED]),
+    st.sampled_from([ALICE, "User:bob", ANY_PRINCIPAL]),
+    st.sampled_from(["*", HOST, "10.0.0.8"]),
+    st.sampled_from([Op.ALL, Op.READ, Op.WRITE, Op.DESCRIBE]),
+    st.sampled_from([DENY, ALLOW]),
+)
+
+
+@given(st.sets(ACLS, max_size=12), NAMES, st.sampled_from([Op.READ, Op.WRITE, Op.DESCRIBE]), st.integers(0, 2**32))
+def test_the_index_finds_what_a_plain_search_finds(entries: set[Acl], name: str, operation: Op, seed: int) -> None:
+    """Whatever was added and removed before, in any order."""
+    table = AclTable()
+    ids = {entry: number.to_bytes(16, "big") for number, entry in enumerate(entries)}
+    for entry in entries:
+        table.add(ids[entry], entry)
+    gone = random.Random(seed).sample(sorted(entries), len(entries) // 2)
+    for entry in gone:
+        table.remove(ids[entry])
+    left = entries - set(gone)
+    covering = [entry for entry in left if entry.resource_type == Kind.TOPIC and covers(entry, name)]
+    assert sorted(table.covering(Kind.TOPIC, name)) == sorted(covering)
+    mine = [e for e in covering if e.principal in (ALICE, ANY_PRINCIPAL) and e.host in (HOST, "*")]
+    speaking = {e.permission for e in mine if implies(e, operation)}
+    expected = None if not covering else DENY not in speaking and ALLOW in speaking
+    assert table.decide(ALICE, HOST, operation, Kind.TOPIC, name) is expected
+
+
+@pytest.mark.parametrize(
+    ("entries", "allowed"),
+    [
+        ([], False),
+        ([acl(Op.WRITE)], True),
+        ([acl(Op.ALL, name="*")], True),
+        ([acl(Op.DESCRIBE)], False),
+        ([acl(Op.WRITE, principal="User:bob")], False),
+        ([acl(Op.WRITE), acl(Op.WRITE, permission=DENY)], False),
+        ([acl(Op.WRITE), acl(Op.WRITE, name="*", permission=DENY)], False),
+        ([acl(Op.WRITE, name="*"), acl(Op.WRITE, permission=DENY)], True),
+        ([acl(Op.WRITE, name="ta"), acl(Op.WRITE, pattern=PREFIXED, permission=DENY)], False),
+        ([acl(Op.WRITE, pattern=PREFIXED), acl(Op.WRITE, name="ta", pattern=PREFIXED, permission=DENY)], True),
+        ([acl(Op.WRITE, name="ta", pattern=PREFIXED), acl(Op.WRITE, pattern=PREFIXED, permission=DENY)], False),
+    ],
+)
+def test_a_right_to_any_topic(entries: list[Acl], allowed: bool) -> None:
+    """KIP-679: a producer may be idempotent if it may write some topic, be there one or not."""
+    engine = Guarded()
+    engine.allow(*entries)
+    code = engine.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)).error_code
+    assert code == (0 if allowed else 31)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "found"),
+    [
+        (PatternType.ANY, None, {0, 1, 2, 3}),
+        (PatternType.ANY, "foo", {0}),
+        (LITERAL, None, {0, 1}),
+        (LITERAL, "*", {1}),
+        (PREFIXED, None, {2, 3}),
+        (PREFIXED, "fo", {2}),
+        (PatternType.MATCH, "foo", {0, 1, 2}),
+        (PatternType.MATCH, "bar", {1, 3}),
+        (PatternType.MATCH, None, {0, 1, 2, 3}),
+    ],
+)
+def test_patterns_of_filters(pattern: PatternType, name: str | None, found: set[int]) -> None:
+    """KIP-290: ANY and the types themselves compare names, MATCH asks what covers a name."""
+    entries = [
+        acl(Op.READ, name="foo"), acl(Op.READ, name="*"), acl(Op.READ, name="fo", pattern=PREFIXED),
+        acl(Op.READ, name="bar", pattern=PREFIXED),
+    ]  # fmt: skip
+    wanted = AclFilter(Kind.ANY, name, pattern, None, None, Op.ANY, Permission.ANY)
+    assert {number for number, entry in enumerate(entries) if wanted.matches(entry)} == found
+
+
+def asked(**fields: Any) -> dict[str, Any]:
+    any_ = {"resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1, "principal_filter": None,
+            "host_filter": None, "operation": 1, "permission_type": 1}  # fmt: skip
+    return any_ | fields
+
+
+def test_entries_are_made_once_described_by_resource_and_deleted_by_filter() -> None:
+    """An entry that is there already is a success; a deleted one is shown in each filter's result; all is durable."""
+    engine = Guarded()
+    read, write, prefixed = acl(Op.READ), acl(Op.WRITE), acl(Op.READ, name="t", pattern=PREFIXED)
+    engine.allow(read, write, read, prefixed)
+    engine.allow(read)
+    engine.restart()
+    assert engine.entries == {read, write, prefixed}
+    shown = engine.ask(DescribeAclsRequest(**asked(pattern_type_filter=3)), 3, ADMIN)
+    assert (shown.error_code, list(shown.resources)) == (
+        0,
+        [DescribeAclsResource(resource_type=2, resource_name="t", acls=[
+            AclDescription(principal=ALICE, host="*", operation=3, permission_type=3),
+            AclDescription(principal=ALICE, host="*", operation=4, permission_type=3),
+        ])],
+    )  # fmt: skip
+    filters = [DeleteAclsFilter(**asked(operation=3)), DeleteAclsFilter(**asked(pattern_type_filter=3))]
+    results = engine.ask(DeleteAclsRequest(filters=[*filters, DeleteAclsFilter(**asked(operation=99))]), 3, ADMIN)
+    assert [result.error_code for result in results.filter_results] == [0, 0, 42]
+    assert [len(result.matching_acls) for result in results.filter_results] == [2, 2, 0]
+    assert engine.entries == set()
+    engine.restart()
+    assert engine.entries == set()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        acl(Op.READ, Kind.ANY), acl(Op.ANY), acl(Op.READ, name=""), acl(Op.READ, pattern=PatternType.ANY),
+        acl(Op.READ, pattern=PatternType.MATCH), acl(Op.READ, permission=Permission.ANY), acl(Op.READ, principal="bob"),
+        acl(Op.READ)._replace(resource_type=99), acl(Op.READ)._replace(operation=99),
+        acl(Op.ALTER, Kind.CLUSTER)._replace(resource_name="other"),
+    ],
+)  # fmt: skip
+def test_entries_that_cannot_be(wrong: Acl) -> None:
+    """INVALID_REQUEST (42) with a text; the entry beside it is made."""
+    engine, good = Guarded(), acl(Op.READ)
+    results = engine.create(wrong, good)
+    assert [(result.error_code, bool(result.error_message)) for result in results] == [(42, True), (0, False)]
+    assert engine.entries == {good}
+
+
+def test_the_number_of_unknown_closes_the_connection() -> None:
+    """Kafka cannot read such a request."""
+    engine = Guarded()
+    for request in (
+        DescribeAclsRequest(**asked(operation=0)),
+        CreateAclsRequest(creations=[AclCreation(resource_type=2, operation=3)]),
+        DeleteAclsRequest(filters=[DeleteAclsFilter(**asked(resource_type_filter=0))]),
+    ):
+        with pytest.raises(CloseConnectionError):
+            engine.engine.submit(RequestContext(3, principal=ADMIN), request)
+
+
+def test_super_users_may_everything_whatever_the_lists_say() -> None:
+    """Also one whose name has commas; and they cannot be denied."""
+    engine = Guarded()
+    engine.ask(create("t"), who=ADMIN)
+    engine.allow(acl(Op.ALL, name="*", principal=ANY_PRINCIPAL, permission=DENY))
+    assert engine.codes(fetch("t"), 12, ALICE) == {29}
+    assert engine.codes(fetch("t"), 12, ADMIN) == engine.codes(fetch("t"), 12, "User:CN=ops,O=kcore") == set()
+
+
+def test_everybody_where_no_entry_is_found() -> None:
+    """allow.everyone.if.no.acl.found: as soon as an entry covers the topic, only what it allows."""
+    engine = Guarded(allow_everyone_if_no_acl_found="true")
+    engine.ask(create("t"), who=ADMIN)
+    assert engine.codes(fetch("t"), 12) == set()
+    engine.allow(acl(Op.WRITE, principal="User:bob"))
+    assert engine.codes(fetch("t"), 12) == {29}
+
+
+def test_a_change_holds_at_once_and_from_each_host_by_itself() -> None:
+    """Decisions are remembered until an entry changes."""
+    engine = Guarded()
+    engine.ask(create("t"), who=ADMIN)
+    assert engine.codes(fetch("t"), 12) == {29}
+    engine.allow(acl(Op.READ, host=HOST))
+    assert engine.codes(fetch("t"), 12) == set()
+    there = engine.ask(fetch("t"), 12, ALICE, "10.0.0.8").responses[0].partitions[0].error_code
+    assert there == 29
+    engine.forget()
+    assert engine.codes(fetch("t"), 12) == {29}
+
+
+class OnlyReaders:
+    """An authorizer of a user's own."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    def allowed(self, context: Any, operation: Op, resource_type: Kind, resource_name: str) -> bool:
+        return operation in (Op.READ, Op.DESCRIBE, Op.CREATE)
+
+
+def test_an_authorizer_of_ones_own() -> None:
+    """It is asked; the lists are off then."""
+    engine = Guarded(authorizer_class_name="tests.security.test_acls:OnlyReaders")
+    assert engine.codes(create("t")) == set()
+    assert engine.codes(fetch("t"), 12) == set()
+    assert engine.codes(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)) == {31}
+    assert engine.codes(DescribeAclsRequest(**asked()), 3) == {54}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"authorizer_class_name": "nowhere:Nothing"}, {"authorizer_class_name": "tests.security.test_acls:Missing"},
+        {"authorizer_class_name": "tests.security.test_acls:Any"}, {"authorizer_class_name": "kafka.Acl"},
+        {"super_users": "admin"},
+    ],
+)  # fmt: skip
+def test_authorizers_that_cannot_be(settings: dict[str, str]) -> None:
+    """A mistake in the settings stops the start: a node that should be guarded never runs open."""
+    with pytest.raises((ConfigError, TypeError)):
+        Guarded(**settings)

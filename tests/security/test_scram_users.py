@@ -1,0 +1,110 @@
+"""Users in the metadata: AlterUserScramCredentials, durability, `kcore users`, and dumps without secrets."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from kcore.broker.scram_users import ScramUsers
+from kcore.cli import main
+from kcore.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from kcore.security.scram import ScramCredential, ScramMechanism
+from tests.security.exchange import SALT
+from tests.security.guarded import ADMIN, Guarded
+
+SHA_256, SHA_512 = ScramMechanism
+
+
+def upsert(user: str, password: str = "secret", mechanism: int = 1, iterations: int = 4096) -> ScramCredentialUpsertion:
+    known = ScramMechanism(mechanism) if mechanism in (1, 2) else SHA_256
+    salted = known.salted_password(password.encode(), SALT, max(iterations, 1))
+    return ScramCredentialUpsertion(
+        name=user, mechanism=mechanism, iterations=iterations, salt=SALT, salted_password=salted
+    )
+
+
+def delete(user: str, mechanism: int = 1) -> ScramCredentialDeletion:
+    return ScramCredentialDeletion(name=user, mechanism=mechanism)
+
+
+def alter(engine: Guarded, *changes: ScramCredentialUpsertion | ScramCredentialDeletion) -> dict[str, int]:
+    """User -> error code."""
+    request = AlterUserScramCredentialsRequest(
+        deletions=[one for one in changes if isinstance(one, ScramCredentialDeletion)],
+        upsertions=[one for one in changes if isinstance(one, ScramCredentialUpsertion)],
+    )
+    results = engine.ask(request, 0, ADMIN).results
+    assert all(bool(result.error_message) == bool(result.error_code) for result in results)
+    return {result.user: result.error_code for result in results}
+
+
+def test_credentials_are_kept_changed_and_removed_across_restarts() -> None:
+    """What is kept is what follows from the password, for each mechanism by itself."""
+    engine = Guarded()
+    assert alter(engine, upsert("alice"), upsert("bob", mechanism=2)) == {"alice": 0, "bob": 0}
+    assert alter(engine, upsert("alice", "newer", 2, 8192)) == {"alice": 0}
+    engine.restart()
+    users = ScramUsers(engine.engine.topics)
+    assert users.find("alice", SHA_256) == ScramCredential.of_password(SHA_256, "secret", SALT)
+    assert users.find("alice", SHA_512) == ScramCredential.of_password(SHA_512, "newer", SALT, 8192)
+    assert users.find("bob", SHA_256) is None
+    assert alter(engine, upsert("alice", "newest"), delete("bob", 2)) == {"alice": 0, "bob": 0}
+    engine.restart()
+    users = ScramUsers(engine.engine.topics)
+    assert users.find("alice", SHA_256) == ScramCredential.of_password(SHA_256, "newest", SALT)
+    assert "bob" not in engine.engine.topics.image.scram
+
+
+def test_changes_that_are_refused() -> None:
+    """Kafka's codes: 91 not there, 92 twice, 93 not acceptable, 33 no such mechanism; the others are made."""
+    engine = Guarded()
+    assert alter(engine, upsert("a"), upsert("b", iterations=4095), upsert("c", iterations=16_385)) == {
+        "a": 0, "b": 93, "c": 93,
+    }  # fmt: skip
+    assert alter(engine, upsert(""), upsert("d", mechanism=0), upsert("e", mechanism=3)) == {"": 93, "d": 33, "e": 33}
+    assert alter(engine, delete("a", 2), delete("nobody"), delete("f", 9)) == {"a": 91, "nobody": 91, "f": 33}
+    assert alter(engine, delete("a"), upsert("a")) == {"a": 92}
+    assert alter(engine, upsert("g"), upsert("g", mechanism=2), upsert("h")) == {"g": 92, "h": 0}
+    assert set(engine.engine.topics.image.scram) == {"a", "h"}
+
+
+def test_texts_of_messages_have_no_secret() -> None:
+    """Whoever logs a request logs no password."""
+    assert repr(upsert("alice")) == "ScramCredentialUpsertion(name='alice', mechanism=1, [hidden])"
+    assert (
+        repr(SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret")) == "SaslAuthenticateRequest(auth_bytes=[hidden])"
+    )
+
+
+def test_users_of_a_data_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`kcore users add`, `list`, `remove`; and what a dump of the log shows of them."""
+    folder = str(tmp_path / "data")
+    monkeypatch.setattr("sys.stdin", io.StringIO("open sesame\n"))
+    assert main(["users", "add", "--user", "alice", "--password-file", "-", folder]) == 0
+    (tmp_path / "password").write_text("another\n")
+    add_bob = ["users", "add", "--user", "bob", "--password-file", str(tmp_path / "password")]
+    assert main([*add_bob, "--mechanism", "SCRAM-SHA-256", folder]) == 0
+    capsys.readouterr()
+    assert main(["users", "list", folder, "--format", "json"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        '{"user": "alice", "mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512"}',
+        '{"user": "bob", "mechanisms": "SCRAM-SHA-256"}',
+    ]
+    assert main(["log", "dump", folder, "--topic", "__cluster_metadata"]) == 0
+    dump = [line for line in capsys.readouterr().out.splitlines() if "UserScramCredential" in line]
+    assert len(dump) == 3
+    assert all("salt=[hidden] stored_key=[hidden] server_key=[hidden]" in line for line in dump)
+    assert main(["users", "remove", "--user", "alice", folder]) == 0
+    assert main(["users", "remove", "--user", "alice", folder]) == 1
+    assert "there is no user alice" in capsys.readouterr().err
+    assert main([*add_bob, "--iterations", "5", folder]) == 1
+    assert "UNACCEPTABLE_CREDENTIAL" in capsys.readouterr().err

@@ -1,0 +1,168 @@
+"""Settings of listeners: protocols, TLS files, names from certificates; and passwords that are not shown."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+from cryptography.x509.oid import NameOID
+
+from kcore.cli.serve import print_config
+from kcore.config import Config
+from kcore.errors import ConfigError
+from kcore.security.principal import PrincipalRules, distinguished_name
+from kcore.security.protocols import SecurityProtocol
+from kcore.security.tls import openssl_name, server_context
+from kcore.server.listeners import parse_listeners
+from tests.security.certificates import KEY_PASSWORD, Authority
+
+
+@pytest.fixture(scope="module")
+def encrypted(authority: Authority) -> Path:
+    return authority.issue("encrypted.pem", (NameOID.COMMON_NAME, "server"), password=KEY_PASSWORD)
+
+
+def context(**settings: str) -> ssl.SSLContext:
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    return server_context(Config.of(named).for_listener("SSL"), "SSL")
+
+
+def test_a_context_says_what_the_settings_say(encrypted: Path, authority: Authority) -> None:
+    """Versions, client certificates, ciphers, an encrypted key."""
+    files = {"ssl_keystore_location": str(encrypted), "ssl_key_password": KEY_PASSWORD}
+    plain = context(**files)
+    assert (plain.minimum_version, plain.maximum_version) == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
+    assert plain.verify_mode is ssl.CERT_NONE
+    trust = {"ssl_truststore_location": str(authority.file)}
+    asking = context(**files, **trust, ssl_client_auth="requested", ssl_enabled_protocols="TLSv1.3")
+    assert (asking.verify_mode, asking.minimum_version) == (ssl.CERT_OPTIONAL, ssl.TLSVersion.TLSv1_3)
+    assert [one["subject"] for one in asking.get_ca_certs()] == [((("commonName", "kcore tests"),),)]
+    chosen = context(**files, ssl_cipher_suites="TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256")
+    assert [one["name"] for one in chosen.get_ciphers() if one["protocol"] == "TLSv1.2"] == [
+        "ECDHE-ECDSA-AES128-GCM-SHA256"
+    ]
+
+
+def test_contexts_that_cannot_be(encrypted: Path, authority: Authority, tmp_path: Path) -> None:
+    """Told at the start, with the listener and the setting, and nothing of the password."""
+    files = {"ssl_keystore_location": str(encrypted), "ssl_key_password": KEY_PASSWORD}
+    (tmp_path / "noise.pem").write_text("noise")
+    wrong: list[dict[str, str]] = [
+        {},
+        {"ssl_keystore_location": str(tmp_path / "missing.pem")},
+        {"ssl_keystore_location": str(tmp_path / "noise.pem")},
+        {"ssl_keystore_location": str(encrypted)},
+        {"ssl_keystore_location": str(encrypted), "ssl_key_password": "not-" + KEY_PASSWORD},
+        {"ssl_keystore_location": str(authority.file)},
+        files | {"ssl_client_auth": "required"},
+        files | {"ssl_client_auth": "required", "ssl_truststore_location": str(tmp_path / "noise.pem")},
+        files | {"ssl_cipher_suites": "NOTHING"},
+        files | {"ssl_cipher_suites": "TLS_AES_128_GCM_SHA256"},
+        files | {"ssl_enabled_protocols": ""},
+        files | {"ssl_keystore_type": "JKS"},
+    ]
+    for settings in wrong:
+        with pytest.raises(ConfigError) as refused:
+            context(**settings)
+        assert "ssl." in str(refused.value), settings
+        assert KEY_PASSWORD not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("java", "openssl"),
+    [
+        ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "ECDHE-RSA-AES256-GCM-SHA384"),
+        ("TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256", "ECDHE-ECDSA-AES128-SHA256"),
+        ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-RSA-CHACHA20-POLY1305"),
+        ("TLS_RSA_WITH_AES_128_GCM_SHA256", "AES128-GCM-SHA256"),
+        ("TLS_DHE_RSA_WITH_AES_128_CBC_SHA", "DHE-RSA-AES128-SHA"),
+        ("ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-RSA-AES128-GCM-SHA256"),
+    ],
+)
+def test_java_s_names_of_ciphers(java: str, openssl: str) -> None:
+    """OpenSSL knows each under its own name."""
+    assert openssl_name(java) == openssl
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).set_ciphers(openssl)
+
+
+def test_listeners_have_protocols() -> None:
+    """By their names, or by the map; a name that nothing speaks of is refused, not left unprotected."""
+    config = Config.of(
+        {
+            "listeners": "SSL://:1,IN://:2,OUT://:3,PLAINTEXT2://:4",
+            "listener.security.protocol.map": "SSL:SSL, in:PLAINTEXT ,OUT:sasl_ssl",
+        }
+    )
+    assert [one.protocol.value for one in parse_listeners(config)] == ["SSL", "PLAINTEXT", "SASL_SSL", "PLAINTEXT"]
+    assert SecurityProtocol.SASL_SSL.has_sasl
+    assert SecurityProtocol.SASL_SSL.has_tls
+    for settings in (
+        {"listeners": "SECRET://:1"},
+        {"listeners": "SSL://:1", "listener.security.protocol.map": "SSL:TLS"},
+        {"listeners": "SSL://:1", "listener.security.protocol.map": "SSL"},
+    ):
+        with pytest.raises(ConfigError, match=r"listener\.security\.protocol\.map"):
+            parse_listeners(Config.of(settings))
+
+
+def test_settings_of_one_listener() -> None:
+    """Its own, else those of all; only what a listener can have."""
+    config = Config.of({"listener.name.Internal.ssl.client.auth": "required", "ssl.client.auth": "requested"})
+    assert config.for_listener("INTERNAL").ssl_client_auth == "required"
+    assert config.for_listener("OTHER").ssl_client_auth == "requested"
+    for name in (
+        "listener.name.internal.num.partitions",
+        "listener.name.ssl.client.auth",
+        "listener.name.x.ssl.nothing",
+    ):
+        with pytest.raises(ConfigError):
+            Config.of({f"listener.name.{name}": "1"})
+
+
+def test_passwords_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """--print-config and the texts of errors."""
+    print_config(Config.of({"ssl.key.password": "hush", "listener.name.a.ssl.key.password": "hush"}))
+    lines = [line for line in capsys.readouterr().out.splitlines() if "password" in line]
+    assert lines == [
+        "ssl.key.password=[hidden]  # given",
+        "listener.name.a.ssl.key.password=[hidden]  # given",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        ([("countryName", "CH"), ("organizationName", "kcore"), ("commonName", "w")], "CN=w,O=kcore,C=CH"),
+        ([("commonName", 'a,b+"c\\<>;')], 'CN=a\\,b\\+\\"c\\\\\\<\\>\\;'),
+        ([("commonName", "#x ")], "CN=\\#x\\ "),
+        ([("emailAddress", "a@b"), ("commonName", "w")], "CN=w,1.2.840.113549.1.9.1=#1603614062"),
+        ([], ""),
+    ],
+)
+def test_a_subject_is_written_as_java_writes_it(parts: list[tuple[str, str]], text: str) -> None:
+    """RFC 2253: the last part first, with its signs escaped."""
+    assert distinguished_name({"subject": tuple((part,) for part in parts)}) == text
+
+
+@pytest.mark.parametrize(
+    ("rules", "name"),
+    [
+        ("DEFAULT", "CN=Worker,OU=ops,O=kcore"),
+        ("", None),
+        ("RULE:^CN=(.*?),.*$/$1/", "Worker"),
+        ("RULE:^CN=(.*?),.*$/$1/L", "worker"),
+        ("RULE:^CN=(.*?),OU=(.*?),.*$/$1@$2/U", "WORKER@OPS"),
+        ("RULE:^OU=.*$/no/,RULE:^CN=Work/no/,DEFAULT", "CN=Worker,OU=ops,O=kcore"),
+        ("RULE:^OU=.*$/no/", None),
+    ],
+)
+def test_rules_make_names_of_subjects(rules: str, name: str | None) -> None:
+    """KIP-371."""
+    assert PrincipalRules(rules).name("CN=Worker,OU=ops,O=kcore") == name
+
+
+@pytest.mark.parametrize("rules", ["RULE", "RULE:a/b", "RULE:(/x/", "NONE", "DEFAULT DEFAULT"])
+def test_rules_that_cannot_be(rules: str) -> None:
+    with pytest.raises(ConfigError):
+        PrincipalRules(rules)
