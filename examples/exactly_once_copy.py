@@ -23,8 +23,6 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kcore.testing import ServerProcess
-
 SOURCE, SINK = "orders", "orders-checked"
 GROUP = TRANSACTIONAL_ID = "order-checker"
 PARTITIONS = 4
@@ -148,6 +146,11 @@ class Copier:
         for line in process.stdout:
             self.copied += int(line)
 
+    def has(self, records: int) -> bool:
+        """Whether it has copied so many."""
+        assert self._process.poll() is None, "the copier ended by itself"
+        return self.copied >= records
+
     def kill(self) -> None:
         """SIGKILL."""
         self._process.kill()
@@ -209,6 +212,8 @@ def demonstrate(records: int, rounds: int, seed: int, data: Path, say: Callable[
     Raises:
         AssertionError: a record is missing, or there twice, or in the wrong place.
     """
+    from kcore.testing import ServerProcess  # noqa: PLC0415 - the copier alone needs no kcore
+
     chance = random.Random(seed)
     settings = {"group.min.session.timeout.ms": "100", "group.initial.rebalance.delay.ms": "0"}
     with ServerProcess(data, settings) as server:
@@ -217,7 +222,7 @@ def demonstrate(records: int, rounds: int, seed: int, data: Path, say: Callable[
         try:
             moments = sorted(chance.sample(range(records // 20, records * 9 // 10), rounds))
             for number, moment in enumerate(moments):
-                wait_for(lambda moment=moment: copier.copied >= moment, f"{moment} records are copied")
+                wait_for(lambda moment=moment: copier.has(moment), f"{moment} records are copied")
                 time.sleep(chance.random() * 0.03)
                 if number % 3 == 2:
                     copier.kill()

@@ -1,0 +1,182 @@
+"""Shards of a service, owned like partitions: a virtual topic, ordinary Kafka consumers, and fencing for nothing.
+
+    python examples/virtual_topics.py                       the whole demonstration, with a server of its own
+    python examples/virtual_topics.py worker HOST:PORT ID   one worker, against any Kafka-compatible server
+
+Twelve shards of accounts are shared by workers that come, go, and freeze. No record is produced anywhere: the topic
+has shards and no data. Each worker counts up the shards it owns, and keeps a shard's count as its committed offset.
+A worker that froze for longer than its session finds its shards taken, and its late write refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from kcore.client import Connection
+from kcore.client.virtual_topics import declare_virtual_topic
+from kcore.testing import ServerProcess
+
+TOPIC, GROUP, SHARDS = "accounts", "account-workers", 12
+PATIENCE_S = 60.0
+WORK_S = 0.02
+
+SETTINGS = {
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "2000",
+    "group.consumer.min.heartbeat.interval.ms": "50",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.assignment.interval.ms": "0",
+}
+
+
+# ---- a worker
+
+
+def work(bootstrap: str, worker_id: str) -> None:
+    """Counts up the shards it owns until its input ends; says what it owns, and every write that was refused."""
+    with Connection.to(bootstrap) as connection:
+        declare_virtual_topic(connection, TOPIC, SHARDS)  # whoever comes first makes it
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": GROUP,
+            "group.protocol": "consumer",
+            "client.id": worker_id,
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+    consumer.subscribe([TOPIC])
+    ending = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), ending.set()), daemon=True).start()
+    owned: list[int] | None = None
+    while not ending.is_set():
+        consumer.poll(0.02)
+        mine = consumer.assignment()
+        shards = sorted(part.partition for part in mine)
+        if shards != owned:
+            owned = shards
+            say(event="owns", shards=shards)
+        try:
+            for shard in consumer.committed(mine, timeout=10) if mine else []:
+                count = max(shard.offset, 0)
+                time.sleep(WORK_S)  # the work on the shard
+                consumer.commit(offsets=[TopicPartition(TOPIC, shard.partition, count + 1)], asynchronous=False)
+        except KafkaException as error:
+            say(event="refused", reason=error.args[0].name())
+    consumer.close()
+
+
+def say(**line: object) -> None:
+    """One line of JSON."""
+    print(json.dumps(line), flush=True)
+
+
+# ---- the demonstration
+
+
+class Worker:
+    """A worker process, as the demonstration sees it."""
+
+    def __init__(self, bootstrap: str, worker_id: str) -> None:
+        self.worker_id = worker_id
+        self.shards: list[int] = []
+        self.refused = 0
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, "worker", bootstrap, worker_id],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for text in self.process.stdout:
+            line = json.loads(text)
+            if line["event"] == "owns":
+                self.shards = line["shards"]
+            else:
+                self.refused += 1
+
+    def signal(self, number: signal.Signals) -> None:
+        """SIGSTOP freezes it, SIGCONT lets it go on, SIGKILL is the end."""
+        os.kill(self.process.pid, number)
+
+    def leave(self) -> None:
+        """Ends it as a service is ended: it says goodbye."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(PATIENCE_S)
+
+
+def wait(condition: Callable[[], bool], what: str) -> None:
+    """Waits until something is so."""
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > end:
+            raise SystemExit(f"not within {PATIENCE_S:.0f} s: {what}")
+        time.sleep(0.02)
+
+
+def share(workers: Sequence[Worker]) -> None:
+    """Waits until the workers own every shard, each once, and about as many each; shows who has what."""
+    fewest = SHARDS // len(workers)
+
+    def shared() -> bool:
+        owned = [worker.shards for worker in workers]
+        return (
+            sorted(shard for mine in owned for shard in mine) == list(range(SHARDS)) and min(map(len, owned)) >= fewest
+        )
+
+    wait(shared, f"{[worker.worker_id for worker in workers]} share all shards")
+    print("   ", "   ".join(f"{worker.worker_id}: {worker.shards}" for worker in workers))
+
+
+def demonstrate() -> None:
+    """Workers come, one leaves, one freezes, one is killed: every shard always finds one owner."""
+    workers: list[Worker] = []
+    with ServerProcess(None, SETTINGS) as server:
+        try:
+            print("two workers start")
+            workers += [Worker(server.bootstrap, "ann"), Worker(server.bootstrap, "bob")]
+            share(workers)
+            print("a third one comes: shards move one by one, the others go on")
+            workers.append(Worker(server.bootstrap, "cyd"))
+            share(workers)
+            ann, bob, cyd = workers
+            print("ann freezes for longer than her session: the others take over")
+            had = list(ann.shards)
+            ann.signal(signal.SIGSTOP)
+            share([bob, cyd])
+            print(f"ann goes on where she was, in the middle of shards {had}: her write is refused, and she rejoins")
+            refused = ann.refused
+            ann.signal(signal.SIGCONT)
+            wait(lambda: ann.refused > refused, "ann's late write is refused")
+            share([ann, bob, cyd])
+            print("bob is killed, cyd leaves")
+            bob.signal(signal.SIGKILL)
+            cyd.leave()
+            share([ann])
+            print("ann leaves: nothing was lost, nothing was owned twice")
+            ann.leave()
+        finally:
+            for worker in workers:
+                worker.process.kill()
+                worker.process.wait()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["worker"]:
+        work(sys.argv[2], sys.argv[3])
+    else:
+        demonstrate()
