@@ -117,6 +117,7 @@ def test_many_partitions(benchmark: Callable[..., Any], tmp_path: Path) -> None:
     batch.append(WALL_MS, b"key", b"value")
     for number in range(count):
         engine.log.open(PartitionKey(bytes(15) + b"\x07", number)).append(batch.build_bytearray(), 0)
+    engine.log.commit()
     engine.close()
 
     def run() -> None:
