@@ -244,7 +244,7 @@ class ThreadDriver:
             self.engine.commit()
         if self._asleep:
             deadline_ms = self.engine.next_deadline_ms()
-            if 0 <= deadline_ms and (self._wake_ms < 0 or deadline_ms < self._wake_ms):
+            if deadline_ms >= 0 and (self._wake_ms < 0 or deadline_ms < self._wake_ms):
                 self.inside.notify_all()
 
     def _wake(self, _: Any) -> None:
