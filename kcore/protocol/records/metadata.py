@@ -163,7 +163,7 @@ def decode_metadata_record(data: Buffer) -> MetadataRecord:
     if cls is None:
         raise DecodeError(1, f"metadata record type {api_key} is unknown")
     if version > cls.MAX_VERSION:
-        raise DecodeError(position - 1, f"version {version} of {cls.__name__} is not known, only up to {cls.MAX_VERSION}")
+        raise DecodeError(position - 1, f"version {version} of {cls.__name__} is unknown; newest: {cls.MAX_VERSION}")
     return cls.decode(data, version, position)
 
 
