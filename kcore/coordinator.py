@@ -33,6 +33,7 @@ from kcore.group.consumer.services import ConsumerServices
 from kcore.group.offsets.deletion import on_topic_deleted
 from kcore.group.shard import GroupShard
 from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine
+from kcore.logs import fields
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, Slices, TopicInfo
 from kcore.runtime.cluster import SingleNodeCluster
@@ -397,6 +398,14 @@ class Engine:
         try:
             return api.handle(context, request)
         except KafkaError as error:
+            if logger.isEnabledFor(logging.INFO):
+                event = fields(
+                    api=type(api).__name__.removesuffix("Api"),
+                    error=error.code.name,
+                    client_id=context.client_id,
+                    connection=context.connection_id,
+                )
+                logger.info("refused: %s", error, extra=event)
             return api.error(context, request, error.code, error.message)
         except CloseConnectionError:
             raise

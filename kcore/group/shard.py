@@ -57,6 +57,7 @@ class GroupShard:
         offsets: what was committed, and what transactions have pending.
         now: the time of the present round.
         completed_rebalances: how many rebalances of classic groups ended with an assignment since the load.
+        consumer_rebalances: how many times consumer groups began a new epoch since the load.
     """
 
     __slots__ = (
@@ -64,6 +65,7 @@ class GroupShard:
         "completed_rebalances",
         "config",
         "consumer",
+        "consumer_rebalances",
         "context",
         "groups",
         "ids",
@@ -93,6 +95,7 @@ class GroupShard:
         self.groups = GroupTable()
         self.offsets = OffsetStore()
         self.completed_rebalances = 0
+        self.consumer_rebalances = 0
         self.consumer = ConsumerServices(config, topics) if consumer is None else consumer
         self.live = False
         self.regex_jobs: set[str] = set()

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from kcore.group.classic.states import GroupState as ClassicState
+from kcore.group.consumer.states import GroupState as ConsumerState
 from kcore.group.group import GroupType
 from kcore.metrics import Histogram, Metric, MetricKind, Sample, exposition
 from kcore.protocol.api_keys import ApiKey
@@ -29,21 +30,25 @@ COUNTER, GAUGE, HISTOGRAM = MetricKind
 
 GROUP_STATES: Final[dict[GroupType, tuple[str, ...]]] = {
     GroupType.CLASSIC: tuple(state.value for state in ClassicState),
-    GroupType.CONSUMER: ("Empty", "Assigning", "Reconciling", "Stable"),
+    GroupType.CONSUMER: tuple(state.value for state in ConsumerState),
 }
 """The states of each kind of group; a state without groups is shown with a 0."""
+
+
+SHOWN: Final = (ShardState.LOADING, ShardState.ACTIVE, ShardState.FAILED)
 
 
 class ShardTotals:
     """What shards counted, over all their loads: a shard that is loaded again begins at 0, a metric must not."""
 
-    __slots__ = ("commits", "deletions", "expirations", "rebalances")
+    __slots__ = ("commits", "consumer_rebalances", "deletions", "expirations", "rebalances")
 
     def __init__(self) -> None:
         self.commits = 0
         self.expirations = 0
         self.deletions = 0
         self.rebalances = 0
+        self.consumer_rebalances = 0
 
     def add(self, machine: Any) -> None:
         """Adds what one load of a shard counted."""
@@ -51,6 +56,7 @@ class ShardTotals:
         self.expirations += machine.offsets.expirations
         self.deletions += machine.offsets.deletions
         self.rebalances += machine.completed_rebalances
+        self.consumer_rebalances += machine.consumer_rebalances
 
 
 class Observer:
@@ -109,7 +115,7 @@ class Observer:
     def not_ready(self) -> dict[tuple[str, str], int]:
         """Which shards cannot serve, as (topic, state) -> how many; empty: the node is ready."""
         missing: dict[tuple[str, str], int] = {}
-        for shard in self.engine.groups:
+        for shard in self.shards():
             if shard.state is not ShardState.ACTIVE:
                 place = (shard.topic, shard.state.value)
                 missing[place] = missing.get(place, 0) + 1
@@ -117,8 +123,13 @@ class Observer:
 
     # ---- what the table reads
 
+    def shards(self) -> Iterator[Shard[Any]]:
+        """Every coordinator partition of this node."""
+        yield from self.engine.groups
+        yield from self.engine.transactions.shards or ()
+
     def machines(self) -> Iterator[Any]:
-        """The state machines of the shards that are loaded."""
+        """The state machines of the group shards that are loaded."""
         return (shard.machine for shard in self.engine.groups if shard.state is ShardState.ACTIVE)
 
     def totals(self) -> ShardTotals:
@@ -140,12 +151,14 @@ class Observer:
         return counts
 
     def shard_states(self) -> Iterator[Sample]:
-        """How many shards are loading, active and failed."""
-        states = {ShardState.LOADING: 0, ShardState.ACTIVE: 0, ShardState.FAILED: 0}
-        for shard in self.engine.groups:
-            if shard.state in states:
-                states[shard.state] += 1
-        return (((state.value,), count) for state, count in states.items())
+        """How many shards of each internal topic are loading, active and failed."""
+        states: dict[tuple[str, ...], int] = {}
+        for shard in self.shards():
+            if (shard.topic, ShardState.ACTIVE.value) not in states:
+                states.update({(shard.topic, state.value): 0 for state in SHOWN})
+            if shard.state in SHOWN:
+                states[shard.topic, shard.state.value] += 1
+        return iter(states.items())
 
     def groups_by_kind(self) -> Iterable[Sample]:
         """How many groups of each kind there are."""
@@ -213,6 +226,10 @@ METRICS: Final[tuple[Metric, ...]] = (
         "Rebalances of classic groups that ended with an assignment.",
         lambda o: _one(o.totals().rebalances), (), GROUP + "group-completed-rebalance-count",
     ),
+    Metric(
+        "kcore_consumer_group_rebalances_total", COUNTER, "New epochs of consumer groups.",
+        lambda o: _one(o.totals().consumer_rebalances), (), GROUP + "consumer-group-rebalance-count",
+    ),
     # ---- offsets
     Metric(
         "kcore_offset_count", GAUGE, "Committed offsets that are held.",
@@ -233,10 +250,10 @@ METRICS: Final[tuple[Metric, ...]] = (
     # ---- the runtime
     Metric(
         "kcore_partitions", GAUGE, "Coordinator partitions of this node.",
-        Observer.shard_states, ("state",), GROUP + "num-partitions",
+        Observer.shard_states, ("topic", "state"), GROUP + "num-partitions",
     ),
     Metric(
-        "kcore_partition_load_time_seconds", HISTOGRAM, "How long coordinator partitions took to load.",
+        "kcore_partition_load_time_seconds", HISTOGRAM, "How long partitions of groups took to load.",
         lambda o: _one(o.load_time), (), GROUP + "partition-load-time-max, -avg",
     ),
     Metric(
@@ -268,7 +285,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric(
         "kcore_parked_requests", GAUGE, "Joins, syncs and the like that wait for others or for a timeout.",
-        lambda o: _one(sum(shard.parked for shard in o.engine.groups)), (),
+        lambda o: _one(sum(shard.parked for shard in o.shards())), (),
         "DelayedOperationPurgatory: PurgatorySize",
     ),
     Metric(

@@ -11,8 +11,10 @@ from kcore.clock import ManualClock
 from kcore.config import Config
 from kcore.coordinator import Engine
 from kcore.drivers import ThreadDriver
+from kcore.group.classic.group import ClassicGroup
 from kcore.log import LogEngine, MemoryLogEngine, MemoryStorage
 from kcore.log.faults import FaultInjectingEngine
+from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kcore.protocol.messages.delete_groups import DeleteGroupsRequest
 from kcore.runtime import Pending, RequestContext, ShardState
 from tests.kit import COMMIT_VERSION, commit, create, join, leave, sync
@@ -54,8 +56,9 @@ class World:
         self.storage = MemoryStorage()
         self.clock = ManualClock()
         self.members: dict[str, set[str]] = {}
+        self.consumers: dict[str, dict[str, int]] = {}
         self.open()
-        self.send(create("t"), 7)
+        self.send(create("t", partitions=4), 7)
 
     def open(self) -> None:
         inner: LogEngine = MemoryLogEngine(self.storage)
@@ -72,12 +75,34 @@ class World:
             answer.on_complete(lambda _: None)
         return answer
 
+    def consume(self, group: str) -> None:
+        """A member of a consumer group comes, beats, or leaves."""
+        members = self.consumers.setdefault(group, {})
+        member = self.random.choice([*members, self.new_uuid().hex])
+        epoch = members.get(member, 0)
+        if epoch and self.random.random() < 0.2:
+            epoch = -1
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=group,
+            member_id=member,
+            member_epoch=epoch,
+            rebalance_timeout_ms=5_000 if epoch == 0 else -1,
+            subscribed_topic_names=["t"] if epoch == 0 else None,
+            topic_partitions=[] if epoch == 0 else None,
+        )
+        answer = self.send(request, 1)
+        if getattr(answer, "error_code", 1) == 0 and epoch >= 0:
+            members[member] = answer.member_epoch  # type: ignore[attr-defined]
+        else:
+            members.pop(member, None)
+
     def step(self) -> str:
         group = f"g{self.random.randrange(6)}"
         members = self.members.setdefault(group, set())
         member = self.random.choice(sorted(members)) if members else ""
         action = self.random.choice(
-            ["join", "join", "rejoin", "sync", "sync", "leave", "commit", "delete", "pass", "pass", "fail"]
+            ["consume"] * 5
+            + ["join", "join", "rejoin", "sync", "sync", "leave", "commit", "delete", "pass", "pass", "fail"]
         )
         if self.random.random() < 0.03:
             action = "restart"
@@ -92,11 +117,14 @@ class World:
             self.send(join(group, member, session_ms=5_000, rebalance_ms=5_000), 5)
         elif action == "sync":
             for shard in self.engine.groups:
-                for found in list(shard.machine.groups.values()):
+                classic = [one for one in shard.machine.groups.values() if isinstance(one, ClassicGroup)]
+                for found in classic:
                     self.send(sync(found.group_id, found.leader_id or "", found.generation_id), 3)
         elif action == "leave":
             self.send(leave(group, member), 4)
             members.discard(member)
+        elif action == "consume":
+            self.consume(f"c{self.random.randrange(3)}")
         elif action == "commit":
             self.send(commit(group, {("t", 0): 1}), COMMIT_VERSION)
         elif action == "delete":
@@ -120,10 +148,13 @@ def test_counts_follow_every_move(seed: int) -> None:
     print(f"seed {seed}")
     world = World(seed)
     seen: set[tuple[str, str]] = set()
-    for step in range(400):
+    for step in range(600):
         action = world.step()
         expected = scanned(world.engine)
         seen |= expected.keys()
         assert counted(world.engine) == expected, f"seed {seed}, step {step}: {action}"
-    assert {state for _, state in seen} >= {"Empty", "PreparingRebalance", "CompletingRebalance", "Stable"}
+    assert {state for kind, state in seen if kind == "classic"} >= {
+        "Empty", "PreparingRebalance", "CompletingRebalance", "Stable",
+    }  # fmt: skip
+    assert {state for kind, state in seen if kind == "consumer"} >= {"Empty", "Stable"}
     world.engine.close()

@@ -13,7 +13,8 @@ import pytest
 import kcore
 from kcore import logs
 from kcore.clock import ManualClock
-from tests.kit import QUICK, commit, make_topic, stable_alone
+from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
+from tests.kit import QUICK, commit, heartbeat, make_topic, stable_alone
 from tests.server.live import LiveServer
 
 
@@ -108,6 +109,23 @@ def _join_alone(engine: kcore.embed.SyncEngine) -> tuple[str, int]:
     joined = pending.response if isinstance(pending, Pending) else pending
     assert engine.send(sync("workers", member, joined.generation_id, {member: b"secret-assignment"})).error_code == 0
     return member, joined.generation_id
+
+
+def test_refusals_are_told_at_info_with_who_asked(stream: io.StringIO) -> None:
+    logs.configure(stream, "info", "json")
+    with kcore.open(clock=ManualClock()) as engine:
+        answer = engine.send(InitProducerIdRequest(transactional_id="", transaction_timeout_ms=1), client_id="c")
+        assert answer.error_code == 42
+        engine.engine.groups.unload(engine.engine.groups.partitions - 1)
+        refused = [
+            engine.send(heartbeat(f"g{number}", "m", 1), client_id="c").error_code for number in range(500)
+        ].count(16)
+    assert refused > 0
+    told = [event for event in events(stream) if str(event["message"]).startswith("refused")]
+    assert len(told) == refused
+    assert {(event["level"], event["api"], event["error"], event["client_id"]) for event in told} == {
+        ("info", "Heartbeat", "NOT_COORDINATOR", "c")
+    }
 
 
 def test_payloads_are_never_logged(stream: io.StringIO) -> None:

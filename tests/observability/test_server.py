@@ -64,7 +64,7 @@ def test_groups_and_offsets_are_counted(node: Watched) -> None:
     assert numbers["kcore_offset_commits_total"] == 4
     assert numbers["kcore_offset_deletions_total"] == 1
     assert numbers["kcore_offset_expirations_total"] == 0
-    assert found["kcore_partitions", ("active",)] == 3
+    assert found["kcore_partitions", ("__consumer_offsets", "active")] == 3
 
 
 def test_requests_and_their_errors_are_counted_by_api(node: Watched) -> None:
@@ -154,7 +154,7 @@ def test_ready_means_that_every_shard_is_loaded(node: Watched) -> None:
     node.live.call(lambda: setattr(shard, "state", ShardState.FAILED))
     assert node.get("/healthz") == (200, "ok\n")
     assert node.get("/readyz") == (503, "__consumer_offsets: 1 failed\n")
-    assert node.samples()["kcore_partitions", ("failed",)] == 1
+    assert node.samples()["kcore_partitions", ("__consumer_offsets", "failed")] == 1
     node.live.call(lambda: setattr(shard, "state", ShardState.ACTIVE))
     assert node.get("/readyz") == (200, "ready\n")
 

@@ -16,6 +16,7 @@ from kcore.group.consumer.states import GroupState, MemberState
 from kcore.group.consumer.subscriptions import ResolvedRegex, Subscriptions
 from kcore.group.consumer.timers import Awaited, MemberTimer
 from kcore.group.group import ExpirationBase, Group, GroupType
+from kcore.logs import fields
 from kcore.protocol.consumer_protocol import PROTOCOL_TYPE
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.machine import Outcome
@@ -59,6 +60,7 @@ class ConsumerGroup(Group):
         target_job: whether a target is being computed beside other work.
         last_assignment: what the assignor returned last, while the targets are just that.
         next_assignment: what it returned, with the group epoch, until the records that say so are replayed.
+        counted_state: the state as of its last change, in which the shard's table counts it.
         live: whether members have timers: not while a log is read, nor in a group that is only thought of.
     """
 
@@ -66,6 +68,7 @@ class ConsumerGroup(Group):
         "_registered",
         "assigned_at_ms",
         "assignment_epoch",
+        "counted_state",
         "group_epoch",
         "has_legacy_metadata",
         "last_assignment",
@@ -110,6 +113,7 @@ class ConsumerGroup(Group):
         self.target_job = False
         self.last_assignment: GroupAssignment | None = None
         self.next_assignment: tuple[int, GroupAssignment] | None = None
+        self.counted_state = GroupState.EMPTY
 
     def __repr__(self) -> str:
         return f"<ConsumerGroup {self.group_id} epoch {self.group_epoch}/{self.assignment_epoch} {len(self.members)}>"
@@ -154,6 +158,11 @@ class ConsumerGroup(Group):
 
     def put_epoch(self, epoch: int, metadata_hash: int) -> None:
         """A new group epoch."""
+        if self.live and self._registered and epoch > self.group_epoch:
+            self.shard.consumer_rebalances += 1
+            if logger.isEnabledFor(logging.INFO):
+                event = fields(group=self.group_id, epoch=epoch, members=len(self.members))
+                logger.info("a new epoch: the partitions are shared out anew", extra=event)
         self.group_epoch = epoch
         self.metadata_hash = metadata_hash
         self._changed()
@@ -242,6 +251,13 @@ class ConsumerGroup(Group):
 
     def _changed(self) -> None:
         self.quiet_epoch = self.assignment_epoch if self.group_epoch == self.assignment_epoch else NEVER - 1
+        state = self.state
+        if state is not self.counted_state:
+            before, self.counted_state = self.counted_state, state
+            self.shard.groups.moved(self, before.value)
+            if self.live and logger.isEnabledFor(logging.DEBUG):
+                event = fields(group=self.group_id, epoch=self.group_epoch, state=state.value)
+                logger.debug("%s -> %s", before.value, state.value, extra=event)
         if self.live:
             self.shard.consumer.events.touch(self)
 
