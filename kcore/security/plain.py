@@ -51,9 +51,13 @@ class Plain(Mechanism):
         return b""
 
     def _fits(self, user: str, password: str) -> bool:
-        """Whether one of the user's credentials was made of the password."""
-        stored = [found for mechanism in ScramMechanism if (found := self._credentials.find(user, mechanism))]
-        if not stored:
-            # The work that an existing user would make; no password fits.
-            return self._decoys.credential(user, ScramMechanism.SCRAM_SHA_256).has_password(password)
-        return any(credential.has_password(password) for credential in stored)
+        """Whether one of the user's credentials was made of the password.
+
+        The work is the same for every user, and for one that does not exist: what is missing is a decoy.
+        """
+        for mechanism in ScramMechanism:
+            found = self._credentials.find(user, mechanism)
+            credential = found or self._decoys.credential(user, mechanism)
+            if credential.has_password(password) and found is not None:
+                return True
+        return False

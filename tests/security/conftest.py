@@ -41,8 +41,10 @@ class Everything(logging.Handler):
             self.lines.append(self.format(record) + str(record.__dict__.get("fields", "")))
 
 
-@pytest.fixture(scope="session")
-def secure(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
+@pytest.fixture(scope="session", params=["asyncio", "uvloop"])
+def secure(
+    request: pytest.FixtureRequest, authority: Authority, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Secure]:
     """A server with listeners of every kind, users with passwords, and its log."""
     organization = (NameOID.ORGANIZATION_NAME, "kcore")
     keystore = authority.issue("server.pem", (NameOID.COMMON_NAME, "server"), password=KEY_PASSWORD)
@@ -69,7 +71,7 @@ def secure(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> It
     level = root.level
     root.addHandler(everything)
     root.setLevel(logging.DEBUG)
-    with LiveServer(settings) as live:
+    with LiveServer(settings, request.param) as live:
         with live.connect() as connection:
             add(connection, USER, PASSWORD, list(ScramMechanism), MIN_ITERATIONS)
         yield Secure(live, authority.file, client, stranger, everything.lines)

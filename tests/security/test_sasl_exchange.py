@@ -60,15 +60,15 @@ def in_state(state: SaslState) -> SaslExchange:
 
 
 @pytest.mark.parametrize("state", list(SaslState))
-@pytest.mark.parametrize("api_key", list(ApiKey))
-def test_which_request_is_taken_in_which_state(state: SaslState, api_key: ApiKey) -> None:
+def test_which_request_is_taken_in_which_state(state: SaslState) -> None:
     """ApiVersions and SaslHandshake at first, SaslHandshake behind ApiVersions, then SaslAuthenticate alone."""
     taken = {
         SaslState.START: {18, 17},
         SaslState.NEGOTIATED: {17},
         SaslState.TOKENS: {36},
     }
-    assert in_state(state).takes(api_key) == (api_key in taken.get(state, set()))
+    one = in_state(state)
+    assert {int(key) for key in ApiKey if one.takes(key)} == taken.get(state, set())
 
 
 def test_the_tables_are_total() -> None:
