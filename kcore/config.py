@@ -288,17 +288,7 @@ class Config(SecuritySettings):
         268_435_456, "Address space that the log's file starts with; it grows by itself.", low=1_048_576, kind=LONG
     )
     kcore_snapshot_min_bytes: int = setting(
-        4_194_304,
-        "A coordinator's partition is compacted when at least so many bytes are new in it: its compacted log is the "
-        "snapshot that a restart loads.",
-        low=0,
-        kind=LONG,
-    )
-    kcore_snapshot_live_ratio: float = setting(
-        1.0, "… and at least so many times what its last compaction left.", low=0
-    )
-    kcore_snapshot_min_bytes: int = setting(
-        4_194_304,
+        1_048_576,
         "A coordinator's partition is compacted when at least so many bytes are new in it: its compacted log is the "
         "snapshot that a restart loads.",
         low=0,
