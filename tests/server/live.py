@@ -91,7 +91,9 @@ class LiveServer:
     def connections(self) -> int:
         return self.call(lambda: len(self.server.connections))
 
-    def wait_for_connections(self, count: int) -> None:
+    def wait_for_connections(self, count: int, came: int = 0) -> None:
+        """Waits until so many are open, once at least `came` ever came: a connect is over before its accept."""
+        wait_until(lambda: self.server.accepted_connections >= came, f"{came} connections that came")
         wait_until(lambda: self.connections == count, f"{count} connections")
 
     def connect(self, **options: Any) -> Connection:

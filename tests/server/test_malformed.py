@@ -152,5 +152,5 @@ def test_a_client_that_vanishes_in_the_middle_leaves_nothing_behind(live: LiveSe
         raw: Raw = live.raw()
         raw.send(raw.request(HeartbeatRequest(group_id="g", member_id="m"), 4)[:cut])
         raw.reset()
-    live.wait_for_connections(0)
+    live.wait_for_connections(0, came=4)
     assert live.call(lambda: (live.server._by_host, live.server._to_flush)) == ({}, {})
