@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -17,9 +21,15 @@ PRODUCERS = st.integers(1, 3)
 
 
 class CompactionMachine(RuleBasedStateMachine):
+    on_disk = False
+    folder: Path | None = None
+
     @initialize(slice_records=st.integers(1, 8), map_bytes=st.sampled_from([1, 400, 1 << 20]))
     def begin(self, slice_records: int, map_bytes: int) -> None:
-        self.world = World(slice_records=slice_records, map_bytes=map_bytes)
+        if self.on_disk:
+            self.folder = Path(tempfile.mkdtemp(prefix="kcore-compaction-"))
+        folder = None if self.folder is None else self.folder / "data"
+        self.world = World(slice_records=slice_records, map_bytes=map_bytes, folder=folder)
 
     @rule(entries=ENTRIES, codec=st.sampled_from([0, 0, 0, 1, 3]), append_time=st.booleans())
     def write(self, entries: list[tuple[bytes, bytes | None]], codec: int, append_time: bool) -> None:
@@ -170,11 +180,24 @@ class CompactionMachine(RuleBasedStateMachine):
         again = world.stored()
         world.compact()
         assert world.stored() == again
+        world.engine.close()
+        if self.folder is not None:
+            shutil.rmtree(self.folder)
 
 
 TestCompaction = CompactionMachine.TestCase
 TestCompaction.settings = settings(
     max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+class LmdbCompactionMachine(CompactionMachine):
+    on_disk = True
+
+
+TestCompactionInLmdb = LmdbCompactionMachine.TestCase
+TestCompactionInLmdb.settings = settings(
+    max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 

@@ -7,12 +7,13 @@ in the history alone.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from kcore.broker.compaction import CompactionPass, CompactionRules
 from kcore.broker.log_config import LogConfig
 from kcore.broker.partition import Partition
-from kcore.log import LogEngine, MemoryLogEngine, PartitionKey
+from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine, PartitionKey
 from kcore.log.faults import FaultInjectingEngine
 from kcore.log.memory_engine import MemoryStorage
 from kcore.protocol.compression import compress, decompress
@@ -42,10 +43,9 @@ Entries = list[tuple[bytes | None, bytes | None]]
 class World:
     """A partition that is written to, compacted, and restarted, with its history beside it."""
 
-    def __init__(
-        self, storage: MemoryStorage | None = None, *, slice_records: int = 3, map_bytes: int = 1 << 20
-    ) -> None:
-        self.storage = storage or MemoryStorage()
+    def __init__(self, *, slice_records: int = 3, map_bytes: int = 1 << 20, folder: Path | None = None) -> None:
+        self.storage = MemoryStorage()
+        self.folder = folder
         self.slice_records = slice_records
         self.map_bytes = map_bytes
         self.wall_ms = 1_000_000
@@ -54,9 +54,12 @@ class World:
         self.work: Iterator[None] | None = None
         self.passes: list[CompactionPass] = []
         self.engine: FaultInjectingEngine
-        self._open(MemoryLogEngine(self.storage))
+        self._open()
 
-    def _open(self, inner: LogEngine) -> None:
+    def _open(self) -> None:
+        inner: LogEngine = MemoryLogEngine(self.storage)
+        if self.folder is not None:
+            inner = LmdbLogEngine(self.folder, "os", tail_size_bytes=300)
         self.engine = FaultInjectingEngine(inner)
         self.pipeline = CommitPipeline(self.engine)
         self.log = self.engine.open(PartitionKey(TOPIC_ID, 0))
@@ -82,7 +85,7 @@ class World:
     def reopen(self) -> None:
         """Opens what a process that is gone left behind."""
         self.work = None
-        self._open(MemoryLogEngine(self.storage))
+        self._open()
         self.forget_lost()
 
     # ---- writing
