@@ -7,7 +7,7 @@ process, each with its own folder (or none), settings and clock.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from kcore.clock import Clock, ManualClock
 from kcore.config import Config
 from kcore.coordinator import Engine
 from kcore.drivers import AsyncDriver, ThreadDriver
+from kcore.group.consumer.events import GroupChanged
 from kcore.protocol.schema import Request
 from kcore.runtime import Pending, RequestContext, TopicImage
 
@@ -109,6 +110,19 @@ class _Caller:
     def topics(self) -> TopicImage:
         """The topics, by name and by id."""
         return self.engine.topics
+
+    def watch_group(self, group_id: str, watcher: Callable[[GroupChanged], None]) -> Callable[[], None]:
+        """Calls `watcher` after each durable change of a consumer group (KIP-848), so that nobody has to poll.
+
+        Args:
+            group_id: the group; it need not exist yet.
+            watcher: called with epochs, and what each member has, gives up and shall have. It runs on the engine's own
+                thread and must not call the engine: it hands the event over.
+
+        Returns:
+            What to call to hear no more.
+        """
+        return self.engine.consumer_groups.events.watch(group_id, watcher)
 
     def _context(self, request: Any, version: int | None, client_id: str) -> RequestContext:
         if version is None:

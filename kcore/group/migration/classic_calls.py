@@ -39,6 +39,7 @@ def heartbeat(group: ConsumerGroup, request: HeartbeatRequest) -> HeartbeatRespo
         current.member_epoch < group.assignment_epoch
         or current.state is MemberState.UNREVOKED
         or (current.state is MemberState.UNRELEASED and not _waits_for_others(member))
+        or _must_compute_target(group)
     ):
         await_join(member)
         return HEARTBEAT[ErrorCode.REBALANCE_IN_PROGRESS]
@@ -115,6 +116,15 @@ def _leaving(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return group.members[current_id]
     return member_of(group, identity.member_id, instance_id)
+
+
+def _must_compute_target(group: ConsumerGroup) -> bool:
+    """Whether a target is due and no consumer member is left whose heartbeat would compute it.
+
+    Only where the policy keeps such a group from becoming a classic one. Kafka 4.3 tells nobody: what the last consumer
+    member had then stays without an owner until somebody joins.
+    """
+    return group.group_epoch > group.assignment_epoch and group.subscriptions.classic_members == len(group.members)
 
 
 def _waits_for_others(member: ConsumerMember) -> bool:

@@ -88,8 +88,8 @@ class Member:
 
     def join(self, topics: Sequence[str] | None, **fields: Any) -> ConsumerGroupHeartbeatResponse:
         """The first heartbeat."""
-        body = {"member_epoch": 0, "rebalance_timeout_ms": 10_000, "subscribed_topic_names": topics}
-        response = self.send(**body, **{"topic_partitions": [], **fields})
+        body = {"member_epoch": 0, "rebalance_timeout_ms": 10_000, "topic_partitions": [], **fields}
+        response = self.send(subscribed_topic_names=topics, **body)
         assert response.error_code == ErrorCode.NONE, response
         return response
 

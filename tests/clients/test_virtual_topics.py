@@ -1,0 +1,46 @@
+"""Virtual topics: shards without data, shared by real consumers; and the example that shows it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import kcore
+from kcore.client.virtual_topics import declare_virtual_topic
+from kcore.protocol.error_codes import ErrorCode
+from tests.kit import batch, produce
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_virtual_topic_grows_and_takes_no_data() -> None:
+    """Declaring it again changes nothing, with more shards it grows, with fewer it stays; a record is refused."""
+    with kcore.open() as engine:
+        assert declare_virtual_topic(engine, "shards", 4) == 4
+        assert declare_virtual_topic(engine, "shards", 4) == 4
+        assert declare_virtual_topic(engine, "shards", 6) == 6
+        assert declare_virtual_topic(engine, "shards", 3) == 6
+        topic = engine.topics.by_name("shards")
+        assert topic is not None
+        assert topic.partitions == 6
+        answer = engine.send(produce("shards", batch([b"data"])), 9)
+        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_the_example_says_what_it_should() -> None:
+    """Workers share all shards after every change; who froze is refused and comes back."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "virtual_topics.py")],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = done.stdout.splitlines()
+    assert len([line for line in said if line.startswith("    ")]) == 5
+    assert said[-1] == "ann leaves: nothing was lost, nothing was owned twice"

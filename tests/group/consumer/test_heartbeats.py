@@ -1,0 +1,418 @@
+"""Rules of heartbeats that the recordings do not show: timers, limits, offload, own assignors, patterns, watchers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from kcore.group.apis.consumer_group_heartbeat import invalid
+from kcore.group.consumer.events import GroupChanged
+from kcore.group.consumer.metadata import TopicMetadata, group_hash, topic_hash
+from kcore.group.consumer.states import MemberState
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kcore.protocol.records.consumer_group_target_assignment_member import ConsumerGroupTargetAssignmentMemberKey
+from kcore.protocol.records.consumer_group_target_assignment_metadata import ConsumerGroupTargetAssignmentMetadataKey
+from kcore.runtime import TopicInfo
+from tests.group.consumer.members import GROUP, Member, World, reported
+
+SESSION_MS = 45_000
+
+
+@pytest.fixture
+def world() -> World:
+    return World({"a": 4})
+
+
+# ---- at rest
+
+
+def test_a_heartbeat_at_rest_writes_nothing_and_keeps_the_session(world: World) -> None:
+    """And it is the same answer object every time: two look-ups and a deadline."""
+    one = Member(world, "m1")
+    one.join(["a"])
+    world.records()
+    for _ in range(5):
+        world.advance(SESSION_MS - 1)
+        assert one.beat().member_epoch == 2
+    assert world.records() == []
+    world.advance(SESSION_MS)
+    assert world.describe().group_state == "Empty"
+
+
+def test_a_refused_heartbeat_keeps_no_session(world: World) -> None:
+    """Only good answers renew it."""
+    one = Member(world, "m1")
+    one.join(["a"])
+    world.advance(SESSION_MS - 1)
+    assert one.beat(member_epoch=9).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    world.advance(1)
+    assert one.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_changed_setting_counts_from_the_next_heartbeat(world: World) -> None:
+    """Session and interval are the group's own, read when they are needed."""
+    one = Member(world, "m1")
+    one.join(["a"])
+    world.set_group(GROUP, consumer_heartbeat_interval_ms=6_000, consumer_session_timeout_ms=50_000)
+    assert one.beat().heartbeat_interval_ms == 6_000
+    world.advance(49_999)
+    assert one.beat().error_code == ErrorCode.NONE
+
+
+# ---- timers
+
+
+def test_the_time_to_revoke_runs_once(world: World) -> None:
+    """Heartbeats do not prolong it; after a restart it runs anew, in full."""
+    one, two = Member(world, "m1"), Member(world, "m2")
+    one.join(["a"], rebalance_timeout_ms=5_000)
+    two.join(["a"])
+    one.beat()
+    world.advance(4_000)
+    one.beat()
+    world.restart()
+    world.advance(4_999)
+    assert len(world.group.members) == 2
+    world.advance(1)
+    assert list(world.group.members) == ["m2"]
+
+
+def test_a_confirmed_revocation_stops_the_time(world: World) -> None:
+    """Who confirmed is not removed for it."""
+    one, two = Member(world, "m1"), Member(world, "m2")
+    one.join(["a"], rebalance_timeout_ms=5_000)
+    two.join(["a"])
+    one.beat()
+    one.ack()
+    world.advance(20_000)
+    assert set(world.group.members) == {"m1", "m2"}
+
+
+def test_a_static_member_that_does_not_come_back_goes_with_its_session(world: World) -> None:
+    """Leaving for a while does not renew it."""
+    one = Member(world, "m1", "i1")
+    one.join(["a"])
+    world.advance(20_000)
+    one.leave(-2)
+    world.advance(SESSION_MS - 20_001)
+    assert world.describe().group_state == "Reconciling"
+    world.advance(1)
+    assert world.describe().group_state == "Empty"
+
+
+# ---- limits
+
+
+def test_a_full_group_takes_no_stranger() -> None:
+    """GROUP_MAX_SIZE_REACHED comes before UNKNOWN_MEMBER_ID; members are not concerned."""
+    world = World({"a": 4}, group_consumer_max_size=1)
+    one = Member(world, "m1")
+    one.join(["a"])
+    for epoch in (0, 3):
+        answer = world.beat(
+            member_id="m2",
+            member_epoch=epoch,
+            rebalance_timeout_ms=1,
+            subscribed_topic_names=["a"],
+            topic_partitions=[],
+        )
+        assert answer.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert one.beat().error_code == ErrorCode.NONE
+
+
+def test_the_protocol_can_be_off() -> None:
+    """Without `consumer` among the rebalance protocols the API is not served."""
+    world = World({"a": 1}, group_coordinator_rebalance_protocols="classic")
+    assert world.beat(member_id="m", member_epoch=0).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("epoch", [-3, -2, -1, 0, 1])
+def test_a_blank_member_id(version: int, epoch: int) -> None:
+    """Version 0 may leave it to the server where a member comes, and where Kafka forgets to look."""
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id=" ",
+        member_epoch=epoch,
+        instance_id="i",
+        rebalance_timeout_ms=1,
+        subscribed_topic_names=[],
+        topic_partitions=[],
+    )
+    reason = invalid(version, request)
+    allowed = version == 0 and epoch in (0, -2)
+    assert (reason is None) == allowed
+
+
+# ---- targets
+
+
+class Backwards:
+    """An own assignor: everything to the member whose id sorts last."""
+
+    name = "backwards"
+
+    def assign(self, members: Any, topics: Any, previous: Any = None) -> Mapping[str, Mapping[Any, list[int]]]:
+        last = max(member.member_id for member in members)
+        return {last: {topic: list(range(topics[topic])) for topic in topics}}
+
+
+class Broken:
+    """An assignor that gives a partition to two members, against the rules."""
+
+    name = "broken"
+
+    def assign(self, members: Any, topics: Any, previous: Any = None) -> Mapping[str, Mapping[Any, list[int]]]:
+        return {member.member_id: {topic: [0] for topic in topics} for member in members}
+
+
+def test_an_assignor_of_ones_own() -> None:
+    """`group.consumer.assignors` takes package.module:Class; who is left out of its result gets nothing."""
+    world = World({"a": 3}, group_consumer_assignors=f"uniform,{__name__}:Backwards")
+    one, two = Member(world, "m1"), Member(world, "m2")
+    one.join(["a"], server_assignor="backwards")
+    two.join(["a"])
+    world.settle(one, two)
+    assert (one.has(), two.has()) == ({}, {"a": [0, 1, 2]})
+    assert world.describe().assignor_name == "backwards"
+
+
+def test_an_assignor_that_fails_writes_nothing() -> None:
+    """The client hears UNKNOWN_SERVER_ERROR, the group stays as it was; with another assignor it goes on."""
+    world = World({"a": 3}, group_consumer_assignors=f"uniform,{__name__}:Broken")
+    one, two = Member(world, "m1"), Member(world, "m2")
+    one.join(["a"])
+    world.records()
+    fields = {"member_epoch": 0, "rebalance_timeout_ms": 1, "subscribed_topic_names": ["a"], "topic_partitions": []}
+    world.group.subscriptions.assignors["broken"] = 5  # as if most members wanted it
+    assert two.send(**fields).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert world.records() == []
+    del world.group.subscriptions.assignors["broken"]
+    two.join(["a"])
+    world.settle(one, two)
+
+
+def test_targets_of_large_groups_are_computed_beside_and_written_in_slices(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No heartbeat waits: the old target counts until the record behind all of the new one is there."""
+    monkeypatch.setattr("kcore.group.consumer.target.SLICE_RECORDS", 1)
+    jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+    world.consumer.background = lambda compute, done: jobs.append((compute, done))
+    one, two, three = (Member(world, f"m{number}") for number in (1, 2, 3))
+    one.join(["a"])
+    world.consumer.inline_members = 0
+    assert two.join(["a"]).member_epoch == 2
+    assert three.join(["a"]).member_epoch == 2
+    assert len(jobs) == 1, "one at a time"
+    assert world.describe().group_state == "Assigning"
+    world.records()
+    compute, done = jobs.pop()
+    world.auto_commit = False
+    done(compute())
+    world.slices.step()
+    world.commit()
+    world.auto_commit = True
+    world.finish()
+    written = [type(key) for key, _ in world.records()]
+    assert written == [ConsumerGroupTargetAssignmentMemberKey] * 2 + [ConsumerGroupTargetAssignmentMetadataKey]
+    assert world.group.assignment_epoch == 3, "the epoch that it was computed for; the group is further already"
+    one.beat()
+    assert len(jobs) == 1
+    compute, done = jobs.pop()
+    done(RuntimeError("the assignor failed"))
+    assert one.beat().error_code == ErrorCode.NONE
+    assert len(jobs) == 1, "the next heartbeat tries again"
+    compute, done = jobs.pop()
+    done(compute())
+    world.finish()
+    world.settle(one, two, three)
+    assert sorted(len(member.has().get("a", ())) for member in (one, two, three)) == [1, 1, 2]
+
+
+def test_a_target_is_not_written_to_a_group_that_was_loaded_again(world: World) -> None:
+    """Its result belongs to a memory that is gone."""
+    jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+    world.consumer.background = lambda compute, done: jobs.append((compute, done))
+    world.consumer.inline_members = 0
+    one, two = Member(world, "m1"), Member(world, "m2")
+    one.join(["a"])
+    two.join(["a"])
+    compute, done = jobs.pop()
+    world.fail_next_commit()
+    Member(world, "m3").send(member_epoch=0, rebalance_timeout_ms=1, subscribed_topic_names=["a"], topic_partitions=[])
+    world.records()
+    done(compute())
+    world.finish()
+    assert world.records() == []
+
+
+def test_a_batch_too_large_for_a_decision_is_written_in_slices() -> None:
+    """A member with more partitions than a record batch can hold beside others' still gets a target."""
+    world = World({"a": 3})
+    world.machine.max_record_bytes = 200
+    one = Member(world, "m1")
+    one.join(["a"])
+    world.machine.max_record_bytes = 1_000_000
+    world.settle(one)
+    assert one.has() == {"a": [0, 1, 2]}
+
+
+# ---- patterns
+
+
+@pytest.mark.parametrize("regex", ["(a*)*b", "((a|aa)+)+$", "(.*){1,30}x" * 2])
+def test_a_pattern_that_would_run_for_ever_elsewhere_does_not(regex: str) -> None:
+    """RE2 is linear: a name of 249 characters is matched at once, whatever the pattern."""
+    name = "a" * 249
+    world = World({name: 1})
+    one = Member(world, "m1")
+    fields = {"member_epoch": 0, "rebalance_timeout_ms": 1000, "topic_partitions": []}
+    answer = one.send(**fields, subscribed_topic_regex=regex)
+    assert answer.error_code in (ErrorCode.NONE, ErrorCode.INVALID_REGULAR_EXPRESSION)
+
+
+def test_patterns_match_whole_names(world: World) -> None:
+    """Names and a pattern add up; a part of a name is no match."""
+    for name in ("ab", "ba", "b"):
+        world.make_topic(name, 1)
+    one = Member(world, "m1")
+    one.join(["b"], subscribed_topic_regex="a.?")
+    world.settle(one)
+    assert sorted(one.has()) == ["a", "ab", "b"]
+
+
+def test_a_topic_that_comes_is_found_ten_seconds_after_the_last_look(world: World) -> None:
+    """The ten seconds hold for the whole group; after them the first heartbeat looks."""
+    one = Member(world, "m1")
+    one.join(None, subscribed_topic_regex="a.*")
+    world.settle(one)
+    world.make_topic("a2", 1)
+    world.advance(10_000)
+    one.ack()
+    world.settle(one)
+    assert sorted(one.has()) == ["a"]
+    world.advance(1)
+    one.ack()
+    one.ack()
+    assert sorted(one.has()) == ["a", "a2"]
+
+
+def test_patterns_are_looked_up_again_after_the_interval(world: World) -> None:
+    """A record for each, though nothing changed: its time is what counts."""
+    one = Member(world, "m1")
+    one.join(None, subscribed_topic_regex="a.*")
+    world.settle(one)
+    world.records()
+    for _ in range(20):
+        world.advance(30_000)
+        one.ack()
+    assert world.records() == []
+    world.advance(1)
+    one.ack()
+    ((key, value),) = world.records()
+    assert (key.regular_expression, value.topics) == ("a.*", ("a",))
+
+
+# ---- topics
+
+
+KAFKA_TOPICS = [
+    TopicInfo("legacy.metrics_v1", bytes.fromhex("f24783b891a0423b8b0b7d0ad679ad47"), 3),
+    TopicInfo("orders", bytes.fromhex("bc5597ff540d4d2aa84529228e855d01"), 12),
+    TopicInfo("payments", bytes.fromhex("88c5c97be9044642b1136247bc0c4338"), 6),
+    TopicInfo("tiny", bytes.fromhex("7b0583dd878f4673ba9092e7d111b8e9"), 1),
+    TopicInfo("clicks", bytes.fromhex("08f0f454ff224654b72065b0b26df4eb"), 60),
+]
+
+
+@pytest.mark.parametrize(
+    ("names", "value"),
+    [
+        ({"legacy.metrics_v1", "orders", "payments", "tiny"}, -8649580026769432611),
+        ({"clicks"}, 2291043594819516632),
+        ({"orders", "clicks"}, -2553336898307822745),
+        (set(), 0),
+    ],
+)
+def test_a_group_hash_is_kafka_s(names: set[str], value: int) -> None:
+    """What an Apache Kafka 4.3.1 broker wrote into its groups' records."""
+    topics = sorted((topic for topic in KAFKA_TOPICS if topic.name in names), key=lambda topic: topic.name)
+    assert group_hash([topic_hash(topic) for topic in topics]) == value
+
+
+def test_racks_are_part_of_the_hash() -> None:
+    """In whatever order they are told."""
+    topic = KAFKA_TOPICS[0]
+    assert topic_hash(topic, ["r1"]) != topic_hash(topic)
+    assert topic_hash(topic, ["r2", "r1"]) == topic_hash(topic, ["r1", "r2"])
+
+
+def test_topics_that_do_not_exist_do_not_count_in_the_hash(world: World) -> None:
+    """And the order in which a group names its topics does not matter."""
+    metadata = TopicMetadata(world.topics, lambda: 1)
+    world.topics.add("b", 1)
+    assert metadata.hash_of(["a", "b"]) == metadata.hash_of(["none", "b", "a"]) != 0
+
+
+# ---- watchers
+
+
+def test_who_watches_hears_of_every_durable_change(world: World) -> None:
+    """One event a commit, with epochs, what members have, give up and shall have; none for what failed."""
+    heard: list[GroupChanged] = []
+    stop = world.consumer.events.watch(GROUP, heard.append)
+    one, two = Member(world, "m1"), Member(world, "m2")
+    one.join(["a"])
+    two.join(["a"])
+    one.beat()
+    moving = heard[-1]
+    assert [(e.state, e.group_epoch, e.assignment_epoch, len(e.members)) for e in heard] == [
+        ("Stable", 2, 2, 1),
+        ("Reconciling", 3, 3, 2),
+        ("Reconciling", 3, 3, 2),
+    ]
+    first, second = moving.members["m1"], moving.members["m2"]
+    assert (first.state, first.member_epoch, second.state) == (MemberState.UNREVOKED, 2, MemberState.UNRELEASED)
+    assert first.revoking == second.target
+    assert second.assigned == {}
+    assert {**first.assigned} == {**first.target}
+    world.fail_next_commit()
+    one.ack()
+    assert len(heard) == 3
+    one.ack()
+    assert len(heard) == 4
+    stop()
+    two.ack()
+    assert len(heard) == 4
+
+
+def test_a_watcher_that_fails_harms_nobody(world: World) -> None:
+    """Neither the group nor other watchers."""
+    heard: list[GroupChanged] = []
+
+    def fail(_: GroupChanged) -> None:
+        raise RuntimeError("mine")
+
+    world.consumer.events.watch(GROUP, fail)
+    world.consumer.events.watch(GROUP, heard.append)
+    one = Member(world, "m1")
+    one.join(["a"])
+    one.leave()
+    assert [event.state for event in heard] == ["Stable", "Empty"]
+
+
+# ---- assignments
+
+
+def test_members_share_every_partition_once(world: World) -> None:
+    """Three members of one topic at rest."""
+    members = [Member(world, f"m{number}") for number in range(3)]
+    for member in members:
+        member.join(["a"])
+    world.settle(*members)
+    owned = sorted(p for member in members for t in reported(member.owned) for p in t.partitions)
+    assert owned == [0, 1, 2, 3]

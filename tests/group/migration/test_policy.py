@@ -1,0 +1,138 @@
+"""`group.consumer.migration.policy`, every value: who may join whose group, and what becomes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kcore.group.classic.group import ClassicGroup
+from kcore.group.consumer.group import ConsumerGroup
+from kcore.group.migration.policy import POLICIES, migration_policy
+from kcore.protocol.error_codes import ErrorCode
+from tests.group.consumer.members import GROUP, Member, World
+from tests.group.migration.members import ClassicClient
+
+JOIN: dict[str, Any] = {
+    "member_epoch": 0,
+    "rebalance_timeout_ms": 6_000,
+    "subscribed_topic_names": ["a"],
+    "topic_partitions": [],
+}
+
+
+def world_with(policy: str) -> World:
+    return World(
+        {"a": 4},
+        group_consumer_migration_policy=policy,
+        group_initial_rebalance_delay_ms=0,
+        group_min_session_timeout_ms=1,
+    )
+
+
+def classic_alone(world: World) -> ClassicClient:
+    """A stable classic group of one."""
+    client = ClassicClient(world, ["a"])
+    for _ in range(10):
+        client.step()
+        world.advance(10)
+    assert client.uses == {("a", partition) for partition in range(4)}
+    return client
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_consumer_member_joins_a_classic_group(policy: str) -> None:
+    """It becomes a consumer group, or the member is told that there is none, and nothing changes."""
+    world = world_with(policy)
+    client = classic_alone(world)
+    world.records()
+    answer = Member(world, "m1").send(**JOIN)
+    if migration_policy(policy).upgrade:
+        assert answer.error_code == ErrorCode.NONE
+        assert isinstance(world.machine.groups[GROUP], ConsumerGroup)
+    else:
+        assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert world.records() == []
+        assert isinstance(world.machine.groups[GROUP], ClassicGroup)
+    client.beat()
+    assert client.member_id, "the classic member is a member all the same"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_classic_member_joins_a_consumer_group(policy: str) -> None:
+    """Any policy but `disabled` lets it in."""
+    world = world_with(policy)
+    Member(world, "m1").join(["a"])
+    client = ClassicClient(world, ["a"])
+    code = client.join().response.error_code
+    expected = ErrorCode.MEMBER_ID_REQUIRED if migration_policy(policy).mixed else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert code == expected
+
+
+@pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy != "disabled"])
+def test_the_last_consumer_member_goes(policy: str) -> None:
+    """The group becomes a classic one and rebalances, or stays a consumer group of classic members."""
+    world = world_with(policy)
+    member = Member(world, "m1")
+    member.join(["a"])
+    client = ClassicClient(world, ["a"])
+    for _ in range(12):
+        client.step()
+        member.ack()
+    assert len(client.uses) == 2
+    member.leave()
+    kind = ClassicGroup if migration_policy(policy).downgrade else ConsumerGroup
+    assert isinstance(world.machine.groups[GROUP], kind)
+    for _ in range(12):
+        client.step()
+        world.advance(200)
+    assert len(client.uses) == 4
+    before = world.machine.groups[GROUP].state_name()
+    world.restart()
+    assert isinstance(world.machine.groups[GROUP], kind)
+    assert world.machine.groups[GROUP].state_name() == before == "Stable"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_empty_groups_convert_whatever_the_policy(policy: str) -> None:
+    """Both ways."""
+    world = world_with(policy)
+    client = classic_alone(world)
+    client.leave()
+    member = Member(world, "m1")
+    member.join(["a"])
+    assert isinstance(world.machine.groups[GROUP], ConsumerGroup)
+    member.leave()
+    classic_alone(world)
+    assert isinstance(world.machine.groups[GROUP], ClassicGroup)
+
+
+def test_a_policy_is_read_in_any_case() -> None:
+    """As Kafka reads it."""
+    assert migration_policy("Bidirectional") == migration_policy("bidirectional")
+
+
+def test_a_failed_conversion_leaves_the_classic_group_as_it_was() -> None:
+    """Its commit failed: the shard is read again, the classic group is there, its member goes on."""
+    world = world_with("bidirectional")
+    client = classic_alone(world)
+    world.fail_next_commit()
+    answer = Member(world, "m1").send(**JOIN)
+    assert answer.error_code == ErrorCode.NOT_COORDINATOR
+    assert isinstance(world.machine.groups[GROUP], ClassicGroup)
+    client.beat()
+    assert len(client.uses) == 4
+
+
+def test_a_classic_member_that_does_not_join_again_is_out() -> None:
+    """Told to rebalance, it has its rebalance timeout, whatever it beats."""
+    world = world_with("bidirectional")
+    client = classic_alone(world)
+    member = Member(world, "m1")
+    member.join(["a"])
+    for _ in range(6):
+        client.phase = "work"
+        client.beat()
+        assert client.uses
+        world.advance(1_000)
+    assert list(world.group.members) == ["m1"]
