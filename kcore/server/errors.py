@@ -38,8 +38,14 @@ def error_walk(cls: Any) -> Walk | None:
         if own and message.error_code:
             _count_own(message, counts)
         for name, inner in arrays:
-            for item in getattr(message, name) or ():
-                inner(item, counts)
+            items = getattr(message, name) or ()
+            if inner is _count_own:  # the many partitions of an answer: without a call for each
+                for item in items:
+                    if item.error_code:
+                        _count_own(item, counts)
+            else:
+                for item in items:
+                    inner(item, counts)
         for name, inner in singles:
             item = getattr(message, name)
             if item is not None:

@@ -39,6 +39,9 @@ from kcore.protocol.records import (
 )
 from kcore.protocol.records.metadata import MetadataRecord, decode_metadata_record, encode_metadata_record
 from kcore.runtime import Pending, RequestContext
+from kcore.security.mechanism import AuthenticationError
+from kcore.security.plain import Plain
+from kcore.security.scram import Decoys, ScramCredential, ScramMechanism, ScramSha256, ScramSha512
 from kcore.server.dispatch import Dispatch, RefusedError
 from kcore.server.frames import FrameCutter, FrameError
 from kcore_ext.batch import (
@@ -378,7 +381,47 @@ def _has_nan(value: Any) -> bool:
     return fields is not None and any(_has_nan(getattr(value, spec.name)) for spec in fields)
 
 
+class _Nobody:
+    """No user has a password."""
+
+    def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        """Nobody."""
+        return None
+
+
+class Sasl(Target):
+    """Tokens of clients that authenticate: whatever they say, they are nobody."""
+
+    name = "sasl"
+    tokens = (b"\0user\0password", b"n,,n=user,r=nonce", b"c=biws,r=nonceserver,p=" + b"A" * 43 + b"=")
+
+    def make(self, rng: random.Random) -> bytes:
+        """See Target."""
+        first = rng.choice(self.tokens)
+        return struct.pack(">BH", rng.randrange(3), len(first)) + first + self.tokens[2]
+
+    def run(self, data: bytes) -> None:
+        """See Target."""
+        if len(data) < 3:
+            return
+        decoys = Decoys(b"secret")
+        kind = data[0] % 3
+        mechanism = (
+            Plain(_Nobody(), decoys)
+            if kind == 0
+            else (ScramSha256, ScramSha512)[kind - 1](_Nobody(), decoys, lambda: "server")
+        )
+        size = int.from_bytes(data[1:3], "big")
+        for token in (data[3 : 3 + size], data[3 + size :]):
+            try:
+                mechanism.evaluate(token)
+            except AuthenticationError:
+                return
+        if mechanism.complete:
+            raise BugError("somebody came in")
+
+
 TARGETS: dict[str, Callable[[], Target]] = {
-    cls.name: cls for cls in (Messages, Records, Metadata, ConsumerProtocol, Batches, Frames, Requests)
+    cls.name: cls for cls in (Messages, Records, Metadata, ConsumerProtocol, Batches, Frames, Sasl, Requests)
 }
 """Every target by name."""
