@@ -202,8 +202,10 @@ class Partition:
         """Takes over the producers of the snapshot; returns from where on the log has to be replayed."""
         log = self.log
         snapshot = None if self.internal else log.snapshot
-        if snapshot is None or not log.log_start_offset <= snapshot.offset <= log.high_watermark:
-            # Deleted beyond the snapshot: what ended its transactions may be gone too, so it says nothing any more.
+        first = max(log.log_start_offset, log.cleaned_to)
+        if snapshot is None or not first <= snapshot.offset <= log.high_watermark:
+            # Deleted or compacted beyond the snapshot: what ended its transactions may be gone, so it says nothing any
+            # more. A compacted log still has the last batch of each producer.
             return log.log_start_offset
         try:
             producers = decode(log.read_snapshot())
@@ -233,7 +235,10 @@ class Partition:
         """
         log = self.log
         last = log.snapshot
-        replayed = self.high_watermark - max(log.log_start_offset, -1 if last is None else last.offset)
+        from_offset = log.log_start_offset
+        if last is not None and last.offset >= log.cleaned_to:
+            from_offset = max(from_offset, last.offset)
+        replayed = self.high_watermark - from_offset
         producers = self.producers
         if (
             replayed < min_records

@@ -316,3 +316,24 @@ def test_a_load_under_way_stops_the_pass() -> None:
     assert len([*load]) == 30
     assert world.compact().done
     assert offsets(world) == [29, 30]
+
+
+def test_a_snapshot_of_producers_from_before_a_pass_does_not_open_a_transaction_again() -> None:
+    """It was open when the snapshot was made; what it wrote and its marker are gone from the log since."""
+    world = World()
+    world.write([(b"a", b"1")], producer_id=1, transactional=True)
+    world.commit()
+    assert world.partition.snapshot_producers(1)
+    world.commit()
+    world.end(1, True)
+    world.write([(b"a", b"2")], producer_id=1)
+    last(world)
+    for _ in range(2):
+        world.compact()
+        world.wall_ms += RETENTION_MS
+    world.compact()
+    assert (offsets(world), markers(world)) == ([2, 3], [])
+    world.restart()
+    assert world.partition.producers.open_transactions == {}
+    assert world.partition.last_stable_offset == 4
+    assert world.partition.snapshot_producers(4), "it counts as none: the next one is due as if there were none"
