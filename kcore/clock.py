@@ -76,6 +76,5 @@ class Now:
         """Reads the clock; returns the monotonic time in ms. Time never goes back within a process."""
         self.wall_ms = self._clock.wall_ms()
         now_ms = self._clock.monotonic_ms()
-        if now_ms > self.now_ms:
-            self.now_ms = now_ms
+        self.now_ms = max(self.now_ms, now_ms)
         return self.now_ms
