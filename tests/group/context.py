@@ -40,27 +40,23 @@ class Topics:
 
     def __init__(self, partitions: Mapping[str, int]) -> None:
         self._topics: dict[str, TopicInfo] = {}
-        self._ids: dict[bytes, TopicInfo] = {}
         for name, size in partitions.items():
             self.add(name, size)
 
     def add(self, name: str, partitions: int) -> TopicInfo:
         """Makes a topic; its id is derived from its name."""
         info = self._topics[name] = TopicInfo(name, name.encode().rjust(16, b"-")[-16:], partitions)
-        self._ids[info.topic_id] = info
         return info
 
     def remove(self, name: str) -> TopicInfo:
         """Deletes a topic."""
-        info = self._topics.pop(name)
-        del self._ids[info.topic_id]
-        return info
+        return self._topics.pop(name)
 
     def by_name(self, name: str) -> TopicInfo | None:
         return self._topics.get(name)
 
     def by_id(self, topic_id: bytes) -> TopicInfo | None:
-        return self._ids.get(topic_id)
+        return next((topic for topic in self._topics.values() if topic.topic_id == topic_id), None)
 
     def all(self) -> Iterable[TopicInfo]:
         return self._topics.values()
