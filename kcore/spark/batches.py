@@ -1,0 +1,120 @@
+"""Record batches as event rows, read by the compiled extension, or by its pure-Python twin where that is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from kcore.spark import pure_batch
+from kcore.spark.event import CREATE_TIME, LOG_APPEND_TIME, EventRow
+
+try:
+    from kcore.protocol.compression import decompress
+    from kcore_ext.batch import CorruptBatchError, iter_records, parse_header, validate_crc
+
+    HAS_EXTENSION = True
+except ImportError:  # an executor without a build
+    HAS_EXTENSION = False
+
+
+class Header(NamedTuple):
+    """What is needed of a batch's header before its records are looked at."""
+
+    base_offset: int
+    last_offset: int
+    size_bytes: int
+    max_timestamp_ms: int
+
+
+class BatchError(ValueError):
+    """Bytes that are no whole, undamaged batch.
+
+    Attributes:
+        kind: `truncated` or `corrupt`.
+        size_bytes: how far the batch reaches, by its header; 0 if that cannot be trusted.
+        offset: its base offset by its header; -1 if that cannot be trusted.
+    """
+
+    def __init__(self, kind: str, detail: str, size_bytes: int = 0, offset: int = -1) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.size_bytes = size_bytes
+        self.offset = offset
+
+
+LENGTH_OVERHEAD = 12
+HEADER_BYTES = 61
+
+
+def check(buffer: memoryview, position: int) -> Header:
+    """The header of the batch at `position`, once its CRC was found right.
+
+    Raises:
+        BatchError: it is cut short or damaged.
+    """
+    left = len(buffer) - position
+    if left < HEADER_BYTES:
+        raise BatchError("truncated", f"{left} bytes are left at position {position}, no whole header")
+    base_offset = int.from_bytes(buffer[position : position + 8], "big", signed=True)
+    size_bytes = int.from_bytes(buffer[position + 8 : position + 12], "big", signed=True) + LENGTH_OVERHEAD
+    if size_bytes < HEADER_BYTES or base_offset < 0:
+        raise BatchError("corrupt", f"no batch begins at position {position}")
+    if buffer[position + 16] != pure_batch.MAGIC:
+        # Message sets of Kafka before 0.11 (magic 0, 1): internal topics of today have none.
+        raise BatchError("corrupt", f"magic {buffer[position + 16]} at position {position}", size_bytes, base_offset)
+    if size_bytes > left:
+        detail = f"the batch at position {position} needs {size_bytes} bytes, {left} are there"
+        raise BatchError("truncated", detail, 0, base_offset)
+    whole = buffer[position : position + size_bytes]
+    if not (validate_crc(whole) if HAS_EXTENSION else pure_batch.crc_is_right(whole)):
+        detail = f"the CRC of the batch at position {position} is wrong"
+        raise BatchError("corrupt", detail, size_bytes, base_offset)
+    delta = int.from_bytes(whole[23:27], "big", signed=True)
+    return Header(base_offset, base_offset + delta, size_bytes, int.from_bytes(whole[35:43], "big", signed=True))
+
+
+def rows_of(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
+    """The rows of one whole batch whose CRC is right.
+
+    Raises:
+        BatchError: its records are damaged all the same; those before the damage were given.
+    """
+    return _BACKEND(topic, partition, batch)
+
+
+def _rows_ext(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
+    header = parse_header(batch)
+    kind = LOG_APPEND_TIME if header.is_log_append_time else CREATE_TIME
+    producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
+    transactional, control, base = header.is_transactional, header.is_control, header.base_offset
+    last_sequence = -1 if first < 0 else header.last_sequence
+    if not header.record_count:
+        yield EventRow(
+            None, None, topic, partition, header.last_offset, header.max_timestamp_ms, kind, (),
+            producer_id, epoch, last_sequence, transactional, control, True,
+        )  # fmt: skip
+        return
+    make = EventRow._make
+    try:
+        for record in iter_records(batch, decompress=decompress):
+            yield make(
+                (
+                    record.key, record.value, topic, partition, record.offset, record.timestamp_ms, kind,
+                    record.headers, producer_id, epoch, last_sequence, transactional, control, False,
+                )
+            )  # fmt: skip
+    except CorruptBatchError as error:
+        raise BatchError("corrupt", str(error), len(batch), base) from error
+    except ValueError as error:  # a codec refused the block
+        raise BatchError("corrupt", f"cannot be decompressed: {error}", len(batch), base) from error
+
+
+def _rows_pure(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
+    try:
+        yield from pure_batch.rows(topic, partition, batch)
+    except pure_batch.MalformedError as error:
+        base_offset = int.from_bytes(bytes(batch[:8]), "big", signed=True)
+        raise BatchError("corrupt", str(error), len(batch), base_offset) from error
+
+
+_BACKEND: Callable[[str, int, Any], Iterator[EventRow]] = _rows_ext if HAS_EXTENSION else _rows_pure

@@ -1,0 +1,74 @@
+"""Whether a log still holds what it takes to know an earlier state.
+
+Replayed to its end, a compacted log gives the state at its end. Cut at an earlier offset it may not: the record that
+was a key's newest one at the cut may be gone, for a newer one came behind the cut. The state at a cut is right if
+compaction had not come beyond the cut's *last stable offset*. The cut itself is no bound: a transaction that was open
+there may have ended before the cleaner came, which then removed its offsets, or what they replaced.
+
+How far compaction has come is in a broker's checkpoint, which exports and copies of segments mostly lack. The log says
+it too, from above: compaction keeps one record of a key below where it has come to. So where a key comes for a second
+time, it had not come.
+"""
+
+from __future__ import annotations
+
+from kcore.protocol.records.base import SHARE_GROUP_STATE
+from kcore.spark.event import EventRow
+
+
+class Completeness:
+    """Watches a log as it is read, beyond the cut and to its end.
+
+    Args:
+        topic: whose partition it is; `__share_group_state` is not compacted but cut off at the front (KIP-932).
+        cleaned_to: what a checkpoint says, None without one.
+
+    Attributes:
+        cleaned_to: an offset at or above the one that compaction has come to; None while nothing bounds it.
+        gaps: whether any offset was missing.
+    """
+
+    __slots__ = ("_given", "_keys", "_topic", "cleaned_to", "first_offset", "gaps")
+
+    def __init__(self, topic: str, cleaned_to: int | None = None) -> None:
+        self._topic = topic
+        self._given = cleaned_to is not None
+        self._keys: set[bytes] = set()
+        self.cleaned_to = cleaned_to
+        self.gaps = False
+        self.first_offset = -1
+
+    def saw(self, row: EventRow, expected: int) -> None:
+        """The next row of the log; `expected` is the offset behind the one before it, -1 before the first."""
+        if expected < 0:
+            self.first_offset = row.offset
+            self.gaps = row.offset > 0
+        elif row.offset != expected:
+            self.gaps = True
+        if self.cleaned_to is None and not row.control and row.key is not None:
+            # An aborted transaction's records go whatever their keys; a second one says nothing less for that.
+            if row.key in self._keys:
+                self.cleaned_to = row.offset
+                self._keys.clear()
+            else:
+                self._keys.add(row.key)
+
+    def at_end(self, active_offset: int | None, next_offset: int) -> None:
+        """The log is read to its end; the newest segment, which begins at `active_offset`, is never compacted."""
+        if self._given:
+            return
+        limit = next_offset if active_offset is None else active_offset
+        self.cleaned_to = limit if self.cleaned_to is None else min(self.cleaned_to, limit)
+
+    def is_complete(self, last_stable_offset: int, cut: bool) -> bool:
+        """Whether the state at a cut is right.
+
+        Args:
+            last_stable_offset: that of the cut.
+            cut: whether there is anything behind it; the end of a log is always right.
+        """
+        if not cut or not self.gaps:
+            return True
+        if self._topic == SHARE_GROUP_STATE:
+            return False
+        return self.cleaned_to is not None and self.cleaned_to <= last_stable_offset

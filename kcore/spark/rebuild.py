@@ -1,0 +1,78 @@
+"""Rebuild without Spark: partitions one after the other, as of an offset or a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kcore.spark.event import EventRow
+from kcore.spark.state import PartitionState
+
+
+class AsOf(NamedTuple):
+    """The moment that a state is wanted of.
+
+    Attributes:
+        offset: everything below it counts; None: no limit.
+        timestamp_ms: everything before the first record with a later timestamp counts; None: no limit. The log's order
+            is the truth, so that what was written after a record of a later time does not count, whatever it says.
+    """
+
+    offset: int | None = None
+    timestamp_ms: int | None = None
+
+    def excludes(self, row: EventRow) -> bool:
+        """Whether a row, and with it all that come behind it, is beyond the moment."""
+        return (self.offset is not None and row.offset >= self.offset) or (
+            self.timestamp_ms is not None and row.timestamp_ms > self.timestamp_ms
+        )
+
+
+END = AsOf()
+"""The end of the log."""
+
+
+class Rebuilt(NamedTuple):
+    """A partition's state, and whether its log goes on behind it."""
+
+    state: PartitionState
+    cut: bool
+
+
+def rebuild(
+    topic: str,
+    partition: int,
+    rows: Iterable[EventRow],
+    as_of: AsOf = END,
+    *,
+    cleaned_to: int | None = None,
+    active_offset: int | None = None,
+) -> Rebuilt:
+    """The state of one partition as of a moment.
+
+    The log is read to its end even so: only there it shows whether compaction has taken away what the state needs.
+
+    Args:
+        topic: the internal topic.
+        partition: its partition.
+        rows: the log, by offset; offsets that come again, and those that come too late, are passed over.
+        as_of: the moment.
+        cleaned_to: where compaction has come to, if that is known.
+        active_offset: where the newest segment begins, if that is known.
+    """
+    state = PartitionState(topic, partition, cleaned_to)
+    completeness = state.completeness
+    cut = False
+    last = -1
+    for row in rows:
+        if row.offset <= last:
+            continue
+        if not cut and as_of.excludes(row):
+            cut = True
+        if cut:
+            completeness.saw(row, last + 1 if last >= 0 else -1)
+        else:
+            state.apply(row)
+        last = row.offset
+    completeness.at_end(active_offset, last + 1)
+    return Rebuilt(state, cut)

@@ -1,0 +1,135 @@
+"""Raw segment files of a Kafka broker's log folder: `TOPIC-PARTITION/BASEOFFSET.log`.
+
+Nothing of a broker's is expected to be in order: the last segment may be half written, a copy may hold two segments
+with the same records (taken while the cleaner swapped them), indexes and checkpoints may be missing. What can be read
+is read; the rest is reported.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from kcore.spark.batches import BatchError, check, rows_of
+from kcore.spark.event import EventRow, LogFault
+
+_FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
+_SEGMENT = re.compile(r"\d{20}\.log")
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+
+
+class SegmentPartition(NamedTuple):
+    """One partition of a log folder.
+
+    Attributes:
+        topic: its topic.
+        partition: its number.
+        paths: its segment files, oldest first.
+        cleaned_to: where the cleaner's checkpoint beside it says that compaction has come to; None where there is none.
+    """
+
+    topic: str
+    partition: int
+    paths: tuple[str, ...]
+    cleaned_to: int | None = None
+
+    @property
+    def active_offset(self) -> int:
+        """The base offset of the newest segment: the cleaner never touches it."""
+        return int(Path(self.paths[-1]).stem) if self.paths else 0
+
+
+def find_partitions(root: str | Path) -> list[SegmentPartition]:
+    """The partitions below a broker's log folder, or the one that `root` itself is, by topic and number."""
+    root = Path(root)
+    folders = [root] if _FOLDER.fullmatch(root.name) and _segments(root) else sorted(p for p in root.iterdir())
+    found = []
+    for folder in folders:
+        match = _FOLDER.fullmatch(folder.name)
+        paths = _segments(folder) if match and folder.is_dir() else []
+        if match and paths:
+            topic, partition = match["topic"], int(match["partition"])
+            cleaned_to = _checkpoint(folder.parent / CLEANER_CHECKPOINT).get((topic, partition))
+            found.append(SegmentPartition(topic, partition, tuple(map(str, paths)), cleaned_to))
+    return sorted(found)
+
+
+def _segments(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if _SEGMENT.fullmatch(path.name))
+
+
+def _checkpoint(path: Path) -> dict[tuple[str, int], int]:
+    """The cleaner's checkpoint: a version, a count, then `topic partition offset` a line."""
+    if not path.is_file():
+        return {}
+    entries = {}
+    for line in path.read_text().splitlines()[2:]:
+        words = line.split()
+        if len(words) == 3 and words[1].isdigit() and words[2].isdigit():
+            entries[words[0], int(words[1])] = int(words[2])
+    return entries
+
+
+def read_rows(
+    part: SegmentPartition,
+    start: int = 0,
+    stop: int | None = None,
+    on_fault: Callable[[LogFault], None] = lambda fault: None,
+) -> Iterator[EventRow]:
+    """The rows of a partition by offset, each offset once.
+
+    Args:
+        part: which.
+        start: the first offset that is wanted.
+        stop: the offset before which to stop; None: the end.
+        on_fault: told of everything that could not be read.
+    """
+    next_offset = start
+    bases = [int(Path(path).stem) for path in part.paths]
+    for index, path in enumerate(part.paths):
+        if stop is not None and bases[index] >= stop:
+            return
+        if index + 1 < len(bases) and bases[index + 1] <= start:
+            continue
+        for row in _segment_rows(part, path, next_offset, stop, on_fault):
+            yield row
+            next_offset = row.offset + 1
+
+
+def _segment_rows(
+    part: SegmentPartition, path: str, start: int, stop: int | None, on_fault: Callable[[LogFault], None]
+) -> Iterator[EventRow]:
+    next_offset = start
+    with open(path, "rb") as file:
+        if not file.seek(0, 2):
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
+            position = 0
+            while position < len(view):
+                try:
+                    header = check(view, position)
+                except BatchError as fault:
+                    _report(part, path, fault, on_fault)
+                    if not fault.size_bytes:
+                        return  # where the next batch begins is not known
+                    position += fault.size_bytes
+                    continue
+                batch_at, position = position, position + header.size_bytes
+                if header.last_offset < next_offset:
+                    continue
+                if stop is not None and header.base_offset >= stop:
+                    return
+                try:
+                    for row in rows_of(part.topic, part.partition, bytes(view[batch_at:position])):
+                        if row.offset >= next_offset and (stop is None or row.offset < stop):
+                            yield row
+                except BatchError as fault:
+                    _report(part, path, fault, on_fault)
+                next_offset = header.last_offset + 1
+
+
+def _report(part: SegmentPartition, path: str, fault: BatchError, on_fault: Callable[[LogFault], None]) -> None:
+    on_fault(LogFault(part.topic, part.partition, fault.offset, fault.kind, f"{Path(path).name}: {fault}"))

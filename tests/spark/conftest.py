@@ -1,0 +1,46 @@
+"""What the tests of the data pipeline share: the logs of a real broker, and one Spark session."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark import oracle
+
+
+@pytest.fixture(scope="session")
+def kafka_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MOMENT/TOPIC-PARTITION/BASEOFFSET.log, as a real broker wrote them."""
+    return oracle.unpack(tmp_path_factory.mktemp("kafka-logs"))
+
+
+@pytest.fixture(scope="session")
+def kafka_oracle() -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """moment -> kind -> what the broker's APIs said."""
+    return oracle.load()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """One local session for all tests, small enough for a small machine."""
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs a Java runtime, and there is no `java` here")
+    sql = pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
+    session = (
+        sql.SparkSession.builder.master("local[2]")
+        .appName("kcore-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.memory", "512m")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
