@@ -66,7 +66,7 @@ def check(buffer: memoryview, position: int) -> Header:
         detail = f"the batch at position {position} needs {size_bytes} bytes, {left} are there"
         raise BatchError("truncated", detail, 0, base_offset)
     whole = buffer[position : position + size_bytes]
-    if not (validate_crc(whole) if HAS_EXTENSION else pure_batch.crc_is_right(whole)):
+    if not _CRC_IS_RIGHT(whole):
         detail = f"the CRC of the batch at position {position} is wrong"
         raise BatchError("corrupt", detail, size_bytes, base_offset)
     delta = int.from_bytes(whole[23:27], "big", signed=True)
@@ -109,6 +109,13 @@ def _rows_ext(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
         raise BatchError("corrupt", f"cannot be decompressed: {error}", len(batch), base) from error
 
 
+def _crc_ext(batch: Any) -> bool:
+    try:
+        return validate_crc(batch)
+    except CorruptBatchError:
+        return False
+
+
 def _rows_pure(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
     try:
         yield from pure_batch.rows(topic, partition, batch)
@@ -118,3 +125,4 @@ def _rows_pure(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
 
 
 _BACKEND: Callable[[str, int, Any], Iterator[EventRow]] = _rows_ext if HAS_EXTENSION else _rows_pure
+_CRC_IS_RIGHT: Callable[[Any], bool] = _crc_ext if HAS_EXTENSION else pure_batch.crc_is_right

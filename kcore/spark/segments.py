@@ -106,29 +106,30 @@ def _segment_rows(
     with open(path, "rb") as file:
         if not file.seek(0, 2):
             return
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
-            position = 0
-            while position < len(view):
-                try:
-                    header = check(view, position)
-                except BatchError as fault:
-                    _report(part, path, fault, on_fault)
-                    if not fault.size_bytes:
-                        return  # where the next batch begins is not known
-                    position += fault.size_bytes
-                    continue
-                batch_at, position = position, position + header.size_bytes
-                if header.last_offset < next_offset:
-                    continue
-                if stop is not None and header.base_offset >= stop:
-                    return
-                try:
-                    for row in rows_of(part.topic, part.partition, bytes(view[batch_at:position])):
-                        if row.offset >= next_offset and (stop is None or row.offset < stop):
-                            yield row
-                except BatchError as fault:
-                    _report(part, path, fault, on_fault)
-                next_offset = header.last_offset + 1
+        # Not closed but left to its last reader: a fault that somebody keeps still refers to its bytes.
+        view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    position = 0
+    while position < len(view):
+        try:
+            header = check(view, position)
+        except BatchError as fault:
+            _report(part, path, fault, on_fault)
+            if not fault.size_bytes:
+                return  # where the next batch begins is not known
+            position += fault.size_bytes
+            continue
+        batch_at, position = position, position + header.size_bytes
+        if header.last_offset < next_offset:
+            continue
+        if stop is not None and header.base_offset >= stop:
+            return
+        try:
+            for row in rows_of(part.topic, part.partition, bytes(view[batch_at:position])):
+                if row.offset >= next_offset and (stop is None or row.offset < stop):
+                    yield row
+        except BatchError as fault:
+            _report(part, path, fault, on_fault)
+        next_offset = header.last_offset + 1
 
 
 def _report(part: SegmentPartition, path: str, fault: BatchError, on_fault: Callable[[LogFault], None]) -> None:

@@ -1,0 +1,92 @@
+"""Event rows as Arrow, in the columns of Spark's Kafka source and the facts of batches behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kcore.spark.event import CREATE_TIME, EventRow
+
+EVENT_DDL: Final = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
+    "headers array<struct<key:string,value:binary>>, producer_id bigint, producer_epoch int, last_sequence int, "
+    "transactional boolean, control boolean, batch_only boolean"
+)
+"""The columns in Spark's terms: eight of Spark's Kafka source, then `EventRow`'s."""
+
+EVENT_SCHEMA: Final = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ("producer_id", pa.int64()),
+        ("producer_epoch", pa.int32()),
+        ("last_sequence", pa.int32()),
+        ("transactional", pa.bool_()),
+        ("control", pa.bool_()),
+        ("batch_only", pa.bool_()),
+    ]
+)
+
+BATCH_ROWS: Final = 10_000
+NO_HEADERS: Final[list[dict[str, Any]]] = []
+
+
+def to_batches(rows: Iterable[EventRow], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    """Rows as record batches of `EVENT_SCHEMA`, at most `batch_rows` each."""
+    rows = iter(rows)
+    while chunk := list(islice(rows, batch_rows)):
+        yield to_batch(chunk)
+
+
+def to_batch(rows: list[EventRow]) -> pa.RecordBatch:
+    """Rows, at least one, as one record batch."""
+    columns: list[Any] = list(zip(*rows, strict=True))
+    columns[5] = [None if ms < 0 else ms * 1000 for ms in columns[5]]
+    columns[7] = [[{"key": k, "value": v} for k, v in of] if of else NO_HEADERS for of in columns[7]]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, EVENT_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=EVENT_SCHEMA)
+
+
+DEFAULTS: Final[Mapping[str, Any]] = {
+    "timestampType": CREATE_TIME,
+    "producer_id": -1,
+    "producer_epoch": -1,
+    "last_sequence": -1,
+    "transactional": False,
+    "control": False,
+    "batch_only": False,
+}
+"""What stands in for columns that a frame lacks: those of Spark's own Kafka source have no facts of batches."""
+
+
+def from_batch(batch: pa.RecordBatch) -> Iterator[EventRow]:
+    """Rows of a record batch that has at least the columns key, value, topic, partition and offset.
+
+    Headers are left out: no replay looks at them.
+    """
+    names = set(batch.schema.names)
+    size = batch.num_rows
+
+    def column(name: str) -> Iterable[Any]:
+        if name in names:
+            return batch.column(name).to_pylist()  # type: ignore[no-any-return]
+        return [DEFAULTS[name]] * size
+
+    if "timestamp" in names:
+        micros = batch.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        times: Iterable[int] = [-1 if value is None else value // 1000 for value in micros.to_pylist()]
+    else:
+        times = [-1] * size
+    front = (column(name) for name in ("key", "value", "topic", "partition", "offset"))
+    facts = ("producer_id", "producer_epoch", "last_sequence", "transactional", "control", "batch_only")
+    columns = (*front, times, column("timestampType"), [()] * size, *map(column, facts))
+    return map(EventRow._make, zip(*columns, strict=True))

@@ -1,0 +1,250 @@
+"""Export of event logs: Parquet or JSON lines by topic and partition, with a manifest; resumable, and verifiable.
+
+events/manifest.json
+events/topic=__consumer_offsets/partition=7/00000000000000000000.parquet
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import pyarrow.parquet as pq
+
+from kcore.errors import KcoreError
+from kcore.spark.arrow import BATCH_ROWS, EVENT_SCHEMA, from_batch, to_batch
+from kcore.spark.event import EventRow, LogFault
+from kcore.spark.manifest import MANIFEST, ExportedFile, ExportedPartition, Manifest, digest, put_in_place
+from kcore.spark.sources import OnFault, Part, Source, ignore
+
+FORMATS = ("parquet", "jsonl")
+ROWS_PER_FILE = 500_000
+
+Wanted = Callable[[str], bool]
+
+
+class ExportReport(NamedTuple):
+    """What a run of an export wrote."""
+
+    files: int
+    rows: int
+    faults: list[LogFault]
+
+
+def export(
+    source: Source,
+    out: str | Path,
+    *,
+    wanted: Wanted = lambda topic: True,
+    start: int = 0,
+    stop: int | None = None,
+    form: str = "parquet",
+    rows_per_file: int = ROWS_PER_FILE,
+) -> ExportReport:
+    """Writes what a source holds and an export does not hold yet.
+
+    A run that was stopped, however, is taken up where the manifest ends; what it had begun is thrown away.
+
+    Args:
+        source: what to export.
+        out: the export's folder, made if it is not there.
+        wanted: which topics.
+        start: the first offset of every partition.
+        stop: the offset before which to stop; None: the end.
+        form: one of `FORMATS`; an export keeps the one that it began with.
+        rows_per_file: at most so many rows go into a file.
+
+    Raises:
+        KcoreError: the folder holds an export in another format.
+    """
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest = Manifest.load(folder) if (folder / MANIFEST).exists() else Manifest(form)
+    if manifest.form != form:
+        raise KcoreError(f"{folder} holds an export in {manifest.form}, not {form}")
+    _drop_leftovers(folder, manifest)
+    report = ExportReport(0, 0, [])
+    for part in source.parts():
+        if wanted(part.topic):
+            report = _export_part(source, part, folder, manifest, start, stop, rows_per_file, report)
+    manifest.save(folder)
+    return report
+
+
+def _drop_leftovers(folder: Path, manifest: Manifest) -> None:
+    """Removes files that a run wrote which never came to name them."""
+    named = {one.path for part in manifest.partitions.values() for one in part.files}
+    for path in folder.glob("topic=*/partition=*/*"):
+        if path.relative_to(folder).as_posix() not in named:
+            path.unlink()
+
+
+def _export_part(
+    source: Source,
+    part: Part,
+    folder: Path,
+    manifest: Manifest,
+    start: int,
+    stop: int | None,
+    rows_per_file: int,
+    report: ExportReport,
+) -> ExportReport:
+    place = (part.topic, part.partition)
+    exported = manifest.partitions.get(place)
+    if exported is None:
+        exported = manifest.partitions[place] = ExportedPartition(*place, max(start, 0))
+    known = [offset for offset in (exported.cleaned_to, part.cleaned_to) if offset is not None]
+    exported.cleaned_to = max(known) if known and part.cleaned_to is not None else exported.cleaned_to
+    exported.active_offset = part.active_offset
+    rows = source.rows(part, exported.next_offset, stop, report.faults.append)
+    while True:
+        written = _write_file(folder, place, rows, manifest.form, rows_per_file)
+        if written is None:
+            return report
+        exported.files.append(written)
+        exported.next_offset = written.last_offset + 1
+        manifest.save(folder)
+        report = report._replace(files=report.files + 1, rows=report.rows + written.count)
+
+
+def _write_file(
+    folder: Path, place: tuple[str, int], rows: Iterator[EventRow], form: str, rows_per_file: int
+) -> ExportedFile | None:
+    """Writes the next file of a partition; None if there are no rows left."""
+    chunk = list(islice(rows, min(rows_per_file, BATCH_ROWS)))
+    if not chunk:
+        return None
+    topic, partition = place
+    first_offset = chunk[0].offset
+    path = folder / f"topic={quote(topic)}" / f"partition={partition}" / f"{first_offset:020d}.{form}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    count = 0
+    with open(temporary, "wb") as file:
+        write, finish = _writer(file, form)
+        while chunk:
+            write(chunk)
+            count += len(chunk)
+            last_offset = chunk[-1].offset
+            chunk = list(islice(rows, min(rows_per_file - count, BATCH_ROWS)))
+        finish()
+        file.flush()
+        os.fsync(file.fileno())
+    put_in_place(temporary, path)
+    relative = path.relative_to(folder).as_posix()
+    return ExportedFile(relative, first_offset, last_offset, count, path.stat().st_size, digest(path))
+
+
+def _writer(file: Any, form: str) -> tuple[Callable[[list[EventRow]], None], Callable[[], None]]:
+    if form == "jsonl":
+        return lambda rows: file.writelines(as_json(row) for row in rows), lambda: None
+    writer = pq.ParquetWriter(file, EVENT_SCHEMA, compression="zstd")
+    return lambda rows: writer.write_batch(to_batch(rows)), writer.close
+
+
+def as_json(row: EventRow) -> bytes:
+    """A row as a line of JSON; bytes are base64, as in Spark's `to_json`."""
+    fields = row._asdict()
+    fields["key"], fields["value"] = _text(row.key), _text(row.value)
+    fields["headers"] = [[name, _text(value)] for name, value in row.headers]
+    return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
+
+
+def of_json(line: bytes) -> EventRow:
+    """The row of a line."""
+    fields = json.loads(line)
+    fields["key"], fields["value"] = _bytes(fields["key"]), _bytes(fields["value"])
+    fields["headers"] = tuple((name, _bytes(value)) for name, value in fields["headers"])
+    return EventRow(**fields)
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+class ExportSource(Source):
+    """An export, read by its manifest."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._folder = Path(path)
+        self._manifest = Manifest.load(self._folder)
+
+    def parts(self) -> list[Part]:
+        """See Source."""
+        return [
+            Part(
+                *place,
+                part.files[0].first_offset if part.files else part.next_offset,
+                part.next_offset,
+                part.cleaned_to,
+                part.active_offset,
+            )
+            for place, part in sorted(self._manifest.partitions.items())
+        ]
+
+    def rows(
+        self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
+    ) -> Iterator[EventRow]:
+        """See Source. Headers are left out."""
+        for one in self._manifest.partitions[part.topic, part.partition].files:
+            if one.last_offset < start or (stop is not None and one.first_offset >= stop):
+                continue
+            try:
+                for row in self._file_rows(self._folder / one.path):
+                    if row.offset >= start and (stop is None or row.offset < stop):
+                        yield row
+            except (OSError, ValueError) as error:  # pyarrow's errors are of these
+                on_fault(LogFault(part.topic, part.partition, one.first_offset, "corrupt", f"{one.path}: {error}"))
+
+    def _file_rows(self, path: Path) -> Iterator[EventRow]:
+        if self._manifest.form == "jsonl":
+            with open(path, "rb") as file:
+                yield from map(of_json, file)
+            return
+        with pq.ParquetFile(path) as parquet:
+            for batch in parquet.iter_batches(BATCH_ROWS):
+                yield from from_batch(batch)
+
+
+def verify(folder: str | Path) -> list[str]:
+    """What is wrong with an export: an empty list means that every file is there, as it was written, and in order.
+
+    Raises:
+        KcoreError: there is no manifest that could say.
+    """
+    folder = Path(folder)
+    manifest = Manifest.load(folder)
+    findings = []
+    named = set()
+    for part in manifest.partitions.values():
+        behind = 0
+        for one in part.files:
+            named.add(one.path)
+            findings += [f"{one.path}: {what}" for what in _file_faults(folder / one.path, one)]
+            if one.first_offset < behind:
+                findings.append(f"{one.path}: begins at {one.first_offset}, before the end of the file before it")
+            behind = one.last_offset + 1
+        if part.files and part.next_offset != behind:
+            place = f"{part.topic}-{part.partition}"
+            findings.append(f"{place}: the manifest goes on at {part.next_offset}, the files end at {behind}")
+    found = {path.relative_to(folder).as_posix() for path in folder.glob("topic=*/partition=*/*")}
+    return findings + [f"{path}: is not in the manifest" for path in sorted(found - named)]
+
+
+def _file_faults(path: Path, one: ExportedFile) -> Iterator[str]:
+    if not path.is_file():
+        yield "is missing"
+    elif path.stat().st_size != one.size_bytes:
+        yield f"has {path.stat().st_size} bytes, not {one.size_bytes}"
+    elif digest(path) != one.sha256:
+        yield "was changed: its checksum is another"

@@ -1,0 +1,128 @@
+"""The manifest of an export: which files it is made of and what each holds, so that anybody can check that it is whole.
+
+It is the last thing that is written and the first that is read: a file that it does not name is no part of the export.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kcore.errors import KcoreError
+
+MANIFEST = "manifest.json"
+FORMAT_VERSION = 1
+CHUNK_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class ExportedFile:
+    """One file of an export.
+
+    Attributes:
+        path: its path below the export's folder, with `/`.
+        first_offset: of its first row.
+        last_offset: of its last row.
+        count: how many rows it has.
+        size_bytes: how long it is.
+        sha256: of its bytes, as hexadecimal digits.
+    """
+
+    path: str
+    first_offset: int
+    last_offset: int
+    count: int
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(slots=True)
+class ExportedPartition:
+    """One partition of an export.
+
+    Attributes:
+        topic: its topic.
+        partition: its number.
+        next_offset: where the next run goes on.
+        cleaned_to: how far compaction had come in what was read; None if the source did not know.
+        active_offset: where the newest segment began; None if there were none.
+        files: by offset.
+    """
+
+    topic: str
+    partition: int
+    next_offset: int
+    cleaned_to: int | None = None
+    active_offset: int | None = None
+    files: list[ExportedFile] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Manifest:
+    """All of an export.
+
+    Attributes:
+        form: `parquet` or `jsonl`.
+        partitions: by topic and number.
+    """
+
+    form: str
+    partitions: dict[tuple[str, int], ExportedPartition] = field(default_factory=dict)
+
+    def save(self, folder: Path) -> None:
+        """Puts it in the place of the one before, whole or not at all."""
+        parts = [asdict(part) for _, part in sorted(self.partitions.items())]
+        document = {"version": FORMAT_VERSION, "format": self.form, "partitions": parts}
+        write_whole(folder / MANIFEST, (json.dumps(document, indent=1) + "\n").encode())
+
+    @classmethod
+    def load(cls, folder: Path) -> Manifest:
+        """The manifest of an export.
+
+        Raises:
+            KcoreError: there is none, or it cannot be read.
+        """
+        try:
+            document: dict[str, Any] = json.loads((folder / MANIFEST).read_bytes())
+            if document["version"] != FORMAT_VERSION:
+                raise KcoreError(f"{folder}: the manifest is of version {document['version']}, not {FORMAT_VERSION}")
+            manifest = cls(document["format"])
+            for part in document["partitions"]:
+                files = [ExportedFile(**one) for one in part.pop("files")]
+                manifest.partitions[part["topic"], part["partition"]] = ExportedPartition(**part, files=files)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise KcoreError(f"{folder}: the manifest cannot be read: {error}") from error
+        return manifest
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes a file that is there whole or not at all, whenever the machine stops."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with open(temporary, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    put_in_place(temporary, path)
+
+
+def put_in_place(temporary: Path, path: Path) -> None:
+    """Gives a finished file its name, durably."""
+    os.replace(temporary, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file, as hexadecimal digits."""
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            found.update(chunk)
+    return found.hexdigest()

@@ -1,0 +1,216 @@
+"""Where rows come from: raw segment files, a kcore data folder, an export, a running server. All look alike here."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kcore.errors import KcoreError
+from kcore.spark import segments
+from kcore.spark.event import EventRow, LogFault
+
+OnFault = Callable[[LogFault], None]
+
+
+def ignore(fault: LogFault) -> None:
+    """Lets a fault be."""
+
+
+class Part(NamedTuple):
+    """One partition that a source holds.
+
+    Attributes:
+        topic: its topic.
+        partition: its number.
+        start: the first offset that may be asked for.
+        end: the offset behind the last one, None where only reading tells.
+        cleaned_to: where compaction has come to; None if the source does not know.
+        active_offset: the base offset of the newest segment, which is never compacted; None if there are no segments.
+    """
+
+    topic: str
+    partition: int
+    start: int = 0
+    end: int | None = None
+    cleaned_to: int | None = None
+    active_offset: int | None = None
+
+
+class Source(ABC):
+    """Partitions of event logs.
+
+    Attributes:
+        parallel: whether several processes may read it at once.
+    """
+
+    parallel = True
+
+    @abstractmethod
+    def parts(self) -> list[Part]:
+        """Its partitions, by topic and number."""
+
+    @abstractmethod
+    def rows(
+        self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
+    ) -> Iterator[EventRow]:
+        """A partition's rows by offset, each offset once.
+
+        Args:
+            part: one of `parts()`.
+            start: the first offset that is wanted.
+            stop: the offset before which to stop; None: the end.
+            on_fault: told of what could not be read.
+        """
+
+    def close(self) -> None:  # noqa: B027  # most have nothing open
+        """Lets go of what is open."""
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class SegmentSource(Source):
+    """A log folder of a Kafka broker, or a copy of parts of one."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._parts = {part[:2]: part for part in segments.find_partitions(path)}
+
+    def parts(self) -> list[Part]:
+        """See Source."""
+        return [
+            Part(part.topic, part.partition, int(Path(part.paths[0]).stem), None, part.cleaned_to, part.active_offset)
+            for part in self._parts.values()
+        ]
+
+    def rows(
+        self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
+    ) -> Iterator[EventRow]:
+        """See Source."""
+        return segments.read_rows(self._parts[part.topic, part.partition], start, stop, on_fault)
+
+
+class FolderSource(Source):
+    """A kcore data folder that no server has open. It is opened by one process at a time."""
+
+    parallel = False
+
+    def __init__(self, path: str | Path) -> None:
+        from kcore.inspect.sources import _topic_names  # noqa: PLC0415
+        from kcore.log import LmdbLogEngine  # noqa: PLC0415
+
+        self._engine = LmdbLogEngine(path, create=False)
+        names = _topic_names(self._engine)
+        self._keys = {
+            (names[key.topic_id], key.partition): key for key in self._engine.partitions() if key.topic_id in names
+        }
+
+    def parts(self) -> list[Part]:
+        """See Source."""
+        found = []
+        for (topic, partition), key in sorted(self._keys.items()):
+            log = self._engine.open(key)
+            found.append(Part(topic, partition, log.log_start_offset, log.high_watermark, log.cleaned_to))
+        return found
+
+    def rows(
+        self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
+    ) -> Iterator[EventRow]:
+        """See Source."""
+        from kcore.spark.batches import rows_of  # noqa: PLC0415
+
+        log = self._engine.open(self._keys[part.topic, part.partition])
+        first = max(start, log.log_start_offset)
+        if first >= log.high_watermark:
+            return
+        for _, batch in log.batches(first, stop):
+            for row in rows_of(part.topic, part.partition, batch):
+                if row.offset >= first and (stop is None or row.offset < stop):
+                    yield row
+
+    def close(self) -> None:
+        """See Source."""
+        self._engine.close()
+
+
+class ServerSource(Source):
+    """The topics of a running server, kcore's or any Kafka-compatible one, read through Fetch."""
+
+    parallel = False
+    FETCH_BYTES = 4 << 20
+    FETCH_VERSION = 12  # Fetch 13 asks by topic id (KIP-516)
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+
+    def parts(self) -> list[Part]:
+        """See Source."""
+        from kcore.inspect.groups import EARLIEST, LATEST, list_offset  # noqa: PLC0415
+        from kcore.protocol.messages.metadata import MetadataRequest  # noqa: PLC0415
+
+        server = self._server
+        found = []
+        for topic in server.send(MetadataRequest(topics=None)).topics:
+            for part in topic.partitions:
+                where = (topic.name, part.partition_index)
+                start, end = (list_offset(server, *where, timestamp) for timestamp in (EARLIEST, LATEST))
+                found.append(Part(*where, start, end))
+        return sorted(found)
+
+    def rows(
+        self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
+    ) -> Iterator[EventRow]:
+        """See Source."""
+        from kcore.spark.batches import rows_of  # noqa: PLC0415
+        from kcore_ext.batch import parse_header, split_batches  # noqa: PLC0415
+
+        position = max(start, part.start)
+        end = part.end if stop is None or part.end is None else min(part.end, stop)
+        while end is None or position < end:
+            records = self._fetch(part, position)
+            found = split_batches(records).batches
+            if not found:
+                return
+            for begin, size_bytes in found:
+                batch = bytes(records[begin : begin + size_bytes])
+                for row in rows_of(part.topic, part.partition, batch):
+                    if row.offset >= position and (end is None or row.offset < end):
+                        yield row
+                position = parse_header(batch).next_offset
+
+    def _fetch(self, part: Part, position: int) -> bytes:
+        from kcore.protocol.error_codes import code_name  # noqa: PLC0415
+        from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic  # noqa: PLC0415
+
+        size = self.FETCH_BYTES
+        asked = FetchPartition(partition=part.partition, fetch_offset=position, partition_max_bytes=size)
+        topics = [FetchTopic(topic=part.topic, partitions=[asked])]
+        request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=size, session_epoch=-1, topics=topics)
+        answer = self._server.send(request, self.FETCH_VERSION).responses[0].partitions[0]
+        if answer.error_code:
+            raise KcoreError(f"{part.topic}-{part.partition}@{position}: {code_name(answer.error_code)}")
+        return answer.records or b""
+
+
+def open_source(path: str | Path) -> Source:
+    """The source that lies in a folder: an export, a broker's log folder, or a kcore data folder.
+
+    Raises:
+        KcoreError: it is none of them.
+    """
+    from kcore.spark.manifest import MANIFEST  # noqa: PLC0415
+
+    path = Path(path)
+    if (path / MANIFEST).is_file():
+        from kcore.spark.export import ExportSource  # noqa: PLC0415
+
+        return ExportSource(path)
+    if not path.is_dir():
+        raise KcoreError(f"{path} is no folder")
+    if segments.find_partitions(path):
+        return SegmentSource(path)
+    return FolderSource(path)

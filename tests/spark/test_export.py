@@ -1,0 +1,153 @@
+"""Export: everything, once, whatever happens in between; and `verify` notices whatever is not so."""
+
+from __future__ import annotations
+
+import random
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kcore
+from kcore.errors import KcoreError
+from kcore.spark.event import EventRow
+from kcore.spark.export import ExportSource, export, verify
+from kcore.spark.sources import FolderSource, SegmentSource, ServerSource, Source, open_source
+from tests import kit
+
+
+def everything(source: Source) -> dict[tuple[str, int], list[EventRow]]:
+    """Every row of a source, without headers, which an export's reader leaves out."""
+    return {part[:2]: [row._replace(headers=()) for row in source.rows(part)] for part in source.parts()}
+
+
+@pytest.fixture(scope="module")
+def small(kafka_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two partitions of a real broker's log folder."""
+    folder = tmp_path_factory.mktemp("small")
+    for name in ("__consumer_offsets-0", "__share_group_state-3"):
+        (folder / name).symlink_to(kafka_logs / "moment-1" / name)
+    return folder
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_an_export_holds_what_the_log_holds(small: Path, tmp_path: Path, form: str) -> None:
+    source = SegmentSource(small)
+    report = export(source, tmp_path, form=form, rows_per_file=1_000)
+    assert report.faults == []
+    assert verify(tmp_path) == []
+    found = everything(open_source(tmp_path))
+    assert found == everything(source)
+    assert report.rows == sum(map(len, found.values()))
+    assert report.files == sum(-(-len(rows) // 1_000) for rows in found.values())
+    again = export(source, tmp_path, form=form)
+    assert again[:2] == (0, 0), "what is exported already is not exported again"
+
+
+class StoppedError(Exception):
+    """The process was killed here."""
+
+
+class StoppingSource(SegmentSource):
+    """Stops after so many rows."""
+
+    left = 0
+
+    def rows(self, *args: Any, **options: Any) -> Any:
+        for row in super().rows(*args, **options):
+            if not self.left:
+                raise StoppedError
+            self.left -= 1
+            yield row
+
+
+def test_an_export_that_was_stopped_anywhere_goes_on(small: Path, tmp_path: Path) -> None:
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    source = StoppingSource(small)
+    for _ in range(8):
+        source.left = chance.randrange(2_000)
+        try:
+            export(source, tmp_path, rows_per_file=chance.choice([100, 700]))
+        except StoppedError:
+            (tmp_path / "topic=__consumer_offsets" / "partition=0").mkdir(parents=True, exist_ok=True)
+            stray = tmp_path / "topic=__consumer_offsets" / "partition=0" / "00000000000000099999.parquet"
+            stray.write_bytes(b"half")
+            assert len(verify(tmp_path)) >= 1 if (tmp_path / "manifest.json").exists() else True
+    export(SegmentSource(small), tmp_path)
+    assert verify(tmp_path) == []
+    assert everything(ExportSource(tmp_path)) == everything(SegmentSource(small))
+
+
+def test_verify_names_what_was_changed(small: Path, tmp_path: Path) -> None:
+    export(SegmentSource(small), tmp_path, rows_per_file=500)
+    first, second, third, *_ = sorted(tmp_path.glob("topic=__consumer_offsets/*/*"))
+    first.unlink()
+    second.write_bytes(second.read_bytes()[:-1])
+    changed = bytearray(third.read_bytes())
+    changed[len(changed) // 2] ^= 1
+    third.write_bytes(changed)
+    (tmp_path / "topic=__consumer_offsets" / "partition=0" / "more").write_bytes(b"")
+    names = [path.relative_to(tmp_path).as_posix() for path in (first, second, third)]
+    assert verify(tmp_path) == [
+        f"{names[0]}: is missing",
+        f"{names[1]}: has {second.stat().st_size} bytes, not {second.stat().st_size + 1}",
+        f"{names[2]}: was changed: its checksum is another",
+        "topic=__consumer_offsets/partition=0/more: is not in the manifest",
+    ]
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(KcoreError, match="cannot be read"):
+        verify(tmp_path)
+
+
+def test_ranges_and_topics_are_chosen(small: Path, tmp_path: Path) -> None:
+    export(SegmentSource(small), tmp_path, wanted=lambda topic: topic == "__share_group_state", start=20, stop=40)
+    (rows,) = everything(ExportSource(tmp_path)).values()
+    assert [row.offset for row in rows] == list(range(20, 40))
+    with pytest.raises(KcoreError, match="holds an export in parquet"):
+        export(SegmentSource(small), tmp_path, form="jsonl")
+
+
+def test_a_running_server_gives_what_its_folder_holds(tmp_path: Path) -> None:
+    """Through Fetch while it runs, and from the folder once it is closed: the same rows."""
+    with kcore.open(tmp_path / "data", config=kit.QUICK) as engine:
+        kit.make_topic(engine, "orders", 2)
+        for group in range(20):
+            engine.send(kit.commit(f"group-{group}", {("orders", 0): group, ("orders", 1): 7}), kit.COMMIT_VERSION)
+        kit.stable_alone(engine, "workers")
+        server = ServerSource(engine)
+        export(server, tmp_path / "one", wanted=lambda topic: topic == "__consumer_offsets")
+    with FolderSource(tmp_path / "data") as folder:
+        export(folder, tmp_path / "two", wanted=lambda topic: topic == "__consumer_offsets")
+        assert "__cluster_metadata" in {part.topic for part in folder.parts()}
+    one, two = everything(ExportSource(tmp_path / "one")), everything(ExportSource(tmp_path / "two"))
+    assert sum(map(len, one.values())) >= 41
+    assert one == two
+
+
+def test_damaged_copies_of_segments_are_read_as_far_as_they_go(kafka_logs: Path, tmp_path: Path) -> None:
+    """Half-written tails, records that come twice, and a damaged batch: the rest is there, and nothing comes twice."""
+    source = kafka_logs / "moment-1" / "__consumer_offsets-0"
+    (whole,) = everything(SegmentSource(source)).values()
+    folder = tmp_path / "__consumer_offsets-0"
+    folder.mkdir()
+    first, last = sorted(source.glob("*.log"))
+    (folder / first.name).write_bytes(first.read_bytes())
+    (folder / last.name).write_bytes(last.read_bytes()[:-10])
+    between = int(last.stem) - 1
+    (folder / f"{between:020d}.log").write_bytes(last.read_bytes()[:5_000])
+    faults: list[Any] = []
+    found = SegmentSource(tmp_path)
+    (part,) = found.parts()
+    rows = [row._replace(headers=()) for row in found.rows(part, on_fault=faults.append)]
+    assert rows == whole[: len(rows)]
+    assert len(whole) - 40 < len(rows) < len(whole)
+    assert {fault.kind for fault in faults} == {"truncated"}
+    damaged = bytearray(first.read_bytes())
+    damaged[200] ^= 1
+    (folder / first.name).write_bytes(damaged)
+    rest = list(islice(SegmentSource(tmp_path).rows(part, on_fault=faults.append), 5))
+    assert faults[-1].kind == "corrupt"
+    assert rest[0].offset > whole[0].offset
