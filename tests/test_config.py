@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kcore.config import Config
 from kcore.errors import ConfigError
-from kcore.settings import Setting, SettingType
+from kcore.settings import HIDDEN, Setting, SettingType
 
 NAMES = sorted(Config.SETTINGS)
 
@@ -156,5 +156,7 @@ def test_any_value_is_taken_or_refused_with_a_reason(name: str, value: object) -
         assert str(refusal).startswith(f"{name}=")  # noqa: PT017  # both ends are right
         return
     text = entry.format(parsed)
-    if text is not None and entry.type is not SettingType.STRING and entry.type is not SettingType.LIST:
+    if entry.type is SettingType.PASSWORD:
+        assert text in (None, HIDDEN), "a secret is not shown"
+    elif text is not None and entry.type is not SettingType.STRING and entry.type is not SettingType.LIST:
         assert entry.parse(text) == parsed

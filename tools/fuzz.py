@@ -11,6 +11,7 @@ much memory is made as small as possible, printed as hex together with the seed,
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import mmap
 import os
@@ -42,8 +43,16 @@ def _alarm(*_: object) -> None:
     raise TooLongError(f"more than {INPUT_S} s")
 
 
+def _forget_peak() -> None:
+    """Takes the peak of this process's memory back to what it has now, where the system can: a peak of long ago, or of
+    the process that this one was forked from, would hide what an input takes."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
 def attempt(target: Target, data: bytes) -> str | None:
     """Runs one input in this process. Returns what is wrong, None if nothing."""
+    _forget_peak()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     signal.setitimer(signal.ITIMER_REAL, INPUT_S)
     try:

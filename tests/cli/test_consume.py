@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -121,13 +122,19 @@ def test_following_prints_what_comes(kcore: Terminal) -> None:
     """A process that waits for more, and prints it at once, until it is stopped."""
     command = [sys.executable, "-m", "kcore", "consume", "--bootstrap", f"127.0.0.1:{kcore.live.port}"]
     command += ["--topic", "t", "--partition", "1", "--follow"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "d\n"
         with kcore.live.connect() as client:
             client.send(produce("t", batch([b"later"]), 1), 9)
         assert process.stdout.readline() == "later\n"
-        process.send_signal(2)
+        process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
         assert process.stderr is not None
         assert process.stderr.read() == ""
