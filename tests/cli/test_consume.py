@@ -127,7 +127,7 @@ def test_following_prints_what_comes(kcore: Terminal) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  # background jobs ignore it
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "d\n"
