@@ -12,12 +12,12 @@ from collections.abc import Generator
 from datetime import UTC, datetime
 from typing import Any
 
-from kcore.client.cluster import Cluster, code_name
+from kcore.client.cluster import Cluster
 from kcore.client.member import GroupMember
 from kcore.errors import ConfigError, KcoreError
 from kcore.inspect.groups import EARLIEST, LATEST, list_offset
 from kcore.protocol.compression import decompress
-from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.error_codes import ErrorCode, code_name
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kcore_ext.batch import Record, iter_records, parse_header, split_batches
 

@@ -6,8 +6,9 @@ import argparse
 from typing import Any
 
 from kcore.cli import output, target
-from kcore.inspect import Target, code_name, list_groups, owned_partitions
+from kcore.inspect import Target, list_groups, owned_partitions
 from kcore.inspect.consumer_groups import CLASSIC_MEMBER, consumer_groups, parts_of, progress, shown
+from kcore.protocol.error_codes import code_name
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 
 

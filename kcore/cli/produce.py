@@ -9,11 +9,11 @@ import time
 from collections.abc import Iterator
 from itertools import cycle
 
-from kcore.client.cluster import Cluster, code_name
+from kcore.client.cluster import Cluster
 from kcore.client.partitioner import partition_of
 from kcore.errors import KcoreError
 from kcore.protocol.compression import CompressionType, compress
-from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.error_codes import ErrorCode, code_name
 from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kcore_ext.batch import BatchBuilder
 

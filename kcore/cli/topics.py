@@ -8,9 +8,8 @@ import sys
 from kcore.cli import output, target
 from kcore.errors import ConfigError
 from kcore.inspect import Target
-from kcore.inspect.groups import code_name
 from kcore.inspect.topics import describe_topics, find_topics
-from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.error_codes import ErrorCode, code_name
 from kcore.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest
 

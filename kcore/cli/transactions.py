@@ -14,13 +14,13 @@ from kcore.inspect.transactions import (
     OpenTransaction,
     abort_transaction,
     all_partitions,
-    code_name,
     describe_transactions,
     hanging_transactions,
     list_transactions,
     open_transactions,
     stable_offsets,
 )
+from kcore.protocol.error_codes import code_name
 
 HANGING_MINUTES = 15
 """The broker's default of transaction.max.timeout.ms: no transaction of a living coordinator is open for longer."""

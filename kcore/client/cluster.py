@@ -7,18 +7,13 @@ from typing import Any
 
 from kcore.client.connection import Connection
 from kcore.errors import KcoreError
-from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.error_codes import ErrorCode, code_name
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 NAMES_VERSION = 9  # Metadata 10 and later speak of topics by id too (KIP-516)
 
 KEYS_VERSION = 4  # FindCoordinator 4 and later look many keys up (KIP-699)
-
-
-def code_name(code: int) -> str:
-    """What Kafka calls an error code, or its number if only a newer server knows it."""
-    return next((known.name for known in ErrorCode if known == code), str(code))
 
 
 class Cluster:

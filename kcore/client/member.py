@@ -12,7 +12,7 @@ from typing import Any
 
 from kcore.assignors import Member as Subscriber
 from kcore.assignors import Topics, get
-from kcore.client.cluster import Cluster, code_name
+from kcore.client.cluster import Cluster
 from kcore.client.connection import Connection, ConnectionClosedError
 from kcore.errors import KcoreError
 from kcore.protocol.consumer_protocol import (
@@ -21,7 +21,7 @@ from kcore.protocol.consumer_protocol import (
     ConsumerProtocolSubscription,
     TopicPartition,
 )
-from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.error_codes import ErrorCode, code_name
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kcore.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity

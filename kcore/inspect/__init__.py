@@ -1,8 +1,9 @@
 """Looking into logs and groups: of a data folder, of an engine, of a running server."""
 
 from kcore.inspect.events import Event, decode_batch
-from kcore.inspect.groups import Target, code_name, list_groups, log_ends, offset_rows, owned_partitions
+from kcore.inspect.groups import Target, list_groups, log_ends, offset_rows, owned_partitions
 from kcore.inspect.sources import Selection, folder_events, server_events
+from kcore.protocol.error_codes import code_name
 
 __all__ = [
     "Event",

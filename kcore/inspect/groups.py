@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from kcore.errors import KcoreError
 from kcore.protocol import DecodeError
 from kcore.protocol.consumer_protocol import ConsumerProtocolAssignment
-from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.error_codes import code_name
 from kcore.protocol.messages.list_groups import ListGroupsRequest
 from kcore.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kcore.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
@@ -23,11 +23,6 @@ class Target(Protocol):
     def send(self, request: Any, version: int | None = None) -> Any:
         """The response to a request."""
         ...
-
-
-def code_name(code: int) -> str:
-    """The name of an error code, or its number if only a newer server knows it."""
-    return next((known.name for known in ErrorCode if known == code), str(code))
 
 
 def list_groups(server: Target, states: Sequence[str] = ()) -> list[Any]:

@@ -9,8 +9,9 @@ from pathlib import Path
 from kcore.broker.names import CLUSTER_METADATA, METADATA_TOPIC_ID
 from kcore.errors import KcoreError
 from kcore.inspect.events import Event, decode_batch
-from kcore.inspect.groups import EARLIEST, LATEST, Target, code_name, list_offset
+from kcore.inspect.groups import EARLIEST, LATEST, Target, list_offset
 from kcore.log import LmdbLogEngine, PartitionKey
+from kcore.protocol.error_codes import code_name
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kcore.protocol.messages.metadata import MetadataRequest
 from kcore.protocol.records.metadata import RemoveTopicRecord, TopicRecord, decode_metadata_record

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kcore.errors import KcoreError
-from kcore.inspect.groups import EARLIEST, LATEST, Target, code_name, list_offset
+from kcore.inspect.groups import EARLIEST, LATEST, Target, list_offset
+from kcore.protocol.error_codes import code_name
 from kcore.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from kcore.errors import KcoreError
 from kcore.inspect.groups import LATEST, Target
-from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.error_codes import code_name
 from kcore.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from kcore.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from kcore.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -29,11 +29,6 @@ ENDING = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
 """States in which a transaction may hold readers back."""
 
 TopicPartition = tuple[str, int]
-
-
-def code_name(code: int) -> str:
-    """What Kafka calls an error code."""
-    return next((known.name for known in ErrorCode if known == code), str(code))
 
 
 class StableOffset(NamedTuple):

@@ -154,3 +154,8 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131, "The topology's epoch is not valid."
     STREAMS_TOPOLOGY_FENCED = 132, "The topology's epoch is out of date."
     SHARE_SESSION_LIMIT_REACHED = 133, "The server has no room for another share session."
+
+
+def code_name(code: int) -> str:
+    """What Kafka calls an error code, or its number if only a newer server knows it."""
+    return next((known.name for known in ErrorCode if known == code), str(code))

@@ -11,7 +11,6 @@ import kcore
 from kcore.errors import DataFolderError, KcoreError
 from kcore.inspect import (
     Selection,
-    code_name,
     decode_batch,
     folder_events,
     list_groups,
@@ -23,6 +22,7 @@ from kcore.inspect import (
 from kcore.inspect.events import Event, readable, to_plain
 from kcore.inspect.groups import list_offset
 from kcore.protocol.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
+from kcore.protocol.error_codes import code_name
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kcore_ext.batch import BatchBuilder, CorruptBatchError, build_control_batch
 from tests.kit import QUICK, Target, batch, commit, make_topic, produce, stable_alone
