@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from kcore.broker.housekeeping import Housekeeping
-from kcore.broker.names import CONSUMER_OFFSETS
 from kcore.clock import ManualClock
 from kcore.config import Config
 from kcore.coordinator import Engine
 from kcore.log import PartitionKey
+from kcore.protocol.records import CONSUMER_OFFSETS
 from kcore.runtime.partitioner import partition_for
 from kcore_ext.batch import BatchBuilder
 from kcore_ext.offsets import CommitKey, OffsetAndMetadata

@@ -20,7 +20,7 @@ from kcore.broker.control import ControlPlane
 from kcore.broker.data_plane import data_apis
 from kcore.broker.housekeeping import Housekeeping, Periodic
 from kcore.broker.log_dirs import EngineLogDirs
-from kcore.broker.names import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE
+from kcore.broker.names import INTERNAL_TOPICS
 from kcore.broker.partitions import Partitions
 from kcore.broker.producing import CloseConnectionError
 from kcore.broker.topic_machine import METADATA_PARTITION, metadata_shard
@@ -35,6 +35,7 @@ from kcore.group.shard import GroupShard
 from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine
 from kcore.logs import fields
 from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, Slices, TopicInfo
 from kcore.runtime.cluster import SingleNodeCluster
 from kcore.transaction.apis import transaction_apis

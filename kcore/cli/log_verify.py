@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterator
 
 from kcore.broker.compaction_check import check_compacted, check_records, check_rehearsed
-from kcore.broker.names import CLUSTER_METADATA, CONSUMER_OFFSETS, INTERNAL_TOPICS, METADATA_TOPIC_ID, TRANSACTION_STATE
+from kcore.broker.names import CLUSTER_METADATA, INTERNAL_TOPICS, METADATA_TOPIC_ID
 from kcore.cli import output
 from kcore.errors import KafkaError, KcoreError
 from kcore.log import Finding, LmdbLogEngine, PartitionKey, PartitionLog, verify_folder
 from kcore.protocol import DecodeError
 from kcore.protocol.compression import decompress
-from kcore.protocol.records import UnknownRecord, decode_key, decode_value
+from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE, UnknownRecord, decode_key, decode_value
 from kcore.protocol.records.metadata import RemoveTopicRecord, TopicRecord, decode_metadata_record
 from kcore_ext.batch import CorruptBatchError, iter_entries, parse_header
 

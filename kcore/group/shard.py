@@ -16,23 +16,22 @@ from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.replay import REPLAY as CONSUMER_REPLAY
 from kcore.group.consumer.services import ConsumerServices
 from kcore.group.live import LiveValue
-from kcore.group.offsets.deletion import delete_topic
 from kcore.group.offsets.expiry import schedule_expiration
 from kcore.group.offsets.loading import replay_batch
 from kcore.group.offsets.replay import REPLAY as OFFSETS_REPLAY
 from kcore.group.offsets.replay import replay_marker
 from kcore.group.offsets.store import OffsetStore
 from kcore.group.table import GroupTable
-from kcore.protocol.records import UnknownRecord, decode_key, decode_value
+from kcore.protocol.records import CONSUMER_OFFSETS, UnknownRecord, decode_key, decode_value
 
 if TYPE_CHECKING:
     from kcore.clock import Now
     from kcore.config import Config
     from kcore.group.group import Group
     from kcore.runtime.machine import ShardContext
-    from kcore.runtime.topics import TopicImage, TopicInfo
+    from kcore.runtime.topics import TopicImage
 
-TOPIC_NAME = "__consumer_offsets"
+TOPIC_NAME = CONSUMER_OFFSETS
 """The internal topic whose partitions are group shards."""
 
 ReplayFunction = Callable[["GroupShard", int, int, Any, Any], None]
@@ -127,10 +126,6 @@ class GroupShard:
             group = self.groups.get(group_id)
             if isinstance(group, ConsumerGroup):
                 group.refresh_at_ms = 0
-
-    def on_topic_deleted(self, topic: TopicInfo) -> None:
-        """A topic is gone: its offsets go too, in slices beside other work."""
-        self.context.in_slices(delete_topic(self, topic.name, topic.topic_id))
 
     # ---- StateMachine
 

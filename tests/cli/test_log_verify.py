@@ -10,10 +10,11 @@ import lmdb
 import pytest
 
 import kcore
-from kcore.broker.names import CLUSTER_METADATA, CONSUMER_OFFSETS, METADATA_TOPIC_ID
+from kcore.broker.names import CLUSTER_METADATA, METADATA_TOPIC_ID
 from kcore.clock import ManualClock
 from kcore.log import LmdbLogEngine, PartitionKey, PartitionLog
 from kcore.log.lmdb_layout import LOG_DB, LOG_KEY
+from kcore.protocol.records import CONSUMER_OFFSETS
 from kcore.protocol.records.metadata import TopicRecord, decode_metadata_record
 from kcore_ext.batch import BatchBuilder, build_control_batch, iter_records
 from tests.cli.conftest import populate

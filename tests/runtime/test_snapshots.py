@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from kcore.broker.names import CONSUMER_OFFSETS
 from kcore.broker.partition import Partition
 from kcore.clock import ManualClock
 from kcore.config import Config
@@ -29,6 +28,7 @@ from kcore.protocol.messages.offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from kcore.protocol.records import CONSUMER_OFFSETS
 from kcore.runtime import Outcome, Pending, Record, RequestContext, Shard
 from kcore.runtime.loader import SLICE_RECORDS, LoadReport, replay_log
 from kcore_ext.batch import parse_header

@@ -14,6 +14,7 @@ from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kcore.protocol.uuids import from_text, to_text
 from kcore.runtime.api import Api
 from kcore.runtime.partitioner import partition_for
@@ -42,9 +43,9 @@ class KeyType(IntEnum):
 
 
 TOPICS: Final[dict[int, str]] = {
-    KeyType.GROUP: "__consumer_offsets",
-    KeyType.TRANSACTION: "__transaction_state",
-    KeyType.SHARE: "__share_group_state",
+    KeyType.GROUP: CONSUMER_OFFSETS,
+    KeyType.TRANSACTION: TRANSACTION_STATE,
+    KeyType.SHARE: SHARE_GROUP_STATE,
 }
 """The internal topic in whose partitions keys of each type live."""
 
