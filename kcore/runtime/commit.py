@@ -1,8 +1,8 @@
 """The commit pipeline: everything decided since the last commit becomes durable at once, then the replies go out.
 
 Group commit without a timer: a round is whatever was decided since the last one began. While nothing is under way a
-single request is committed alone and at once; under load a round carries hundreds. A commit runs in three steps, so
-that a driver may put the middle one, the only one that touches a disk, on another thread.
+single request is committed alone and at once; under load a round carries hundreds. A commit runs where its driver
+calls it, on the thread that decides: replies never stand on facts that another thread still writes.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -134,6 +134,3 @@ class ShardContext:
     def in_slices(self, work: Iterator[Outcome | None]) -> None:
         """Runs long work in bounded pieces between rounds: each item it yields is decided as a request's would be."""
         self.shard.in_slices(work)
-
-
-MachineFactory = Callable[[ShardContext], Any]

@@ -298,9 +298,8 @@ class ClassicGroup(Group):
         assert pending is not None, member
         answer = self.shard.context.answer
         answer(pending, response)
-        pending.parked = (
-            False  # the last join of a phase is answered in its own decision: it waits for a commit at most
-        )
+        # The last join of a phase is answered in its own decision: it waits for a commit at most.
+        pending.parked = False
         member.awaiting_join = None
         self.members_awaiting_join -= 1
         if self.superseded:
