@@ -12,7 +12,7 @@ from kcore.errors import KafkaError
 from kcore.log.errors import LogError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.loader import LoadReport, ShardLog, replay_log
-from kcore.runtime.machine import Outcome, ShardContext
+from kcore.runtime.machine import Outcome, ShardContext, StateMachine
 from kcore.runtime.pending import Pending
 from kcore_ext.batch import BatchBuilder, build_control_batch
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-M = TypeVar("M")
+M = TypeVar("M", bound=StateMachine)
 
 BATCH_OVERHEAD_BYTES = 61  # the header of a record batch v2
 RECORD_OVERHEAD_BYTES = 21  # at most: length, attributes, timestamp and offset deltas, key and value lengths
@@ -351,7 +351,7 @@ class Shard(Generic[M]):
             return ErrorCode.KAFKA_STORAGE_ERROR
         self._enlist()
         try:
-            self.machine.replay_marker(offset, producer_id, producer_epoch, commit)  # type: ignore[attr-defined]
+            self.machine.replay_marker(offset, producer_id, producer_epoch, commit)
         except Exception as error:
             logger.exception("%s-%d: a staged marker cannot be replayed", self.topic, self.index)
             self._lose(error)
@@ -368,7 +368,7 @@ class Shard(Generic[M]):
         """Applies the facts to memory; False if a bug stands in the way, and memory holds half of them."""
         try:
             for offset, record in enumerate(outcome.records, first_offset):
-                self.machine.replay(offset, outcome.producer_id, record.key, record.value)  # type: ignore[attr-defined]
+                self.machine.replay(offset, outcome.producer_id, record.key, record.value)
         except Exception:
             logger.exception("%s-%d: a decided record cannot be replayed", self.topic, self.index)
             return False
@@ -484,7 +484,7 @@ class Shard(Generic[M]):
         self.perform(self._loaded)
 
     def _loaded(self) -> None:
-        self.machine.on_loaded()  # type: ignore[attr-defined]
+        self.machine.on_loaded()
 
     def unload(self) -> None:
         """Gives the partition up: parked requests get NOT_COORDINATOR, later ones too.
@@ -509,7 +509,7 @@ class Shard(Generic[M]):
         """Soft state ends with the memory it belongs to."""
         self.generation += 1
         try:
-            self.machine.on_unloaded()  # type: ignore[attr-defined]
+            self.machine.on_unloaded()
         except Exception:
             logger.exception("%s-%d: its machine did not let go", self.topic, self.index)
         outbox, self._outbox = self._outbox, []

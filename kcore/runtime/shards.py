@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kcore.errors import KafkaError
 from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.machine import StateMachine
 from kcore.runtime.partitioner import partition_for
 from kcore.runtime.shard import Shard, ShardState
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-M = TypeVar("M")
+M = TypeVar("M", bound=StateMachine)
 
 
 class Shards(Generic[M]):
