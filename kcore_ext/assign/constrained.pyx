@@ -1,15 +1,25 @@
-# distutils: language = c++
 """Sticky with equal subscriptions: quotas, then round robin (KAFKA-9987, KIP-881)."""
 
-from libcpp.algorithm cimport sort
-from libcpp.pair cimport pair
-from libcpp.vector cimport vector
 
+from libc.string cimport memmove, memset
+
+from kcore_ext.assign.containers cimport (
+    IntVec,
+    Memory,
+    copied,
+    first_of,
+    i64,
+    longs,
+    nones,
+    pair,
+    push,
+    reserve,
+    second_of,
+    sort_longs,
+    zeros,
+)
 from kcore_ext.assign.problem cimport Problem
 from kcore_ext.assign.sticky cimport Front
-
-ctypedef long long i64
-
 
 cdef struct Quotas:
     int least                      # every member has this many
@@ -18,202 +28,230 @@ cdef struct Quotas:
     int over                       # members above `least` so far
 
 
+cdef struct Work:
+    Quotas quotas
+    int* owner
+    int* revoked                   # partitions: whom they were taken from, -1
+    int* count                     # members: partitions so far
+    IntVec under                   # members below `least`, in order
+    IntVec exact                   # members at `least` that may have one more
+    IntVec unassigned
+
+
 cdef bint _off_rack(Problem p, bint rack_aware, int member, int partition) noexcept nogil:
     return rack_aware and p.member_rack[member] >= 0 and not p.on_rack(partition, p.member_rack[member])
 
 
-cdef int _keep(Problem p, Front& front, Quotas& quotas, vector[int]& owner, vector[int]& revoked, vector[int]& count,
-               vector[int]& under, vector[int]& exact) noexcept nogil:
+cdef inline void _take_out(IntVec* list, int i) noexcept nogil:
+    list.size -= 1
+    memmove(list.at + i, list.at + i + 1, (list.size - i) * sizeof(int))
+
+
+cdef int _keep(Problem p, Memory* memory, Front* front, Work* work) except -1 nogil:
     """Every member keeps what it owns up to its quota, in the order (partition, topic)."""
-    cdef vector[int] limit, row_first, cursor
-    cdef vector[i64] rows
-    cdef int q, m, t, i, kept, trimmed = 0
-    count.assign(p.members, 0)
+    cdef Quotas* quotas = &work.quotas
+    cdef int* owner = work.owner
+    cdef int* count = work.count
+    cdef int* limit = NULL
+    cdef int q, m, kept
     for q in range(p.partitions):
         m = owner[q]
         if m < 0:
             continue
         if _off_rack(p, front.rack_aware, m, q):
-            revoked[q] = m
+            work.revoked[q] = m
             owner[q] = -1
-        elif not front.doubly.empty() and front.doubly[q]:
+        elif front.doubly != NULL and front.doubly[q]:
             owner[q] = -1
         else:
             count[m] += 1
     for m in range(p.members):
         if count[m] < quotas.least:
-            under.push_back(m)
+            push(memory, &work.under, m)
             continue
         if count[m] >= quotas.most and quotas.over < quotas.wanted:
             quotas.over += 1
             if quotas.over == quotas.wanted:
-                exact.clear()
+                work.exact.size = 0
             kept = quotas.most
         else:
             kept = quotas.least
             if quotas.over < quotas.wanted:
-                exact.push_back(m)
+                push(memory, &work.exact, m)
         if count[m] > kept:
-            if limit.empty():
-                limit.assign(p.members, -1)
+            if limit == NULL:
+                limit = nones(memory, p.members)
             limit[m] = kept
-            trimmed += 1
-    if trimmed == 0:
-        return 0
-    row_first.assign(p.members + 1, 0)
+    return _trim(p, memory, limit, work) if limit != NULL else 0
+
+
+cdef int _trim(Problem p, Memory* memory, const int* limit, Work* work) except -1 nogil:
+    """Members with a limit lose what is over it."""
+    cdef int* owner = work.owner
+    cdef int* row_first = zeros(memory, p.members + 1)
+    cdef int* cursor
+    cdef i64* rows
+    cdef int q, m, t, i
     for m in range(p.members):
-        row_first[m + 1] = row_first[m] + (<int>count[m] if limit[m] >= 0 else 0)
-    rows.resize(row_first[p.members])
-    cursor = row_first
+        row_first[m + 1] = row_first[m] + (work.count[m] if limit[m] >= 0 else 0)
+    rows = longs(memory, row_first[p.members])
+    cursor = copied(memory, row_first, p.members)
     for t in range(p.topics):
         for q in range(p.first[t], p.first[t + 1]):
             m = owner[q]
             if m >= 0 and limit[m] >= 0:
-                rows[cursor[m]] = (<i64>(q - p.first[t]) << 32) | t
+                rows[cursor[m]] = pair(q - p.first[t], t)
                 cursor[m] += 1
     for m in range(p.members):
         if limit[m] < 0:
             continue
-        sort(rows.begin() + row_first[m], rows.begin() + row_first[m + 1])
+        sort_longs(rows + row_first[m], row_first[m + 1] - row_first[m])
         for i in range(row_first[m] + limit[m], row_first[m + 1]):
-            q = p.first[<int>(rows[i] & 0x7fffffff)] + <int>(rows[i] >> 32)
-            revoked[q] = m
+            q = p.first[second_of(rows[i])] + first_of(rows[i])
+            work.revoked[q] = m
             owner[q] = -1
-        count[m] = limit[m]
+        work.count[m] = limit[m]
     return 0
 
 
-cdef int _by_rack_members(Problem p, vector[int]& unassigned) noexcept nogil:
+cdef int _by_rack_members(Problem p, Memory* memory, IntVec* unassigned) except -1 nogil:
     """Stable sort: partitions with few members on their racks first."""
-    cdef vector[int] on_rack
-    cdef vector[pair[int, int]] keyed
-    cdef int i, j, m, weight
-    on_rack.assign(p.racks, 0)
+    cdef int* on_rack = zeros(memory, p.racks)
+    cdef i64* keyed = longs(memory, unassigned.size)
+    cdef int i, j, m, q, weight
     for m in range(p.members):
         if p.member_rack[m] >= 0:
             on_rack[p.member_rack[m]] += 1
-    for i in range(<int>unassigned.size()):
+    for i in range(<int>unassigned.size):
+        q = unassigned.at[i]
         weight = 0
-        for j in range(p.rack_first[unassigned[i]], p.rack_first[unassigned[i] + 1]):
+        for j in range(p.rack_first[q], p.rack_first[q + 1]):
             weight += on_rack[p.rack_list[j]]
-        keyed.push_back(pair[int, int](weight, unassigned[i]))
+        keyed[i] = pair(weight, q)
     # The list ascends, so the partition itself is the stable tie-break.
-    sort(keyed.begin(), keyed.end())
-    for i in range(<int>unassigned.size()):
-        unassigned[i] = keyed[i].second
+    sort_longs(keyed, unassigned.size)
+    for i in range(<int>unassigned.size):
+        unassigned.at[i] = second_of(keyed[i])
     return 0
 
 
-cdef int _next_on_rack(Problem p, vector[int]& members, int start, int partition) noexcept nogil:
+cdef int _next_on_rack(Problem p, IntVec* members, int start, int partition) noexcept nogil:
     """Index of the first member, cyclically from `start`, on one of the partition's racks; -1: none."""
-    cdef int i, j, n = <int>members.size(), rack
+    cdef int i, j, n = <int>members.size, rack
     for i in range(n):
         j = start + i
         if j >= n:
             j -= n
-        rack = p.member_rack[members[j]]
+        rack = p.member_rack[members.at[j]]
         if rack >= 0 and p.on_rack(partition, rack):
             return j
     return -1
 
 
-cdef int _rack_round(Problem p, Quotas& quotas, vector[int]& unassigned, vector[int]& owner, vector[int]& count,
-                     vector[int]& under, vector[int]& exact) noexcept nogil:
+cdef int _rack_round(Problem p, Memory* memory, Work* work) except -1 nogil:
     """Round robin among members on the partition's rack; what finds none stays in `unassigned`."""
+    cdef Quotas* quotas = &work.quotas
+    cdef IntVec* under = &work.under
+    cdef IntVec* exact = &work.exact
+    cdef int* count = work.count
     cdef int r, w = 0, q, m, i, cursor = 0
-    for r in range(<int>unassigned.size()):
-        q = unassigned[r]
+    for r in range(<int>work.unassigned.size):
+        q = work.unassigned.at[r]
         i = _next_on_rack(p, under, cursor, q)
         if i >= 0:
-            m = under[i]
+            m = under.at[i]
             if count[m] + 1 >= quotas.least:
-                under.erase(under.begin() + i)
+                _take_out(under, i)
                 if count[m] + 1 < quotas.most and quotas.over < quotas.wanted:
-                    exact.push_back(m)
+                    push(memory, exact, m)
             else:
                 i += 1
-            cursor = 0 if under.empty() else i % <int>under.size()
+            cursor = 0 if under.size == 0 else i % <int>under.size
         else:
             i = _next_on_rack(p, exact, 0, q)
             if i < 0:
-                unassigned[w] = q
+                work.unassigned.at[w] = q
                 w += 1
                 continue
-            m = exact[i]
+            m = exact.at[i]
             if count[m] + 1 == quotas.most:
-                exact.erase(exact.begin() + i)
+                _take_out(exact, i)
                 quotas.over += 1
                 if quotas.over == quotas.wanted:
-                    exact.clear()
-        owner[q] = m
+                    exact.size = 0
+        work.owner[q] = m
         count[m] += 1
-    unassigned.resize(w)
+    work.unassigned.size = w
     return 0
 
 
-cdef int _round(Quotas& quotas, vector[int]& unassigned, vector[int]& owner, vector[int]& count, vector[int]& under,
-                vector[int]& exact) noexcept nogil:
+cdef int _round(Memory* memory, Work* work) except -1 nogil:
     """Members below the least quota take one each, in turn; then those at it take one more."""
-    cdef int i = 0, r = 0, w, m, n = <int>unassigned.size()
-    cdef size_t head = 0
-    while i < n and not under.empty():
+    cdef IntVec* under = &work.under
+    cdef IntVec* exact = &work.exact
+    cdef int* unassigned = work.unassigned.at
+    cdef int i = 0, r, w, m, n = <int>work.unassigned.size
+    cdef Py_ssize_t head = 0
+    while i < n and under.size:
         w = 0
-        r = 0
-        while r < <int>under.size():
+        for r in range(<int>under.size):
+            m = under.at[r]
             if i == n:
-                under[w] = under[r]
+                under.at[w] = m
                 w += 1
-                r += 1
                 continue
-            m = under[r]
-            owner[unassigned[i]] = m
+            work.owner[unassigned[i]] = m
             i += 1
-            count[m] += 1
-            if count[m] == quotas.least:
-                exact.push_back(m)
+            work.count[m] += 1
+            if work.count[m] == work.quotas.least:
+                push(memory, exact, m)
             else:
-                under[w] = m
+                under.at[w] = m
                 w += 1
-            r += 1
-        under.resize(w)
-    while i < n and head < exact.size():
-        m = exact[head]
+        under.size = w
+    while i < n and head < exact.size:
+        m = exact.at[head]
         head += 1
-        owner[unassigned[i]] = m
-        count[m] += 1
+        work.owner[unassigned[i]] = m
+        work.count[m] += 1
         i += 1
     return 0
 
 
-cdef int constrained(Problem p, Front& front, vector[int]& owner, vector[int]& transferring) noexcept nogil:
-    """Fills `owner`; `transferring` lists what changes hands and must first be revoked."""
-    cdef vector[int] revoked, count, under, exact, unassigned, fresh
-    cdef Quotas quotas
-    cdef int t, q
-    owner.swap(front.owner)
-    quotas.least = p.subscribed_partitions // p.members
-    quotas.wanted = p.subscribed_partitions % p.members
-    quotas.most = quotas.least + (1 if quotas.wanted else 0)
-    quotas.over = 0
+cdef int constrained(Problem p, Memory* memory, Front* front, IntVec* transferring) except -1 nogil:
+    """Turns `front.owner` into the result; `transferring` lists what changes hands and must first be revoked."""
+    cdef int* fresh
+    cdef int t, q, i, fresh_count
+    cdef Work work
+    memset(&work, 0, sizeof(work))
+    work.owner = front.owner
+    work.revoked = nones(memory, p.partitions)
+    work.count = zeros(memory, p.members)
+    work.quotas.least = p.subscribed_partitions // p.members
+    work.quotas.wanted = p.subscribed_partitions % p.members
+    work.quotas.most = work.quotas.least + (1 if work.quotas.wanted else 0)
     if p.subscribed_partitions != p.partitions:
         for t in range(p.topics):
             if not p.subscribed[t]:
                 for q in range(p.first[t], p.first[t + 1]):
-                    owner[q] = -1
-    revoked.assign(p.partitions, -1)
-    _keep(p, front, quotas, owner, revoked, count, under, exact)
+                    work.owner[q] = -1
+    _keep(p, memory, front, &work)
+    # (Memory that is not touched costs nothing.)
+    reserve(memory, &work.unassigned, p.partitions)
     for t in range(p.topics):
         if p.subscribed[t]:
             for q in range(p.first[t], p.first[t + 1]):
-                if owner[q] < 0:
-                    unassigned.push_back(q)
-    fresh = unassigned
+                if work.owner[q] < 0:
+                    push(memory, &work.unassigned, q)
+    fresh = copied(memory, work.unassigned.at, work.unassigned.size)
+    fresh_count = <int>work.unassigned.size
     if p.has_racks:
-        _by_rack_members(p, unassigned)
+        _by_rack_members(p, memory, &work.unassigned)
         if front.rack_aware:
-            _rack_round(p, quotas, unassigned, owner, count, under, exact)
-    _round(quotas, unassigned, owner, count, under, exact)
-    for q in fresh:
-        if (revoked[q] >= 0 and revoked[q] != owner[q]) or (not front.doubly.empty() and front.doubly[q]):
-            transferring.push_back(q)
+            _rack_round(p, memory, &work)
+    _round(memory, &work)
+    for i in range(fresh_count):
+        q = fresh[i]
+        if (work.revoked[q] >= 0 and work.revoked[q] != work.owner[q]) or (front.doubly != NULL and front.doubly[q]):
+            push(memory, transferring, q)
     return 0

@@ -1,4 +1,3 @@
-# distutils: language = c++
 """kcore.balanced: a minimum cost flow.
 
 Partitions that nobody can tell apart (same subscribers, same racks, same earlier owner) are one *group* with a supply.
@@ -17,158 +16,209 @@ Units are sent along shortest paths (successive shortest paths with potentials),
 (Dinic's blocking flows). Every such flow is of least cost for what it carries, so the last one is optimal.
 """
 
-from libcpp.algorithm cimport sort
-from libcpp.pair cimport pair
-from libcpp.unordered_map cimport unordered_map
-from libcpp.vector cimport vector
 
+from libc.string cimport memcmp, memcpy, memset
+
+from kcore_ext.assign.containers cimport (
+    Index,
+    IntVec,
+    LongVec,
+    Memory,
+    Scratch,
+    add_key,
+    copied,
+    fill,
+    found,
+    found_next,
+    i64,
+    ints,
+    longs,
+    nones,
+    push,
+    push_long,
+    reserve,
+    sort_ints,
+    take,
+    u64,
+    zeros,
+)
 from kcore_ext.assign.lower cimport OWNED, Lowered, lower
-from kcore_ext.assign.problem cimport Problem, as_array, checked_owner
-
-ctypedef long long i64
-ctypedef unsigned long long u64
+from kcore_ext.assign.problem cimport Problem, checked_owner, new_array
+from kcore_ext.assign.result cimport GroupAssignment
 
 cdef i64 FAR = 1LL << 62
 
 
-cdef extern from * nogil:
-    """
-    #include <algorithm>
-    #include <queue>
-    #include <vector>
-    struct KcoreNet {
-        // Nodes: groups, then pools, then members.
-        int groups = 0, pools = 0, members = 0;
-        std::vector<long long> supply;       // groups
-        std::vector<int> to, flow;           // arcs; arc ^ 1 is its reverse, which has room for `flow[arc ^ 1]`
-        std::vector<long long> cost;
-        std::vector<int> out_first, out;     // node -> arcs
-        std::vector<long long> potential, distance;
-        std::vector<int> level, cursor;
-        std::vector<int> load;               // members
-        long long load_cost = 0, sink_potential = 0;
-
-        typedef std::pair<long long, int> Entry;
-        std::priority_queue<Entry, std::vector<Entry>, std::greater<Entry>> queue;
-
-        inline bool open(int arc) const { return !(arc & 1) || flow[arc ^ 1] > 0; }
-    };
-    """
-    cppclass Net "KcoreNet":
-        int groups
-        int pools
-        int members
-        vector[i64] supply
-        vector[int] to
-        vector[int] flow
-        vector[i64] cost
-        vector[int] out_first
-        vector[int] out
-        vector[i64] potential
-        vector[i64] distance
-        vector[int] level
-        vector[int] cursor
-        vector[int] load
-        i64 load_cost
-        i64 sink_potential
-        bint open(int arc)
+cdef struct Entry:
+    i64 key
+    int node
 
 
-cdef extern from * nogil:
-    """
-    static inline void kcore_push(KcoreNet &net, long long key, int node) { net.queue.push({key, node}); }
-    static inline bool kcore_pop(KcoreNet &net, long long &key, int &node) {
-        if (net.queue.empty()) return false;
-        key = net.queue.top().first; node = net.queue.top().second; net.queue.pop();
-        return true;
-    }
-    static inline void kcore_clear(KcoreNet &net) { net.queue = {}; }
-    """
-    void push "kcore_push"(Net& net, i64 key, int node)
-    bint pop "kcore_pop"(Net& net, i64& key, int& node)
-    void clear_queue "kcore_clear"(Net& net)
+cdef struct Net:
+    Memory* memory
+    # Nodes: groups, then pools, then members.
+    int groups
+    int pools
+    int members
+    LongVec supply                 # groups
+    IntVec to                      # arcs; arc ^ 1 is its reverse, which has room for `flow[arc ^ 1]`
+    IntVec sources                 # arcs: where they come from
+    LongVec cost
+    int* flow
+    int* out_first                 # node -> arcs
+    int* out
+    i64* potential
+    i64* distance
+    int* level
+    int* cursor
+    int* load                      # members
+    i64 load_cost
+    i64 sink_potential
+    Entry* heap                    # the nearest node first, then the lower number
+    int heap_size
+    int heap_room
+    IntVec queue
+    IntVec path
 
 
-cdef void _arc(Net& net, int source, int target, i64 cost, vector[int]& sources) noexcept nogil:
-    net.to.push_back(target)
-    net.to.push_back(source)
-    net.cost.push_back(cost)
-    net.cost.push_back(-cost)
-    net.flow.push_back(0)
-    net.flow.push_back(0)
-    sources.push_back(source)
-    sources.push_back(target)
+cdef inline bint _open(Net* net, int arc) noexcept nogil:
+    return not arc & 1 or net.flow[arc ^ 1] > 0
 
 
-cdef inline i64 _price(Net& net, int node) noexcept nogil:
+cdef inline bint _nearer(Entry a, Entry b) noexcept nogil:
+    return a.key < b.key if a.key != b.key else a.node < b.node
+
+
+cdef int _push(Net* net, i64 key, int node) except -1 nogil:
+    cdef int k = net.heap_size, parent
+    cdef Entry entry
+    cdef Entry* wider
+    if k == net.heap_room:
+        wider = <Entry*>take(net.memory, (2 * <size_t>k + 64) * sizeof(Entry))
+        if k:
+            memcpy(wider, net.heap, k * sizeof(Entry))
+        net.heap = wider
+        net.heap_room = 2 * k + 64
+    net.heap_size += 1
+    entry.key = key
+    entry.node = node
+    while k > 0:
+        parent = (k - 1) >> 1
+        if not _nearer(entry, net.heap[parent]):
+            break
+        net.heap[k] = net.heap[parent]
+        k = parent
+    net.heap[k] = entry
+    return 0
+
+
+cdef Entry _pop(Net* net) noexcept nogil:
+    cdef Entry top = net.heap[0], last
+    cdef int k = 0, child, n
+    net.heap_size -= 1
+    n = net.heap_size
+    last = net.heap[n]
+    while 2 * k + 1 < n:
+        child = 2 * k + 1
+        if child + 1 < n and _nearer(net.heap[child + 1], net.heap[child]):
+            child += 1
+        if not _nearer(net.heap[child], last):
+            break
+        net.heap[k] = net.heap[child]
+        k = child
+    net.heap[k] = last
+    return top
+
+
+cdef int _arc(Net* net, int source, int target, i64 cost) except -1 nogil:
+    push(net.memory, &net.to, target)
+    push(net.memory, &net.to, source)
+    push(net.memory, &net.sources, source)
+    push(net.memory, &net.sources, target)
+    push_long(net.memory, &net.cost, cost)
+    push_long(net.memory, &net.cost, -cost)
+    return 0
+
+
+cdef inline i64 _price(Net* net, int node) noexcept nogil:
     """What one more unit costs at a member, the way to it included."""
     return net.potential[node] + (2 * <i64>net.load[node - net.groups - net.pools] + 1) * net.load_cost
 
 
-cdef i64 _distances(Net& net) noexcept nogil:
+cdef i64 _distances(Net* net) except -1 nogil:
     """Dijkstra from all supplies over reduced costs, up to the sink. Returns the sink's distance; FAR when cut off."""
+    cdef Entry nearest
     cdef int node, i, arc, base = net.groups + net.pools, target
-    cdef i64 key = 0, found, sink = FAR
-    net.distance.assign(base + net.members, FAR)
-    clear_queue(net)
+    cdef i64 key, there, sink = FAR
+    for node in range(base + net.members):
+        net.distance[node] = FAR
+    net.heap_size = 0
     for node in range(net.groups):
-        if net.supply[node] > 0:
+        if net.supply.at[node] > 0:
             # Sources are joined by arcs of cost 0 whose potential stays 0.
             net.distance[node] = -net.potential[node]
-            push(net, net.distance[node], node)
-    while pop(net, key, node):
+            _push(net, net.distance[node], node)
+    while net.heap_size:
+        nearest = _pop(net)
+        key = nearest.key
+        node = nearest.node
         if key > net.distance[node]:
             continue
         if key >= sink:
             break
         if node >= base:
-            found = key + _price(net, node) - net.sink_potential
-            if found < sink:
-                sink = found
+            there = key + _price(net, node) - net.sink_potential
+            if there < sink:
+                sink = there
         for i in range(net.out_first[node], net.out_first[node + 1]):
             arc = net.out[i]
-            if net.open(arc):
-                target = net.to[arc]
-                found = key + net.cost[arc] + net.potential[node] - net.potential[target]
-                if found < net.distance[target]:
-                    net.distance[target] = found
-                    push(net, found, target)
+            if _open(net, arc):
+                target = net.to.at[arc]
+                there = key + net.cost.at[arc] + net.potential[node] - net.potential[target]
+                if there < net.distance[target]:
+                    net.distance[target] = there
+                    _push(net, there, target)
     return sink
 
 
-cdef bint _levels(Net& net, vector[int]& queue) noexcept nogil:
+cdef int _levels(Net* net) except -1 nogil:
     """Breadth first over tight arcs; True when a member that takes a unit at this price is reached."""
     cdef int node, i, arc, target, head = 0, base = net.groups + net.pools
     cdef bint reached = False
-    net.level.assign(base + net.members, -1)
-    queue.clear()
+    fill(net.level, base + net.members, -1)
+    # A node is queued once.
+    reserve(net.memory, &net.queue, base + net.members)
+    net.queue.size = 0
     for node in range(net.groups):
-        if net.supply[node] > 0 and net.potential[node] == 0:
+        if net.supply.at[node] > 0 and net.potential[node] == 0:
             net.level[node] = 0
-            queue.push_back(node)
-    while head < <int>queue.size():
-        node = queue[head]
+            push(net.memory, &net.queue, node)
+    while head < net.queue.size:
+        node = net.queue.at[head]
         head += 1
         if node >= base and _price(net, node) == net.sink_potential:
             reached = True
         for i in range(net.out_first[node], net.out_first[node + 1]):
             arc = net.out[i]
-            target = net.to[arc]
-            if net.level[target] < 0 and net.open(arc) and net.cost[arc] + net.potential[node] == net.potential[target]:
+            target = net.to.at[arc]
+            if (net.level[target] < 0 and _open(net, arc)
+                    and net.cost.at[arc] + net.potential[node] == net.potential[target]):
                 net.level[target] = net.level[node] + 1
-                queue.push_back(target)
+                push(net.memory, &net.queue, target)
     return reached
 
 
-cdef bint _augment(Net& net, int start, vector[int]& path) noexcept nogil:
+cdef int _augment(Net* net, int start) except -1 nogil:
     """Depth first along levels from one group to a member with room; sends one unit. False when there is no way."""
-    cdef int node = start, arc, target, base = net.groups + net.pools
+    cdef int node = start, arc, target, i, base = net.groups + net.pools
+    cdef IntVec* path = &net.path
     cdef bint advanced
-    path.clear()
+    path.size = 0
     while True:
         if node >= base and _price(net, node) == net.sink_potential:
             net.load[node - base] += 1
-            for arc in path:
+            for i in range(<int>path.size):
+                arc = path.at[i]
                 if arc & 1:
                     net.flow[arc ^ 1] -= 1
                 else:
@@ -177,78 +227,91 @@ cdef bint _augment(Net& net, int start, vector[int]& path) noexcept nogil:
         advanced = False
         while net.cursor[node] < net.out_first[node + 1]:
             arc = net.out[net.cursor[node]]
-            target = net.to[arc]
-            if (net.level[target] == net.level[node] + 1 and net.open(arc)
-                    and net.cost[arc] + net.potential[node] == net.potential[target]):
-                path.push_back(arc)
+            target = net.to.at[arc]
+            if (net.level[target] == net.level[node] + 1 and _open(net, arc)
+                    and net.cost.at[arc] + net.potential[node] == net.potential[target]):
+                push(net.memory, path, arc)
                 node = target
                 advanced = True
                 break
             net.cursor[node] += 1
         if not advanced:
-            if path.empty():
+            if path.size == 0:
                 return False
             net.level[node] = -1
-            node = net.to[path.back() ^ 1]
-            path.pop_back()
+            path.size -= 1
+            node = net.to.at[path.at[path.size] ^ 1]
             net.cursor[node] += 1
 
 
-cdef int _send_all(Net& net) noexcept nogil:
+cdef int _send_all(Net* net) except -1 nogil:
     """Sends every supply; each round raises the price to that of the cheapest way left."""
-    cdef vector[int] queue, path
     cdef i64 sink
-    cdef int node
-    net.potential.assign(net.groups + net.pools + net.members, 0)
+    cdef int node, nodes = net.groups + net.pools + net.members
+    net.potential = longs(net.memory, nodes)
+    memset(net.potential, 0, nodes * sizeof(i64))
+    net.distance = longs(net.memory, nodes)
+    net.level = ints(net.memory, nodes)
+    net.cursor = ints(net.memory, nodes)
     while True:
         sink = _distances(net)
         if sink >= FAR:
             return 0
-        for node in range(<int>net.potential.size()):
-            net.potential[node] += <i64>net.distance[node] if net.distance[node] < sink else sink
+        for node in range(nodes):
+            net.potential[node] += net.distance[node] if net.distance[node] < sink else sink
         net.sink_potential += sink
-        while _levels(net, queue):
-            net.cursor = net.out_first
+        while _levels(net):
+            memcpy(net.cursor, net.out_first, nodes * sizeof(int))
             for node in range(net.groups):
-                while net.supply[node] > 0 and net.level[node] == 0 and _augment(net, node, path):
-                    net.supply[node] -= 1
+                while net.supply.at[node] > 0 and net.level[node] == 0 and _augment(net, node):
+                    net.supply.at[node] -= 1
 
 
-cdef int _pool_of_each(Problem p, bint racks, vector[int]& topic_of, vector[int]& pool_of, vector[int]& sample) noexcept nogil:
-    """Numbers the pairs (class of topics, set of racks); `sample` is one partition of each."""
-    cdef unordered_map[u64, vector[int]] seen
-    cdef vector[int] row, other
-    cdef int q, i, j, c, pool
-    cdef u64 mix
-    pool_of.assign(p.partitions, -1)
+cdef int _rack_row(Problem p, int partition, int* row) noexcept nogil:
+    """A partition's racks, ascending. Returns how many."""
+    cdef int n = p.rack_first[partition + 1] - p.rack_first[partition]
+    memcpy(row, p.rack_list + p.rack_first[partition], n * sizeof(int))
+    sort_ints(row, n)
+    return n
+
+
+cdef int _most_racks(Problem p) noexcept nogil:
+    cdef int q, most = 0
     for q in range(p.partitions):
+        most = max(most, p.rack_first[q + 1] - p.rack_first[q])
+    return most
+
+
+cdef int _pool_of_each(Problem p, Memory* memory, bint racks, const int* topic_of, int* pool_of,
+                       IntVec* sample) except -1 nogil:
+    """Numbers the pairs (class of topics, set of racks); `sample` is one partition of each."""
+    cdef Index seen                # hash of class and racks -> pool
+    cdef int width = _most_racks(p) if racks else 0
+    cdef int* row = ints(memory, width)
+    cdef int* other = ints(memory, width)
+    cdef int q, i, c, pool, there, n = 0
+    cdef u64 mix
+    memset(&seen, 0, sizeof(seen))
+    for q in range(p.partitions):
+        pool_of[q] = -1
         c = p.class_of[topic_of[q]]
         if c < 0:
             continue
         mix = <u64>c + 0x9E3779B97F4A7C15ULL
-        row.clear()
         if racks:
-            for i in range(p.rack_first[q], p.rack_first[q + 1]):
-                row.push_back(p.rack_list[i])
-            sort(row.begin(), row.end())
-            for i in row:
-                mix = (mix ^ <u64>(i + 1)) * 1099511628211ULL
-        pool = -1
-        for j in seen[mix]:
-            if p.class_of[topic_of[sample[j]]] != c:
-                continue
-            other.clear()
-            if racks:
-                for i in range(p.rack_first[sample[j]], p.rack_first[sample[j] + 1]):
-                    other.push_back(p.rack_list[i])
-                sort(other.begin(), other.end())
-            if other == row:
-                pool = j
+            n = _rack_row(p, q, row)
+            for i in range(n):
+                mix = (mix ^ <u64>(row[i] + 1)) * 1099511628211ULL
+        pool = found(&seen, mix)
+        while pool >= 0:
+            there = sample.at[pool]
+            if p.class_of[topic_of[there]] == c and (not racks or (
+                    _rack_row(p, there, other) == n and memcmp(row, other, n * sizeof(int)) == 0)):
                 break
+            pool = found_next(&seen, pool)
         if pool < 0:
-            pool = <int>sample.size()
-            sample.push_back(q)
-            seen[mix].push_back(pool)
+            pool = add_key(memory, &seen, mix)
+            push(memory, sample, q)
         pool_of[q] = pool
     return 0
 
@@ -258,116 +321,141 @@ cdef inline int _miss(Problem p, bint racks, int member, int partition) noexcept
     return 1 if racks and not (p.member_rack[member] >= 0 and p.on_rack(partition, p.member_rack[member])) else 0
 
 
-cdef int _build(Problem p, bint racks, vector[int]& previous, vector[int]& topic_of, vector[int]& pool_of,
-                vector[int]& sample, vector[int]& group_of, Net& net) noexcept nogil:
-    """Makes the network. Arcs of group g come first: 4 * g to its pool, 4 * g + 2 to its earlier owner if any."""
-    cdef vector[int] sources, group_pool, group_owner, cursor
-    cdef unordered_map[u64, int] known
-    cdef int q, m, g, i, k, c, base
-    cdef i64 move = 4 * (<i64>p.members + 2)
+cdef int _arcs_out(Net* net, int nodes) except -1 nogil:
+    """Rows node -> arcs that leave it, and no flow yet."""
+    cdef int i, arcs = <int>net.sources.size
+    cdef int* cursor
+    net.out_first = zeros(net.memory, nodes + 1)
+    for i in range(arcs):
+        net.out_first[net.sources.at[i] + 1] += 1
+    for i in range(nodes):
+        net.out_first[i + 1] += net.out_first[i]
+    cursor = copied(net.memory, net.out_first, nodes)
+    net.out = ints(net.memory, arcs)
+    for i in range(arcs):
+        net.out[cursor[net.sources.at[i]]] = i
+        cursor[net.sources.at[i]] += 1
+    net.flow = zeros(net.memory, arcs)
+    return 0
+
+
+cdef int _groups(Problem p, const int* previous, const int* topic_of, const int* pool_of, int* group_of,
+                 IntVec* group_pool, IntVec* group_owner, Net* net) except -1 nogil:
+    """Numbers the pairs (pool, earlier owner) and counts what each supplies."""
+    cdef Index known
+    cdef int q, m, g
     cdef u64 key
-    net.load_cost = move * move
-    group_of.assign(p.partitions, -1)
+    memset(&known, 0, sizeof(known))
     for q in range(p.partitions):
+        group_of[q] = -1
         if pool_of[q] < 0:
             continue
         m = previous[q]
         if m >= 0 and not p.subscribes(m, topic_of[q]):
             m = -1
         key = (<u64>pool_of[q] << 32) | <u64>(m + 1)
-        if known.count(key) == 0:
-            known[key] = <int>group_pool.size()
-            group_pool.push_back(pool_of[q])
-            group_owner.push_back(m)
-            net.supply.push_back(0)
-        group_of[q] = known[key]
-        net.supply[group_of[q]] += 1
-    net.groups = <int>group_pool.size()
-    net.pools = <int>sample.size()
-    net.members = p.members
-    base = net.groups + net.pools
-    for g in range(net.groups):
-        m = group_owner[g]
-        _arc(net, g, net.groups + group_pool[g], move if m >= 0 else 0, sources)
-        # A group without an owner has a second arc to the pool, so that arcs stay where they are looked for.
-        if m >= 0:
-            _arc(net, g, base + m, _miss(p, racks, m, sample[group_pool[g]]), sources)
-        else:
-            _arc(net, g, net.groups + group_pool[g], 0, sources)
-    for k in range(net.pools):
-        c = p.class_of[topic_of[sample[k]]]
-        for i in range(p.class_first[c], p.class_first[c + 1]):
-            m = p.class_members[i]
-            _arc(net, net.groups + k, base + m, _miss(p, racks, m, sample[k]), sources)
-    net.out_first.assign(base + net.members + 1, 0)
-    for i in range(<int>sources.size()):
-        net.out_first[sources[i] + 1] += 1
-    for i in range(base + net.members):
-        net.out_first[i + 1] += net.out_first[i]
-    cursor = net.out_first
-    net.out.resize(sources.size())
-    for i in range(<int>sources.size()):
-        net.out[cursor[sources[i]]] = i
-        cursor[sources[i]] += 1
-    net.load.assign(p.members, 0)
+        g = found(&known, key)
+        if g < 0:
+            g = add_key(net.memory, &known, key)
+            push(net.memory, group_pool, pool_of[q])
+            push(net.memory, group_owner, m)
+            push_long(net.memory, &net.supply, 0)
+        group_of[q] = g
+        net.supply.at[g] += 1
     return 0
 
 
-cdef int least_imbalance(Problem p, vector[int]& previous, bint racks, vector[int]& owner) noexcept nogil:
-    """Fills `owner` with the optimum. `previous`: earlier owners, -1 for none; those who may not have it are ignored."""
-    cdef vector[int] topic_of, pool_of, sample, group_of, stay, pool_arc, left
-    cdef Net net
-    cdef int q, g, k, m, arc, base
-    racks = racks and p.has_racks
-    p.ensure_classes()
-    p.topic_of_each(topic_of)
-    _pool_of_each(p, racks, topic_of, pool_of, sample)
-    _build(p, racks, previous, topic_of, pool_of, sample, group_of, net)
-    _send_all(net)
+cdef int _build(Problem p, bint racks, const int* previous, const int* topic_of, const int* pool_of,
+                const IntVec* sample, int* group_of, Net* net) except -1 nogil:
+    """Makes the network. Arcs of group g come first: 4 * g to its pool, 4 * g + 2 to its earlier owner if any."""
+    cdef IntVec group_pool = IntVec(NULL, 0, 0), group_owner = IntVec(NULL, 0, 0)
+    cdef int m, g, i, k, c, base
+    cdef i64 move = 4 * (<i64>p.members + 2)
+    net.load_cost = move * move
+    _groups(p, previous, topic_of, pool_of, group_of, &group_pool, &group_owner, net)
+    net.groups = <int>group_pool.size
+    net.pools = <int>sample.size
+    net.members = p.members
     base = net.groups + net.pools
-    stay.resize(net.groups)
+    for g in range(net.groups):
+        m = group_owner.at[g]
+        _arc(net, g, net.groups + group_pool.at[g], move if m >= 0 else 0)
+        # A group without an owner has a second arc to the pool, so that arcs stay where they are looked for.
+        if m >= 0:
+            _arc(net, g, base + m, _miss(p, racks, m, sample.at[group_pool.at[g]]))
+        else:
+            _arc(net, g, net.groups + group_pool.at[g], 0)
+    for k in range(net.pools):
+        c = p.class_of[topic_of[sample.at[k]]]
+        for i in range(p.class_first[c], p.class_first[c + 1]):
+            m = p.class_members[i]
+            _arc(net, net.groups + k, base + m, _miss(p, racks, m, sample.at[k]))
+    net.load = zeros(net.memory, p.members)
+    return _arcs_out(net, base + net.members)
+
+
+cdef int _read_flow(Problem p, Net* net, const int* group_of, const int* pool_of, int* owner) except -1 nogil:
+    """Within a group partitions are alike: the first stay, the others go to the pool's takers, by member id."""
+    cdef int q, g, k, arc, base = net.groups + net.pools
+    cdef int* stay = ints(net.memory, net.groups)
+    cdef int* pool_arc = nones(net.memory, net.pools)
+    cdef int* left = zeros(net.memory, net.pools)
     for g in range(net.groups):
         arc = 4 * g + 2
-        stay[g] = <int>net.flow[arc] if net.to[arc] >= base else 0
-    pool_arc.resize(net.pools)
-    left.resize(net.pools)
-    for k in range(net.pools):
-        pool_arc[k] = -1
-    arc = 4 * net.groups
-    while arc < <int>net.to.size():
-        k = net.to[arc ^ 1] - net.groups
+        stay[g] = net.flow[arc] if net.to.at[arc] >= base else 0
+    for arc in range(4 * net.groups, <int>net.to.size, 2):
+        k = net.to.at[arc ^ 1] - net.groups
         if pool_arc[k] < 0:
             pool_arc[k] = arc
             left[k] = net.flow[arc]
-        arc += 2
-    owner.assign(p.partitions, -1)
-    # Within a group partitions are alike: the first stay, the others go to the pool's takers, by member id.
     for q in range(p.partitions):
+        owner[q] = -1
         g = group_of[q]
         if g < 0:
             continue
         if stay[g] > 0:
             stay[g] -= 1
-            owner[q] = net.to[4 * g + 2] - base
+            owner[q] = net.to.at[4 * g + 2] - base
             continue
         k = pool_of[q]
         while left[k] == 0:
             pool_arc[k] += 2
             left[k] = net.flow[pool_arc[k]]
         left[k] -= 1
-        owner[q] = net.to[pool_arc[k]] - base
+        owner[q] = net.to.at[pool_arc[k]] - base
     return 0
 
 
-cdef int _newest_owners(Problem p, vector[int]& owner) noexcept nogil:
+cdef int least_imbalance(Problem p, Memory* memory, const int* previous, bint racks, int* owner) except -1 nogil:
+    """Fills `owner` with the optimum. `previous`: earlier owners, -1 for none; those who may not have it are ignored.
+
+    Both may be one array: it is read before it is written.
+    """
+    cdef int* topic_of = ints(memory, p.partitions)
+    cdef int* pool_of = ints(memory, p.partitions)
+    cdef int* group_of = ints(memory, p.partitions)
+    cdef IntVec sample = IntVec(NULL, 0, 0)
+    cdef Net net
+    memset(&net, 0, sizeof(net))
+    net.memory = memory
+    racks = racks and p.has_racks
+    p.ensure_classes()
+    p.topic_of_each(topic_of)
+    _pool_of_each(p, memory, racks, topic_of, pool_of, &sample)
+    _build(p, racks, previous, topic_of, pool_of, &sample, group_of, &net)
+    _send_all(&net)
+    return _read_flow(p, &net, group_of, pool_of, owner)
+
+
+cdef int _newest_owners(Problem p, int* owner) noexcept nogil:
     """Earlier owners; of several claimants the one of the newest generation, then the lowest member id."""
     cdef int m, i, q
     p.owners_of_claims(owner)
-    if p.has_owner or not p.has_claims or p.generation.empty():
+    if p.has_owner or not p.has_claims or p.generation == NULL:
         return 0
     for m in range(p.members):
         for i in range(p.claim_first[m], p.claim_first[m + 1]):
-            q = p.claims[i]
+            q = p.claims.at[i]
             if p.generation[m] > p.generation[owner[q]]:
                 owner[q] = m
     return 0
@@ -375,18 +463,21 @@ cdef int _newest_owners(Problem p, vector[int]& owner) noexcept nogil:
 
 def run(Problem problem not None, previous=None, bint racks=True):
     """kcore.balanced over arrays: the owner of every partition."""
-    cdef vector[int] before, owner
-    checked_owner(problem, previous, before)
+    cdef Scratch scratch = Scratch.__new__(Scratch)
+    cdef int* owner
+    out = new_array(problem.partitions, &owner)
+    checked_owner(problem, previous, owner)
     with nogil:
-        least_imbalance(problem, before, racks, owner)
-    return as_array(owner)
+        least_imbalance(problem, &scratch.memory, owner, racks, owner)
+    return out
 
 
 def assign(members, topics, previous=None):
     """kcore.balanced over value objects; returns a GroupAssignment."""
     cdef Lowered low = lower(members, topics, OWNED, True, previous)
-    cdef vector[int] before, owner
+    cdef Scratch scratch = Scratch.__new__(Scratch)
+    cdef GroupAssignment out = low.exclusive()
     with nogil:
-        _newest_owners(low.problem, before)
-        least_imbalance(low.problem, before, True, owner)
-    return low.exclusive(owner)
+        _newest_owners(low.problem, out.owner)
+        least_imbalance(low.problem, &scratch.memory, out.owner, True, out.owner)
+    return out

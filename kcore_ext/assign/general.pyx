@@ -1,4 +1,3 @@
-# distutils: language = c++
 """Sticky with unequal subscriptions: keep, fill the least loaded, then move while it helps (KIP-54, KIP-341).
 
 Kafka tests before every partition whether the whole is balanced. That test only ends a sweep early (a partition that
@@ -10,83 +9,47 @@ that ends in a state seen before would repeat for ever; here it is noticed (Bren
 assignment with the fewest moves is taken in its place.
 """
 
-from libcpp.algorithm cimport sort
-from libcpp.pair cimport pair
-from libcpp.set cimport set as ordered_set
-from libcpp.unordered_map cimport unordered_map
-from libcpp.vector cimport vector
 
+from libc.string cimport memcmp, memcpy, memset
+
+from kcore_ext.assign.containers cimport (
+    IntVec,
+    Memory,
+    copied,
+    flags,
+    i64,
+    ints,
+    longs,
+    pair,
+    push,
+    reserve,
+    second_of,
+    sort_ints,
+    sort_longs,
+    zeros,
+)
 from kcore_ext.assign.flow cimport least_imbalance
-from kcore_ext.assign.heaps cimport Loads, seat
+from kcore_ext.assign.heaps cimport Loads, change_load, least_of_cell, least_of_class, seat
+from kcore_ext.assign.moves cimport Moves, actual_partition, record_move, start_moves
 from kcore_ext.assign.problem cimport Problem
 from kcore_ext.assign.sticky cimport Front
-
-ctypedef long long i64
-ctypedef unsigned long long u64
 
 # Far above what runs that end by themselves need; bounds the time where the period is long.
 cdef enum:
     MOST_SWEEPS = 1000
 
 
-cdef extern from * nogil:
-    """
-    #include <set>
-    #include <unordered_map>
-    #include <vector>
-    // Which partition of a topic moved from whom to whom in this run.
-    struct KcoreMoves {
-        std::vector<int> source, target;   // partitions; source -1: not moved
-        struct Key {
-            int topic, source, target;
-            bool operator==(const Key &o) const { return topic == o.topic && source == o.source && target == o.target; }
-        };
-        struct Hash {
-            size_t operator()(const Key &k) const {
-                unsigned long long h = (unsigned)k.topic * 0x9E3779B97F4A7C15ULL;
-                h = (h ^ (unsigned)k.source) * 0xC2B2AE3D27D4EB4FULL;
-                h = (h ^ (unsigned)k.target) * 0x165667B19E3779F9ULL;
-                return (size_t)(h ^ (h >> 31));
-            }
-        };
-        std::unordered_map<Key, std::set<int>, Hash> moved;
-
-        // The partition to move in place of `partition`: one that went the other way, else itself.
-        int actual(int topic, int partition, int from, int to) const {
-            if (moved.empty()) return partition;
-            if (source[partition] >= 0) from = source[partition];
-            auto found = moved.find(Key{topic, to, from});
-            return found == moved.end() ? partition : *found->second.begin();
-        }
-        void record(int topic, int partition, int from, int to) {
-            int origin = from;
-            if (source[partition] >= 0) {
-                auto found = moved.find(Key{topic, source[partition], target[partition]});
-                found->second.erase(partition);
-                if (found->second.empty()) moved.erase(found);
-                origin = source[partition];
-                source[partition] = target[partition] = -1;
-                if (origin == to) return;
-            }
-            source[partition] = origin;
-            target[partition] = to;
-            moved[Key{topic, origin, to}].insert(partition);
-        }
-    };
-    """
-    cppclass Moves "KcoreMoves":
-        vector[int] source
-        vector[int] target
-        int actual(int topic, int partition, int from_, int to)
-        void record(int topic, int partition, int from_, int to)
+cdef struct State:
+    Memory* memory
+    int* owner
+    int* topic_of                  # partitions
+    const int* older               # partitions: see Front; NULL: none
+    Loads loads
+    Moves moves
+    bint endless                   # a state repeated
 
 
-cdef inline void _count(Loads& loads, int member, int change) noexcept nogil:
-    loads.load[member] += change
-    loads.changed(member)
-
-
-cdef bint _drop_invalid(Problem p, bint rack_aware, vector[int]& owner) noexcept nogil:
+cdef bint _drop_invalid(Problem p, bint rack_aware, int* owner) noexcept nogil:
     """Takes away what its owner may not have any more. True when something had to be revoked for it."""
     cdef int t, q, m
     cdef bint revoked = False
@@ -104,111 +67,120 @@ cdef bint _drop_invalid(Problem p, bint rack_aware, vector[int]& owner) noexcept
     return revoked
 
 
-cdef int _fill(Problem p, bint rack_aware, vector[int]& unassigned, vector[int]& topic_of, Loads& loads,
-               vector[int]& owner) noexcept nogil:
+cdef inline bint _contested(Problem p, State* state, int partition) noexcept nogil:
+    """True when the topic has two subscribers or more, so that its partitions can move."""
+    cdef int c = p.class_of[state.topic_of[partition]]
+    return p.class_first[c + 1] - p.class_first[c] >= 2
+
+
+cdef int _fill(Problem p, bint rack_aware, const IntVec* unassigned, State* state) noexcept nogil:
     """Each partition to the least loaded subscriber: first on its rack, then anywhere."""
+    cdef Loads* loads = &state.loads
     cdef int i, q, m, best, cell, c, rack
     if rack_aware:
-        for i in range(<int>unassigned.size()):
-            q = unassigned[i]
-            c = p.class_of[topic_of[q]]
+        for i in range(<int>unassigned.size):
+            q = unassigned.at[i]
+            c = p.class_of[state.topic_of[q]]
             best = -1
             for cell in range(loads.class_cell_first[c], loads.class_cell_first[c + 1]):
                 rack = loads.cell_rack[cell]
                 if rack < 0 or p.on_rack(q, rack):
-                    m = loads.least(cell)
+                    m = least_of_cell(loads, cell)
                     if best < 0 or loads.load[m] < loads.load[best] or (loads.load[m] == loads.load[best] and m < best):
                         best = m
             if best >= 0:
-                owner[q] = best
-                _count(loads, best, 1)
-    for i in range(<int>unassigned.size()):
-        q = unassigned[i]
-        if owner[q] < 0:
-            owner[q] = loads.least_of_class(p.class_of[topic_of[q]])
-            _count(loads, owner[q], 1)
+                state.owner[q] = best
+                change_load(loads, best, 1)
+    for i in range(<int>unassigned.size):
+        q = unassigned.at[i]
+        if state.owner[q] < 0:
+            m = least_of_class(loads, p.class_of[state.topic_of[q]])
+            state.owner[q] = m
+            change_load(loads, m, 1)
     return 0
 
 
-cdef bint _sweep(Problem p, vector[int]& partitions, vector[int]& topic_of, vector[int]& older, Loads& loads,
-                 Moves& moves, vector[int]& owner) noexcept nogil:
+cdef int _sweep(Problem p, const IntVec* partitions, State* state) except -1 nogil:
     """One pass over the partitions; True when something moved."""
+    cdef Loads* loads = &state.loads
     cdef int i, q, t, m, to, back
     cdef bint modified = False
-    for i in range(<int>partitions.size()):
-        q = partitions[i]
-        m = owner[q]
-        t = topic_of[q]
+    for i in range(<int>partitions.size):
+        q = partitions.at[i]
+        m = state.owner[q]
+        t = state.topic_of[q]
         to = -1
-        if not older.empty():
-            back = older[q]
+        if state.older != NULL:
+            back = state.older[q]
             # Kafka does not ask whether the older owner still subscribes; a result must stay valid.
             if back >= 0 and loads.load[m] > loads.load[back] + 1 and p.subscribes(back, t):
                 to = back
         if to < 0:
-            to = loads.least_of_class(p.class_of[t])
+            to = least_of_class(loads, p.class_of[t])
             if loads.load[m] <= loads.load[to] + 1:
                 continue
-        q = moves.actual(t, q, m, to)
-        m = owner[q]
-        moves.record(t, q, m, to)
-        owner[q] = to
-        _count(loads, m, -1)
-        _count(loads, to, 1)
+        q = actual_partition(&state.moves, t, q, m, to)
+        m = state.owner[q]
+        record_move(&state.moves, t, q, m, to)
+        state.owner[q] = to
+        change_load(loads, m, -1)
+        change_load(loads, to, 1)
         modified = True
     return modified
 
 
-cdef int _reassign(Problem p, vector[int]& partitions, vector[int]& topic_of, vector[int]& older, Loads& loads,
-                   Moves& moves, vector[int]& owner, bint& endless) noexcept nogil:
+cdef int _reassign(Problem p, const IntVec* partitions, State* state) except -1 nogil:
     """Sweeps until one changes nothing. Sets `endless` when a state repeats. Returns the number of sweeps that moved."""
-    cdef vector[int] seen_owner, seen_source, seen_target
+    cdef size_t size = p.partitions * sizeof(int)
+    cdef int* seen_owner = NULL
+    cdef int* seen_source = NULL
+    cdef int* seen_target = NULL
     cdef int sweeps = 0, power = 1
-    while _sweep(p, partitions, topic_of, older, loads, moves, owner):
+    while _sweep(p, partitions, state):
         sweeps += 1
-        if sweeps > 1 and ((owner == seen_owner and moves.source == seen_source and moves.target == seen_target)
-                           or sweeps > MOST_SWEEPS):
-            (&endless)[0] = True
+        if sweeps > MOST_SWEEPS or (sweeps > 1 and memcmp(state.owner, seen_owner, size) == 0
+                                    and memcmp(state.moves.source, seen_source, size) == 0
+                                    and memcmp(state.moves.target, seen_target, size) == 0):
+            state.endless = True
             break
+        if sweeps == 1:
+            seen_owner = ints(state.memory, p.partitions)
+            seen_source = ints(state.memory, p.partitions)
+            seen_target = ints(state.memory, p.partitions)
         if sweeps == power:
-            seen_owner = owner
-            seen_source = moves.source
-            seen_target = moves.target
+            memcpy(seen_owner, state.owner, size)
+            memcpy(seen_source, state.moves.source, size)
+            memcpy(seen_target, state.moves.target, size)
             power *= 2
     return sweeps
 
 
-cdef i64 _score(vector[int]& owner, vector[char]& fixed) noexcept nogil:
+cdef i64 _score(Problem p, Memory* memory, const int* owner, const char* fixed) except -1 nogil:
     """Sum of the differences of all pairs of members that take part."""
-    cdef vector[int] count, sizes
+    cdef int* count = zeros(memory, p.members)
     cdef i64 total = 0
-    cdef int q, m, i, n
-    count.assign(fixed.size(), 0)
-    for q in range(<int>owner.size()):
+    cdef int q, m, i, n = 0
+    for q in range(p.partitions):
         if owner[q] >= 0:
             count[owner[q]] += 1
-    for m in range(<int>fixed.size()):
+    for m in range(p.members):
         if not fixed[m]:
-            sizes.push_back(count[m])
-    sort(sizes.begin(), sizes.end())
-    n = <int>sizes.size()
+            count[n] = count[m]
+            n += 1
+    sort_ints(count, n)
     for i in range(n):
-        total += <i64>(2 * i - n + 1) * sizes[i]
+        total += <i64>(2 * i - n + 1) * count[i]
     return total
 
 
-cdef int _find_fixed(Problem p, vector[int]& topic_of, vector[int]& owner, Loads& loads,
-                     vector[char]& fixed) noexcept nogil:
+cdef char* _find_fixed(Problem p, State* state) except NULL nogil:
     """Members that have all they can have, and nothing that somebody else could have."""
-    cdef vector[char] contested
-    cdef int m, i, q, c, k, most
-    contested.assign(p.members, 0)
+    cdef char* contested = flags(state.memory, p.members, False)
+    cdef char* fixed = flags(state.memory, p.members, False)
+    cdef int m, i, q, k, most
     for q in range(p.partitions):
-        if owner[q] >= 0:
-            c = p.class_of[topic_of[q]]
-            if p.class_first[c + 1] - p.class_first[c] >= 2:
-                contested[owner[q]] = 1
-    fixed.assign(p.members, 0)
+        if state.owner[q] >= 0 and _contested(p, state, q):
+            contested[state.owner[q]] = 1
     for m in range(p.members):
         k = p.kind_of[m]
         if contested[m]:
@@ -216,70 +188,88 @@ cdef int _find_fixed(Problem p, vector[int]& topic_of, vector[int]& owner, Loads
         most = 0
         for i in range(p.kind_first[k], p.kind_first[k + 1]):
             most += p.first[p.kind_topics[i] + 1] - p.first[p.kind_topics[i]]
-        fixed[m] = loads.load[m] >= most
-    return 0
+        fixed[m] = state.loads.load[m] >= most
+    return fixed
 
 
-cdef int _sequence(Problem p, vector[int]& out) noexcept nogil:
+cdef int _sequence(Problem p, Memory* memory, IntVec* out) except -1 nogil:
     """All partitions: topics by number of subscribers, then by name."""
-    cdef vector[pair[int, int]] keyed
-    cdef int t, i, q, c
+    cdef i64* keyed = longs(memory, p.topics)
+    cdef int t, i, q, c, count = 0
     for t in range(p.topics):
         c = p.class_of[t]
         if c >= 0:
-            keyed.push_back(pair[int, int](p.class_first[c + 1] - p.class_first[c], t))
-    sort(keyed.begin(), keyed.end())
-    for i in range(<int>keyed.size()):
-        t = keyed[i].second
+            keyed[count] = pair(p.class_first[c + 1] - p.class_first[c], t)
+            count += 1
+    sort_longs(keyed, count)
+    reserve(memory, out, p.partitions)
+    for i in range(count):
+        t = second_of(keyed[i])
         for q in range(p.first[t], p.first[t + 1]):
-            out.push_back(q)
+            push(memory, out, q)
     return 0
 
 
-cdef int general(Problem p, Front& front, vector[int]& owner) noexcept nogil:
-    """Fills `owner`."""
-    cdef vector[int] settled, topic_of, sequence, unassigned, movable, movable_new, before
-    cdef vector[char] fixed
-    cdef Loads loads
-    cdef Moves moves
-    cdef int i, q, c
-    cdef bint revoked, initializing = True, endless = False
-    p.ensure_classes()
-    settled = front.owner
-    owner.swap(front.owner)
-    revoked = _drop_invalid(p, front.rack_aware, owner)
-    p.topic_of_each(topic_of)
-    loads.load.assign(p.members, 0)
+cdef int _start(Problem p, Memory* memory, Front* front, State* state) except -1 nogil:
+    """The state that is left of what was owned. Returns 1 when nobody has anything."""
+    cdef int q, nothing = 1
+    memset(state, 0, sizeof(State))
+    state.memory = memory
+    state.owner = front.owner
+    state.older = front.older
+    state.topic_of = ints(memory, p.partitions)
+    p.topic_of_each(state.topic_of)
+    state.loads.load = zeros(memory, p.members)
     for q in range(p.partitions):
-        if owner[q] >= 0:
-            loads.load[owner[q]] += 1
-            initializing = False
-    seat(p, front.rack_aware, loads)
-    _sequence(p, sequence)
-    for i in range(<int>sequence.size()):
-        if owner[sequence[i]] < 0:
-            unassigned.push_back(sequence[i])
-    _fill(p, front.rack_aware, unassigned, topic_of, loads, owner)
-    for i in range(<int>sequence.size()):
-        q = sequence[i]
-        c = p.class_of[topic_of[q]]
-        if p.class_first[c + 1] - p.class_first[c] >= 2:
-            movable.push_back(q)
-    moves.source.assign(p.partitions, -1)
-    moves.target.assign(p.partitions, -1)
-    before = owner
+        if state.owner[q] >= 0:
+            state.loads.load[state.owner[q]] += 1
+            nothing = 0
+    seat(p, memory, front.rack_aware, &state.loads)
+    start_moves(&state.moves, memory, p.partitions)
+    return nothing
+
+
+cdef int _balance(Problem p, State* state, const IntVec* sequence, const IntVec* unassigned, bint revoked,
+                  bint initializing) except -1 nogil:
+    """Moves the new partitions and then all; what is no better than before is taken back."""
+    cdef Memory* memory = state.memory
+    cdef int* before = copied(memory, state.owner, p.partitions)
+    cdef char* fixed = NULL
+    cdef IntVec movable = IntVec(NULL, 0, 0), movable_new = IntVec(NULL, 0, 0)
+    cdef int i
+    for i in range(<int>sequence.size):
+        if _contested(p, state, sequence.at[i]):
+            push(memory, &movable, sequence.at[i])
     if not initializing:
-        _find_fixed(p, topic_of, owner, loads, fixed)
+        fixed = _find_fixed(p, state)
     if not revoked:
-        for i in range(<int>unassigned.size()):
-            q = unassigned[i]
-            c = p.class_of[topic_of[q]]
-            if p.class_first[c + 1] - p.class_first[c] >= 2:
-                movable_new.push_back(q)
-        _reassign(p, movable_new, topic_of, front.older, loads, moves, owner, endless)
-    if not endless and _reassign(p, movable, topic_of, front.older, loads, moves, owner, endless) and not endless:
-        if not initializing and _score(owner, fixed) >= _score(before, fixed):
-            owner.swap(before)
-    if endless:
-        least_imbalance(p, settled, front.rack_aware, owner)
+        for i in range(<int>unassigned.size):
+            if _contested(p, state, unassigned.at[i]):
+                push(memory, &movable_new, unassigned.at[i])
+        _reassign(p, &movable_new, state)
+    if state.endless or not _reassign(p, &movable, state) or state.endless or initializing:
+        return 0
+    if _score(p, memory, state.owner, fixed) >= _score(p, memory, before, fixed):
+        memcpy(state.owner, before, p.partitions * sizeof(int))
+    return 0
+
+
+cdef int general(Problem p, Memory* memory, Front* front) except -1 nogil:
+    """Turns `front.owner` into the result."""
+    cdef int* settled = copied(memory, front.owner, p.partitions)
+    cdef IntVec sequence = IntVec(NULL, 0, 0), unassigned = IntVec(NULL, 0, 0)
+    cdef State state
+    cdef int i
+    cdef bint revoked, initializing
+    p.ensure_classes()
+    revoked = _drop_invalid(p, front.rack_aware, front.owner)
+    initializing = _start(p, memory, front, &state)
+    _sequence(p, memory, &sequence)
+    for i in range(<int>sequence.size):
+        if state.owner[sequence.at[i]] < 0:
+            push(memory, &unassigned, sequence.at[i])
+    _fill(p, front.rack_aware, &unassigned, &state)
+    _balance(p, &state, &sequence, &unassigned, revoked, initializing)
+    if state.endless:
+        least_imbalance(p, memory, settled, front.rack_aware, state.owner)
     return 0

@@ -1,66 +1,53 @@
-# distutils: language = c++
 """The least loaded subscriber of a topic, kept live while loads change."""
 
-from libcpp.vector cimport vector
-
+from kcore_ext.assign.containers cimport Memory
 from kcore_ext.assign.problem cimport Problem
 
 
-cdef extern from * nogil:
-    """
-    #include <vector>
-    // A class of topics is split by rack into cells; each cell is a tournament of its members by (load, index).
-    struct KcoreLoads {
-        std::vector<int> load;             // members
-        std::vector<int> class_cell_first; // classes + 1
-        std::vector<int> cell_rack;        // -1: no rack
-        std::vector<int> cell_at;          // start of the cell's tree (2 * size entries)
-        std::vector<int> cell_size;
-        std::vector<int> tree;             // members
-        std::vector<int> seat_first;       // members + 1
-        std::vector<int> seat_cell, seat_leaf;
-
-        inline bool less(int a, int b) const { return load[a] != load[b] ? load[a] < load[b] : a < b; }
-
-        void build(int cell) {
-            int *t = tree.data() + cell_at[cell];
-            for (int i = cell_size[cell] - 1; i > 0; i--) t[i] = less(t[2 * i + 1], t[2 * i]) ? t[2 * i + 1] : t[2 * i];
-        }
-        void changed(int member) {
-            for (int s = seat_first[member]; s < seat_first[member + 1]; s++) {
-                int *t = tree.data() + cell_at[seat_cell[s]];
-                for (int i = seat_leaf[s] >> 1; i > 0; i >>= 1) {
-                    int winner = less(t[2 * i + 1], t[2 * i]) ? t[2 * i + 1] : t[2 * i];
-                    if (t[i] == winner && winner != member) break;
-                    t[i] = winner;
-                }
-            }
-        }
-        inline int least(int cell) const { return tree[cell_at[cell] + 1]; }
-        inline int least_of_class(int c) const {
-            int best = -1;
-            for (int cell = class_cell_first[c]; cell < class_cell_first[c + 1]; cell++) {
-                int m = least(cell);
-                if (best < 0 || less(m, best)) best = m;
-            }
-            return best;
-        }
-    };
-    """
-    cppclass Loads "KcoreLoads":
-        vector[int] load
-        vector[int] class_cell_first
-        vector[int] cell_rack
-        vector[int] cell_at
-        vector[int] cell_size
-        vector[int] tree
-        vector[int] seat_first
-        vector[int] seat_cell
-        vector[int] seat_leaf
-        void build(int cell)
-        void changed(int member)
-        int least(int cell)
-        int least_of_class(int c)
+cdef struct Loads:
+    # A class of topics is split by rack into cells; each cell is a tournament of its members by (load, index).
+    int* load                      # members
+    int* class_cell_first          # classes + 1
+    int* cell_rack                 # -1: no rack
+    int* cell_at                   # start of the cell's tree (2 * size entries)
+    int* cell_size
+    int* tree                      # members
+    int* seat_first                # members + 1
+    int* seat_cell
+    int* seat_leaf
 
 
-cdef int seat(Problem p, bint by_rack, Loads& loads) noexcept nogil
+cdef inline bint is_less(Loads* loads, int a, int b) noexcept nogil:
+    return loads.load[a] < loads.load[b] if loads.load[a] != loads.load[b] else a < b
+
+
+cdef inline void change_load(Loads* loads, int member, int change) noexcept nogil:
+    """Adds to a member's load and plays its matches again."""
+    cdef int s, i, winner
+    cdef int* tree
+    loads.load[member] += change
+    for s in range(loads.seat_first[member], loads.seat_first[member + 1]):
+        tree = loads.tree + loads.cell_at[loads.seat_cell[s]]
+        i = loads.seat_leaf[s] >> 1
+        while i > 0:
+            winner = tree[2 * i + 1] if is_less(loads, tree[2 * i + 1], tree[2 * i]) else tree[2 * i]
+            if tree[i] == winner and winner != member:
+                break
+            tree[i] = winner
+            i >>= 1
+
+
+cdef inline int least_of_cell(Loads* loads, int cell) noexcept nogil:
+    return loads.tree[loads.cell_at[cell] + 1]
+
+
+cdef inline int least_of_class(Loads* loads, int c) noexcept nogil:
+    cdef int cell, m, best = -1
+    for cell in range(loads.class_cell_first[c], loads.class_cell_first[c + 1]):
+        m = least_of_cell(loads, cell)
+        if best < 0 or is_less(loads, m, best):
+            best = m
+    return best
+
+
+cdef int seat(Problem p, Memory* memory, bint by_rack, Loads* loads) except -1 nogil

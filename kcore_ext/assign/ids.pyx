@@ -1,4 +1,3 @@
-# distutils: language = c++
 """Member ids in Kafka's order (String.compareTo): a radix sort over bytes, without a Python comparison."""
 
 from cpython.ref cimport PyObject
@@ -9,8 +8,9 @@ from cpython.unicode cimport (
     PyUnicode_GET_LENGTH,
     PyUnicode_KIND,
 )
-from libc.string cimport memcmp, memset
-from libcpp.vector cimport vector
+from libc.string cimport memcmp, memcpy, memset
+
+from kcore_ext.assign.containers cimport Memory, Scratch, ints, take
 
 from kcore_ext.assign.model import utf16_key
 
@@ -44,12 +44,14 @@ cdef inline int _compare(Bytes a, Py_ssize_t n, Bytes b, Py_ssize_t k) noexcept 
     return -1 if n < k else (1 if n > k else 0)
 
 
-cdef int _radix(vector[Bytes]& text, vector[Py_ssize_t]& size, vector[int]& out) noexcept nogil:
+cdef int _radix(Memory* memory, const Bytes* text, const Py_ssize_t* size, int n, int* out) except -1 nogil:
     """Orders by the eight bytes after the common prefix, then by all bytes. Returns 1 when two are equal."""
-    cdef int n = <int>text.size(), i, j, shift, previous
+    cdef int i, j, shift, previous
     cdef Py_ssize_t prefix = size[0], k
-    cdef vector[u64] key, key_next
-    cdef vector[int] out_next
+    cdef u64* key = <u64*>take(memory, n * sizeof(u64))
+    cdef u64* key_next = <u64*>take(memory, n * sizeof(u64))
+    cdef int* place = out
+    cdef int* place_next = ints(memory, n)
     cdef int bucket[257]
     cdef u64 differs = 0, word
     for i in range(1, n):
@@ -61,14 +63,10 @@ cdef int _radix(vector[Bytes]& text, vector[Py_ssize_t]& size, vector[int]& out)
         while k < prefix and text[i][k] == text[0][k]:
             k += 1
         prefix = k
-    key.resize(n)
-    key_next.resize(n)
-    out.resize(n)
-    out_next.resize(n)
     for i in range(n):
         word = big_endian_word(text[i] + prefix, size[i] - prefix)
         key[i] = word
-        out[i] = i
+        place[i] = i
         differs |= word ^ key[0]
     for shift in range(0, 64, 8):
         if (differs >> shift) & 255 == 0:
@@ -81,10 +79,12 @@ cdef int _radix(vector[Bytes]& text, vector[Py_ssize_t]& size, vector[int]& out)
         for i in range(n):
             j = <int>((key[i] >> shift) & 255)
             key_next[bucket[j]] = key[i]
-            out_next[bucket[j]] = out[i]
+            place_next[bucket[j]] = place[i]
             bucket[j] += 1
-        key.swap(key_next)
-        out.swap(out_next)
+        key, key_next = key_next, key
+        place, place_next = place_next, place
+    if place != out:
+        memcpy(out, place, n * sizeof(int))
     # Equal words are neighbours now; few share eight bytes, so insertion sort settles the rest.
     for i in range(1, n):
         if key[i] == key[i - 1]:
@@ -101,19 +101,18 @@ cdef int _radix(vector[Bytes]& text, vector[Py_ssize_t]& size, vector[int]& out)
     return 0
 
 
-
-
-cdef int order_of_ids(vector[PyObject*]& ids, vector[int]& out) except -1:
+cdef int order_of_ids(PyObject** ids, int n, int* out) except -1:
     """Positions of the ids in String.compareTo order. Raises ValueError when two are the same."""
-    cdef int i, n = <int>ids.size()
+    cdef int i
     cdef bint ascending = True
-    cdef vector[Bytes] text
-    cdef vector[Py_ssize_t] size
-    out.resize(n)
+    cdef Scratch scratch
+    cdef Bytes* text
+    cdef Py_ssize_t* size
     if n == 0:
         return 0
-    text.resize(n)
-    size.resize(n)
+    scratch = Scratch.__new__(Scratch)
+    text = <Bytes*>take(&scratch.memory, n * sizeof(Bytes))
+    size = <Py_ssize_t*>take(&scratch.memory, n * sizeof(Py_ssize_t))
     for i in range(n):
         if PyUnicode_KIND(<object>ids[i]) != PyUnicode_1BYTE_KIND:
             return _order_wide([<object>ids[i] for i in range(n)], out)
@@ -124,12 +123,12 @@ cdef int order_of_ids(vector[PyObject*]& ids, vector[int]& out) except -1:
     if ascending:
         for i in range(n):
             out[i] = i
-    elif _radix(text, size, out):
+    elif _radix(&scratch.memory, text, size, n, out):
         raise ValueError("two members have the same id")
     return 0
 
 
-cdef int _order_wide(list ids, vector[int]& out) except -1:
+cdef int _order_wide(list ids, int* out) except -1:
     """The same for ids with characters beyond one byte."""
     cdef int i
     keyed = sorted([(utf16_key(name), i) for i, name in enumerate(ids)])
@@ -154,16 +153,17 @@ cdef bint same_text(PyObject* a, PyObject* b) noexcept:
 
 def id_order(ids):
     """Positions of the ids in Kafka's order (String.compareTo), as a list."""
-    cdef vector[int] out
-    cdef vector[PyObject*] borrowed
     cdef list given = list(ids)
-    cdef int i
-    for name in given:
-        if type(name) is not str:
-            raise TypeError(f"a member id is a str, not {type(name).__name__}")
-        borrowed.push_back(<PyObject*>name)
-    order_of_ids(borrowed, out)
-    return [out[i] for i in range(<int>out.size())]
+    cdef int i, n = <int>len(given)
+    cdef Scratch scratch = Scratch.__new__(Scratch)
+    cdef PyObject** borrowed = <PyObject**>take(&scratch.memory, n * sizeof(PyObject*))
+    cdef int* out = ints(&scratch.memory, n)
+    for i in range(n):
+        if type(given[i]) is not str:
+            raise TypeError(f"a member id is a str, not {type(given[i]).__name__}")
+        borrowed[i] = <PyObject*>given[i]
+    order_of_ids(borrowed, n, out)
+    return [out[i] for i in range(n)]
 
 
 cdef int compare_ids(PyObject* a, PyObject* b) except -2:

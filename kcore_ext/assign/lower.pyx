@@ -1,13 +1,29 @@
-# distutils: language = c++
 """From value objects to arrays and back."""
 
 from collections.abc import Mapping
 
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.ref cimport Py_INCREF, PyObject
-from libcpp.unordered_map cimport unordered_map
-from libcpp.vector cimport vector
 
+from libc.string cimport memcpy, memset
+
+from kcore_ext.assign.containers cimport (
+    Index,
+    IntVec,
+    Memory,
+    Scratch,
+    add_key,
+    copied,
+    flags,
+    found,
+    ints,
+    nones,
+    push,
+    release,
+    reserve,
+    take,
+    u64,
+)
 from kcore_ext.assign.ids cimport compare_ids, order_of_ids, same_text
 from kcore_ext.assign.model cimport Member, Subscription, Topics
 from kcore_ext.assign.problem cimport Problem
@@ -18,13 +34,13 @@ from kcore_ext.assign.model import utf16_key
 cdef int GONE = -(1 << 30)
 
 
-cdef int take_ids(Lowered low, vector[PyObject*]& ids, vector[int]& where) except -1:
-    """Fills `low.ids` in the order `where`."""
-    cdef Py_ssize_t i, n = <Py_ssize_t>ids.size()
+cdef int take_ids(Lowered low, PyObject** ids) except -1:
+    """Fills `low.ids` in the order `low.where`."""
+    cdef Py_ssize_t i, n = low.problem.members
     cdef list out = PyList_New(n)
     for i in range(n):
-        Py_INCREF(<object>ids[where[i]])
-        PyList_SET_ITEM(out, i, <object>ids[where[i]])
+        Py_INCREF(<object>ids[low.where[i]])
+        PyList_SET_ITEM(out, i, <object>ids[low.where[i]])
     low.ids = out
     return 0
 
@@ -32,30 +48,38 @@ cdef int take_ids(Lowered low, vector[PyObject*]& ids, vector[int]& where) excep
 cdef class Lowered:
     """A Problem together with the names that its numbers stand for."""
 
-    cdef GroupAssignment exclusive(self, vector[int]& owner):
-        """The assignment in which partition p belongs to member owner[p]."""
-        cdef GroupAssignment out = self._empty()
+    def __dealloc__(self):
+        release(&self.memory)
+
+    cdef GroupAssignment exclusive(self):
+        """An assignment with one owner a partition, to be filled: `owner` is not set."""
+        cdef GroupAssignment out = self.empty()
         out.exclusive = True
-        out.owner.swap(owner)
+        out.owner = ints(&out.memory, out.partitions)
         return out
 
-    cdef GroupAssignment shared(self, vector[int]& row_first, vector[int]& rows):
-        """The assignment whose member m has rows[row_first[m]:row_first[m + 1]] (ascending)."""
-        cdef GroupAssignment out = self._empty()
+    cdef GroupAssignment shared(self, Py_ssize_t total):
+        """An assignment with `total` pairs of member and partition, to be filled: `row_first`, `rows` are not set."""
+        cdef GroupAssignment out = self.empty()
         out.exclusive = False
-        out.row_first.swap(row_first)
-        out.rows.swap(rows)
+        out.row_first = ints(&out.memory, self.problem.members + 1)
+        out.rows = ints(&out.memory, total)
         out.rows_ready = True
         return out
 
-    def _empty(self):
+    cdef GroupAssignment empty(self):
         cdef GroupAssignment out = GroupAssignment.__new__(GroupAssignment)
+        cdef int i, n = self.problem.topics
         out.topics = self.topics
         out.ids = self.ids
-        out.given_at = self.where
+        out.given_at = copied(&out.memory, self.where, self.problem.members)
         out.identity = self.identity
-        out.local = self.local
-        out.first = self.problem.first
+        out.names = self.topics.ordered
+        if not self.identity:
+            out.names = tuple([self.topics.ordered[self.local[i]] for i in range(n)])
+        out.topic_count = n
+        out.first = copied(&out.memory, self.problem.first, n + 1)
+        out.partitions = self.problem.partitions
         return out
 
 
@@ -63,136 +87,154 @@ cdef Lowered lower(object members, object topics, Source source, bint racks, obj
     """Lowers a group. `previous` (server side) is a GroupAssignment or a mapping like it and wins over `Member.owned`."""
     cdef Lowered low = Lowered.__new__(Lowered)
     cdef list given = list(members.values() if isinstance(members, Mapping) else members)
+    cdef Scratch scratch = Scratch.__new__(Scratch)
     low.topics = topics if isinstance(topics, Topics) else Topics(topics)
     low.problem = Problem.__new__(Problem)
-    _sort_members(low, given, previous)
-    _read_subscriptions(low)
-    _read_order(low)
+    _sort_members(low, &scratch.memory, given, previous)
+    _read_subscriptions(low, &scratch.memory)
     if racks and low.topics.has_racks:
         _read_racks(low)
     if previous is not None:
-        _read_previous(low, previous)
+        _read_previous(low, &scratch.memory, previous)
     elif source != NOTHING:
         _read_claims(low, source)
     return low
 
 
-cdef int _sort_members(Lowered low, list given, object previous) except -1:
-    """Fills ids and members, ascending by id; the order that `previous` was given in is tried first."""
-    cdef vector[PyObject*] ids
+cdef int _sort_members(Lowered low, Memory* scratch, list given, object previous) except -1:
+    """Fills ids, members and order, ascending by id; the order that `previous` was given in is tried first."""
     cdef int i, n = <int>len(given)
+    cdef PyObject** ids = <PyObject**>take(scratch, n * sizeof(PyObject*))
     cdef Member member
+    cdef bint static = False
     low.given = given
     low.problem.members = n
-    ids.resize(n)
     for i in range(n):
         member = <Member?>given[i]
         ids[i] = <PyObject*>member.member_id
-    if not isinstance(previous, GroupAssignment) or not _order_as_before(low, ids, <GroupAssignment>previous):
-        order_of_ids(ids, low.where)
-        take_ids(low, ids, low.where)
-    low.members.resize(n)
+        static = static or member.instance_id is not None
+    low.where = ints(&low.memory, n)
+    if not isinstance(previous, GroupAssignment) or not _order_as_before(low, scratch, ids, <GroupAssignment>previous):
+        order_of_ids(ids, n, low.where)
+        take_ids(low, ids)
+    low.members = <PyObject**>take(&low.memory, n * sizeof(PyObject*))
     for i in range(n):
         low.members[i] = <PyObject*>given[low.where[i]]
-    return 0
+    return _read_order(low) if static else 0
 
 
-cdef bint _order_as_before(Lowered low, vector[PyObject*]& ids, GroupAssignment before) except -1:
+cdef bint _order_as_before(Lowered low, Memory* scratch, PyObject** ids, GroupAssignment before) except -1:
     """Takes over the order of an earlier call when the same members came first then; new ones are merged in.
 
     A group is usually kept in one order and grows at its end, so sorting it again would be most of the work.
     """
-    cdef int old = <int>before.given_at.size(), n = <int>ids.size(), i, j = 0, k, low_at, high_at, middle, found
-    cdef vector[PyObject*] fresh
-    cdef vector[int] fresh_order
-    cdef list merged, known = before.ids
+    cdef int old = <int>len(before.ids) if before.given_at != NULL else 0, n = low.problem.members, i
     if old == 0 or n < old:
         return False
     for i in range(old):
-        if not same_text(<PyObject*>known[i], ids[before.given_at[i]]):
+        if not same_text(<PyObject*>before.ids[i], ids[before.given_at[i]]):
             return False
     if n == old:
-        low.where = before.given_at
-        low.ids = known
+        memcpy(low.where, before.given_at, n * sizeof(int))
+        low.ids = before.ids
         return True
-    fresh.assign(ids.begin() + old, ids.end())
-    order_of_ids(fresh, fresh_order)
-    merged = []
-    low.where.reserve(n)
-    for k in range(n - old):
+    return _merge(low, scratch, ids, before, old)
+
+
+cdef bint _merge(Lowered low, Memory* scratch, PyObject** ids, GroupAssignment before, int old) except -1:
+    """Puts the members after the first `old` into the order of those."""
+    cdef int fresh_count = low.problem.members - old, j = 0, k, w = 0, low_at, high_at, middle, order
+    cdef PyObject** fresh = ids + old
+    cdef int* fresh_order = ints(scratch, fresh_count)
+    cdef list merged = [], known = before.ids
+    order_of_ids(fresh, fresh_count, fresh_order)
+    for k in range(fresh_count):
         low_at = j
         high_at = old
         while low_at < high_at:
             middle = (low_at + high_at) >> 1
-            found = compare_ids(<PyObject*>known[middle], fresh[fresh_order[k]])
-            if found == 0:
+            order = compare_ids(<PyObject*>known[middle], fresh[fresh_order[k]])
+            if order == 0:
                 raise ValueError(f"two members have the id {known[middle]!r}")
-            if found < 0:
+            if order < 0:
                 low_at = middle + 1
             else:
                 high_at = middle
         merged.extend(known[j:low_at])
-        low.where.insert(low.where.end(), before.given_at.begin() + j, before.given_at.begin() + low_at)
+        memcpy(low.where + w, before.given_at + j, (low_at - j) * sizeof(int))
+        w += low_at - j
         merged.append(<object>fresh[fresh_order[k]])
-        low.where.push_back(old + fresh_order[k])
+        low.where[w] = old + fresh_order[k]
+        w += 1
         j = low_at
     merged.extend(known[j:])
-    low.where.insert(low.where.end(), before.given_at.begin() + j, before.given_at.end())
+    memcpy(low.where + w, before.given_at + j, (old - j) * sizeof(int))
     low.ids = merged
     return True
 
 
-cdef int _read_subscriptions(Lowered low) except -1:
+cdef list _kinds(Lowered low, Memory* scratch):
+    """The different subscriptions, resolved; fills `kind_of`."""
+    cdef Problem p = low.problem
+    cdef Index known                  # address of a subscription -> kind
+    cdef list kinds = []
+    cdef PyObject* last = NULL
+    cdef PyObject* s
+    cdef int m, k = -1
+    memset(&known, 0, sizeof(known))
+    p.kind_of = ints(&p.memory, p.members)
+    for m in range(p.members):
+        s = <PyObject*>(<Member><object>low.members[m]).subscription
+        if s != last:
+            last = s
+            k = found(&known, <u64><size_t>s)
+            if k < 0:
+                k = add_key(scratch, &known, <u64><size_t>s)
+                kinds.append(<object>s)
+                (<Subscription><object>s).resolve(low.topics)
+        p.kind_of[m] = k
+    return kinds
+
+
+cdef int _read_subscriptions(Lowered low, Memory* scratch) except -1:
     """Kinds of subscription, the topics they name together, and the rows of local topic numbers."""
     cdef Problem p = low.problem
     cdef Topics topics = low.topics
-    cdef unordered_map[size_t, int] known
-    cdef vector[char] used
-    cdef vector[int] to_local
-    cdef list kinds = []
-    cdef Subscription s, last = None
-    cdef int m, k = -1, t, total = <int>len(topics.ordered)
-    p.kind_of.resize(p.members)
-    for m in range(p.members):
-        s = (<Member><object>low.members[m]).subscription
-        if s is not last:
-            last = s
-            if m and known.empty():
-                known[<size_t><PyObject*>kinds[0]] = 0
-            if m == 0 or known.count(<size_t><PyObject*>s) == 0:
-                k = <int>len(kinds)
-                kinds.append(s)
-                s.resolve(topics)
-                if m:
-                    known[<size_t><PyObject*>s] = k
-            else:
-                k = known[<size_t><PyObject*>s]
-        p.kind_of[m] = k
+    cdef list kinds = _kinds(low, scratch)
+    cdef char* used = flags(scratch, topics.count, False)
+    cdef int* to_local = ints(scratch, topics.count)
+    cdef Subscription s
+    cdef int i, k, t, total = 0
     p.kinds = <int>len(kinds)
-    used.assign(total, 0)
     low.missing = []
     for s in kinds:
         if s.missing:
             low.missing.extend(s.missing)
-        for t in s.resolved:
-            used[t] = 1
-    to_local.resize(total)
-    p.first.assign(1, 0)
-    for t in range(total):
+        for i in range(s.resolved_count):
+            used[s.resolved[i]] = 1
+        total += s.resolved_count
+    low.local = ints(&low.memory, topics.count)
+    p.first = ints(&p.memory, topics.count + 1)
+    p.first[0] = 0
+    for t in range(topics.count):
         if used[t]:
-            to_local[t] = <int>low.local.size()
-            low.local.push_back(t)
-            p.first.push_back(p.first.back() + topics.first[t + 1] - topics.first[t])
-    low.identity = <int>low.local.size() == total
-    p.topics = <int>low.local.size()
-    p.partitions = p.first.back()
+            to_local[t] = p.topics
+            low.local[p.topics] = t
+            p.first[p.topics + 1] = p.first[p.topics] + topics.first[t + 1] - topics.first[t]
+            p.topics += 1
+    low.identity = p.topics == topics.count
+    p.partitions = p.first[p.topics]
     p.subscribed_partitions = p.partitions
-    p.subscribed.assign(p.topics, 1)
-    p.kind_first.assign(1, 0)
-    for s in kinds:
-        for t in s.resolved:
-            p.kind_topics.push_back(to_local[t])
-        p.kind_first.push_back(<int>p.kind_topics.size())
+    p.subscribed = flags(&p.memory, p.topics, True)
+    p.kind_first = ints(&p.memory, p.kinds + 1)
+    p.kind_topics = ints(&p.memory, total)
+    p.kind_first[0] = total = 0
+    for k in range(p.kinds):
+        s = kinds[k]
+        for i in range(s.resolved_count):
+            p.kind_topics[total] = to_local[s.resolved[i]]
+            total += 1
+        p.kind_first[k + 1] = total
     if p.kinds > 1:
         s = kinds[0]
         p.homogeneous = all((<Subscription>other).unique == s.unique for other in kinds)
@@ -202,21 +244,17 @@ cdef int _read_subscriptions(Lowered low) except -1:
 
 cdef int _read_order(Lowered low) except -1:
     """Static members first, by instance id; the rest by member id (Kafka's MemberInfo order)."""
-    cdef int m
-    cdef bint found = False
-    for m in range(low.problem.members):
-        if (<Member><object>low.members[m]).instance_id is not None:
-            found = True
-            break
-    if not found:
-        return 0
+    cdef int m, at = 0
+    low.problem.order = ints(&low.problem.memory, low.problem.members)
     static = [m for m in range(low.problem.members) if (<Member><object>low.members[m]).instance_id is not None]
     static.sort(key=lambda i: utf16_key((<Member><object>low.members[i]).instance_id))
     for m in static:
-        low.problem.order.push_back(m)
+        low.problem.order[at] = m
+        at += 1
     for m in range(low.problem.members):
         if (<Member><object>low.members[m]).instance_id is None:
-            low.problem.order.push_back(m)
+            low.problem.order[at] = m
+            at += 1
     return 0
 
 
@@ -226,8 +264,8 @@ cdef int _read_racks(Lowered low) except -1:
     cdef Topics topics = low.topics
     cdef dict numbers = dict(topics.rack_index)
     cdef Member member
-    cdef int m, i, t, q
-    p.member_rack.assign(p.members, -1)
+    cdef int m, i, t, q, n, at = 0, partition = 0
+    p.member_rack = nones(&p.memory, p.members)
     for m in range(p.members):
         member = <Member><object>low.members[m]
         if member.rack_id is not None:
@@ -236,13 +274,17 @@ cdef int _read_racks(Lowered low) except -1:
     p.racks = <int>len(numbers)
     if not p.has_racks:
         return 0
-    p.rack_first.assign(1, 0)
+    p.rack_first = ints(&p.memory, p.partitions + 1)
+    p.rack_list = ints(&p.memory, topics.rack_first[topics.first[topics.count]])
+    p.rack_first[0] = 0
     for i in range(p.topics):
         t = low.local[i]
         for q in range(topics.first[t], topics.first[t + 1]):
-            p.rack_list.insert(p.rack_list.end(), topics.rack_list.begin() + topics.rack_first[q],
-                               topics.rack_list.begin() + topics.rack_first[q + 1])
-            p.rack_first.push_back(<int>p.rack_list.size())
+            n = topics.rack_first[q + 1] - topics.rack_first[q]
+            memcpy(p.rack_list + at, topics.rack_list + topics.rack_first[q], n * sizeof(int))
+            at += n
+            partition += 1
+            p.rack_first[partition] = at
     return 0
 
 
@@ -252,7 +294,7 @@ cdef class Rows:
     def __cinit__(self, Lowered low):
         cdef int i, t
         self.low = low
-        local = {low.local[i]: i for i in range(<int>low.local.size())}
+        local = {low.local[i]: i for i in range(low.problem.topics)}
         self.where = {}
         for name, t in low.topics.index.items():
             if t in local:
@@ -269,15 +311,15 @@ cdef class Rows:
                 return self.add_row(row.parent, row.member)
             owned = row.values_by_topic
         for topic, numbers in owned.items():
-            found = self.where.get(topic)
-            if found is None:
+            known = self.where.get(topic)
+            if known is None:
                 continue
-            t = found
+            t = known
             count = p.first[t + 1] - p.first[t]
             for number in numbers:
                 # Kafka does not check the index and stumbles over a partition that is gone.
                 if 0 <= number < count:
-                    p.claims.push_back(p.first[t] + number)
+                    push(&p.memory, &p.claims, p.first[t] + number)
         return 0
 
     cdef int add_row(self, GroupAssignment parent, int member) except -1:
@@ -289,14 +331,13 @@ cdef class Rows:
             self.translate(parent)
         i = parent.row_first[member]
         if i < parent.row_first[member + 1]:
-            t = _topic_of(parent.first, parent.rows[i])
+            reserve(&p.memory, &p.claims, p.partitions)
         while i < parent.row_first[member + 1]:
             number = parent.rows[i]
-            while number >= parent.first[t + 1]:
-                t += 1
+            t = parent.topic_at(number, t)
             move = self.table[2 * t]
             if move != GONE and number - parent.first[t] < self.table[2 * t + 1]:
-                p.claims.push_back(number + move)
+                push(&p.memory, &p.claims, number + move)
             i += 1
         return 0
 
@@ -305,7 +346,7 @@ cdef class Rows:
         cdef Problem p = self.low.problem
         cdef const unsigned char* at = data
         cdef Py_ssize_t left = len(data), size
-        cdef size_t kept = p.claims.size()
+        cdef Py_ssize_t kept = p.claims.size
         cdef int topics, count, number, t, here
         if left < 4:
             return -1
@@ -315,23 +356,23 @@ cdef class Rows:
         for _ in range(topics):
             size = (<Py_ssize_t>at[0] << 8) | at[1] if left >= 2 else 0x8000
             if size >= 0x8000 or left < 2 + size + 4:
-                p.claims.resize(kept)
+                p.claims.size = kept
                 return -1
-            found = self.where.get(at[2:2 + size].decode("utf-8", "replace"))
+            known = self.where.get(at[2:2 + size].decode("utf-8", "replace"))
             at += 2 + size
             count = _be32(at)
             at += 4
             left -= 6 + size
             if count < 0 or left < 4 * <Py_ssize_t>count:
-                p.claims.resize(kept)
+                p.claims.size = kept
                 return -1
-            t = found if found is not None else -1
+            t = known if known is not None else -1
             here = p.first[t + 1] - p.first[t] if t >= 0 else 0
             for _ in range(count):
                 number = _be32(at)
                 at += 4
                 if 0 <= number < here:
-                    p.claims.push_back(p.first[t] + number)
+                    push(&p.memory, &p.claims, p.first[t] + number)
             left -= 4 * <Py_ssize_t>count
         return _be32(at) if left >= 4 else -1
 
@@ -340,32 +381,23 @@ cdef class Rows:
         cdef Problem p = self.low.problem
         cdef int t, here
         self.parent = parent
-        self.table.clear()
-        for t in range(<int>parent.first.size() - 1):
-            found = self.where.get(parent.topics.ordered[t if parent.identity else parent.local[t]])
-            if found is None:
-                self.table.push_back(GONE)
-                self.table.push_back(0)
+        if parent.topic_count > self.table_room:
+            self.table = ints(&self.low.memory, 2 * parent.topic_count)
+            self.table_room = parent.topic_count
+        for t in range(parent.topic_count):
+            known = self.where.get(parent.names[t])
+            if known is None:
+                self.table[2 * t] = GONE
+                self.table[2 * t + 1] = 0
             else:
-                here = found
-                self.table.push_back(p.first[here] - parent.first[t])
-                self.table.push_back(p.first[here + 1] - p.first[here])
+                here = known
+                self.table[2 * t] = p.first[here] - parent.first[t]
+                self.table[2 * t + 1] = p.first[here + 1] - p.first[here]
         return 0
 
 
 cdef inline int _be32(const unsigned char* at) noexcept nogil:
     return <int>((<unsigned>at[0] << 24) | (<unsigned>at[1] << 16) | (<unsigned>at[2] << 8) | <unsigned>at[3])
-
-
-cdef int _topic_of(vector[int]& first, int partition) noexcept nogil:
-    cdef int low = 0, high = <int>first.size() - 1, middle
-    while high - low > 1:
-        middle = (low + high) >> 1
-        if first[middle] <= partition:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 cdef int _read_claims(Lowered low, Source source) except -1:
@@ -387,9 +419,10 @@ cdef int _read_claims(Lowered low, Source source) except -1:
         return 0
     rows = Rows(low)
     p.has_claims = True
-    p.claim_first.assign(1, 0)
-    p.generation.assign(p.members, -1)
-    p.subscription_generation.assign(p.members, -1)
+    p.claim_first = ints(&p.memory, p.members + 1)
+    p.claim_first[0] = 0
+    p.generation = nones(&p.memory, p.members)
+    p.subscription_generation = nones(&p.memory, p.members)
     for m in range(p.members):
         member = <Member><object>low.members[m]
         p.subscription_generation[m] = member.generation_id
@@ -405,11 +438,11 @@ cdef int _read_claims(Lowered low, Source source) except -1:
                 # Before KIP-792 cooperative-sticky sent its generation as user data.
                 p.generation[m] = _be32(<bytes>member.user_data)
             rows.add(member.owned)
-        p.claim_first.push_back(<int>p.claims.size())
+        p.claim_first[m + 1] = <int>p.claims.size
     return 0
 
 
-cdef int _read_previous(Lowered low, object previous) except -1:
+cdef int _read_previous(Lowered low, Memory* scratch, object previous) except -1:
     """The previous target: as an owner array when it is one of our assignments, else as claims."""
     cdef Problem p = low.problem
     cdef Rows rows
@@ -418,10 +451,11 @@ cdef int _read_previous(Lowered low, object previous) except -1:
     if isinstance(previous, GroupAssignment):
         before = <GroupAssignment>previous
         if before.exclusive:
-            return _read_owner(low, before)
+            return _read_owner(low, scratch, before)
     rows = Rows(low)
     p.has_claims = True
-    p.claim_first.assign(1, 0)
+    p.claim_first = ints(&p.memory, p.members + 1)
+    p.claim_first[0] = 0
     for m in range(p.members):
         member_id = low.ids[m]
         if isinstance(previous, GroupAssignment):
@@ -432,22 +466,15 @@ cdef int _read_previous(Lowered low, object previous) except -1:
                 rows.add((<Member><object>low.members[m]).owned)
         else:
             rows.add(previous.get(member_id, (<Member><object>low.members[m]).owned))
-        p.claim_first.push_back(<int>p.claims.size())
+        p.claim_first[m + 1] = <int>p.claims.size
     return 0
 
 
-cdef int _read_owner(Lowered low, GroupAssignment before) except -1:
-    """Carries the owner array of an earlier assignment over to the members and topics of now."""
-    cdef Problem p = low.problem
-    cdef vector[int] renumbered, single
-    cdef Rows rows
-    cdef Member member
-    cdef int m, q = 0, t, i, n = <int>len(before.ids), shift, top
-    renumbered.assign(n, -1)
-    # (The casts in front of vector elements below matter: a conditional expression of a reference and a constant would
-    # refer to a temporary.)
+cdef int _renumber(Lowered low, Memory* scratch, GroupAssignment before, int* renumbered, IntVec* fresh) except -1:
+    """Where the members of an earlier assignment are now; `fresh`: members that are new and claim something."""
+    cdef int m, i, q = 0, n = <int>len(before.ids)
     # Both lists ascend: a member that stayed is usually met at once and is usually the same object.
-    for m in range(p.members):
+    for m in range(low.problem.members):
         if q < n and same_text(<PyObject*>before.ids[q], <PyObject*>low.ids[m]):
             renumbered[q] = m
             q += 1
@@ -461,31 +488,44 @@ cdef int _read_owner(Lowered low, GroupAssignment before) except -1:
             renumbered[i] = m
             q = i + 1
         elif len((<Member><object>low.members[m]).owned) > 0:
-            single.push_back(m)
+            push(scratch, fresh, m)
+    return 0
+
+
+cdef int _read_owner(Lowered low, Memory* scratch, GroupAssignment before) except -1:
+    """Carries the owner array of an earlier assignment over to the members and topics of now."""
+    cdef Problem p = low.problem
+    cdef int* renumbered = nones(scratch, len(before.ids))
+    cdef IntVec fresh = IntVec(NULL, 0, 0)
+    cdef bint same_topics = before.topics is low.topics and before.identity and low.identity
+    cdef Rows rows = None
+    cdef int k, m, q, t, i, shift, top
+    _renumber(low, scratch, before, renumbered, &fresh)
     p.has_owner = True
-    p.given_owner.assign(p.partitions, -1)
-    rows = Rows(low) if not (before.topics is low.topics and before.identity and low.identity) or single.size() else None
-    if before.topics is low.topics and before.identity and low.identity:
+    if not same_topics or fresh.size:
+        rows = Rows(low)
+    if same_topics:
+        p.given_owner = ints(&p.memory, p.partitions)
         for i in range(p.partitions):
             q = before.owner[i]
-            p.given_owner[i] = <int>renumbered[q] if q >= 0 else -1
+            p.given_owner[i] = renumbered[q] if q >= 0 else -1
     else:
+        p.given_owner = nones(&p.memory, p.partitions)
         rows.translate(before)
-        for t in range(<int>before.first.size() - 1):
+        for t in range(before.topic_count):
             shift = rows.table[2 * t]
             if shift == GONE:
                 continue
-            top = before.first[t + 1]
-            if top > before.first[t] + rows.table[2 * t + 1]:
-                top = before.first[t] + rows.table[2 * t + 1]
+            top = min(before.first[t + 1], before.first[t] + rows.table[2 * t + 1])
             for i in range(before.first[t], top):
                 q = before.owner[i]
-                p.given_owner[i + shift] = <int>renumbered[q] if q >= 0 else -1
-    for m in single:
-        p.claims.clear()
+                p.given_owner[i + shift] = renumbered[q] if q >= 0 else -1
+    for k in range(<int>fresh.size):
+        m = fresh.at[k]
+        p.claims.size = 0
         rows.add((<Member><object>low.members[m]).owned)
-        for i in p.claims:
-            if p.given_owner[i] < 0:
-                p.given_owner[i] = m
-    p.claims.clear()
+        for i in range(<int>p.claims.size):
+            if p.given_owner[p.claims.at[i]] < 0:
+                p.given_owner[p.claims.at[i]] = m
+    p.claims.size = 0
     return 0

@@ -1,7 +1,7 @@
-# distutils: language = c++
 """Value objects of the typed face, with the C fields that lowering reads."""
 
-from libcpp.vector cimport vector
+from kcore_ext.assign.containers cimport Memory
+
 
 
 cdef class Topics:
@@ -10,9 +10,11 @@ cdef class Topics:
     cdef readonly tuple rack_names
     cdef dict index                   # key or alias -> position in keys
     cdef dict rack_index
-    cdef vector[int] first            # len(keys) + 1
-    cdef vector[int] rack_first       # partitions + 1
-    cdef vector[int] rack_list
+    cdef Memory memory                # of the arrays
+    cdef int count                    # len(keys)
+    cdef int* first                   # len(keys) + 1
+    cdef int* rack_first              # partitions + 1
+    cdef int* rack_list
     cdef long long serial
     cdef object _weak
 
@@ -21,7 +23,9 @@ cdef class Subscription:
     cdef readonly tuple topics
     cdef readonly int listed          # length of the list as given, duplicates included
     cdef readonly frozenset unique
-    cdef vector[int] resolved         # ascending positions in the Topics of `serial`
+    cdef Memory memory                # of `resolved`
+    cdef int* resolved                # ascending positions in the Topics of `serial`
+    cdef int resolved_count
     cdef list missing
     cdef long long serial
     cdef object __weakref__

@@ -1,11 +1,10 @@
-# distutils: language = c++
 """Value objects that go into an assignor: topics with partitions and racks, subscriptions, members."""
 
 from collections.abc import Mapping
 from weakref import WeakValueDictionary
 
-from libcpp.algorithm cimport sort
-from libcpp.vector cimport vector
+from kcore_ext.assign.containers cimport IntVec, ints, push, release, sort_ints, zeros
+
 
 
 def utf16_key(str text):
@@ -46,19 +45,27 @@ cdef class Topics:
     Raises ValueError for a negative count or a rack list shorter than the partition count.
     """
 
+    def __cinit__(self):
+        self.first = zeros(&self.memory, 1)
+
+    def __dealloc__(self):
+        release(&self.memory)
+
     def __init__(self, partitions, *, names=None, racks=None):
         global _serials
         cdef int total = 0, count, i
         cdef bint one = True
         self.ordered = tuple(sorted_keys(partitions))
         self.index = {key: i for i, key in enumerate(self.ordered)}
-        self.first.push_back(0)
-        for key in self.ordered:
+        self.count = <int>len(self.ordered)
+        self.first = ints(&self.memory, self.count + 1)
+        self.first[0] = 0
+        for i, key in enumerate(self.ordered):
             count = partitions[key]
             if count < 0:
                 raise ValueError(f"topic {key!r}: {count} partitions")
             total += count
-            self.first.push_back(total)
+            self.first[i + 1] = total
         for name, topic_id in (names or {}).items():
             if topic_id in self.index:
                 self.index[name] = self.index[topic_id]
@@ -70,8 +77,9 @@ cdef class Topics:
         self.serial = _serials
 
     def _read_racks(self, racks):
-        cdef int p, count
-        self.rack_first.push_back(0)
+        cdef int p, count, at = 0
+        cdef IntVec listed = IntVec(NULL, 0, 0)
+        self.rack_first = zeros(&self.memory, self.first[self.count] + 1)
         for key in self.ordered:
             given = racks.get(key)
             count = self.partition_count(key)
@@ -79,9 +87,11 @@ cdef class Topics:
                 raise ValueError(f"topic {key!r}: racks of {len(given)} partitions, but it has {count}")
             for p in range(count):
                 for rack in sorted(set(given[p])) if given is not None else ():
-                    self.rack_list.push_back(self.rack_index.setdefault(rack, len(self.rack_index)))
-                self.rack_first.push_back(<int>self.rack_list.size())
-        self.has_racks = self.rack_list.size() > 0
+                    push(&self.memory, &listed, self.rack_index.setdefault(rack, len(self.rack_index)))
+                at += 1
+                self.rack_first[at] = <int>listed.size
+        self.rack_list = listed.at
+        self.has_racks = listed.size > 0
 
     def partition_count(self, topic):
         """Number of partitions of a topic (by key or alias); KeyError when it is not known."""
@@ -102,7 +112,7 @@ cdef class Topics:
     @property
     def total_partitions(self):
         """Partitions of all topics together."""
-        return self.first.back()
+        return self.first[self.count]
 
     def key_of(self, topic):
         """The key that assignments use for a topic given by key or alias; None when it is not known."""
@@ -157,27 +167,32 @@ _canonical = WeakValueDictionary()
 cdef class Subscription:
     """A set of topics that members share: members with the same topics hold the same object."""
 
+    def __dealloc__(self):
+        release(&self.memory)
+
     cdef int resolve(self, Topics topics) except -1:
         """Positions of the topics that exist; remembered for the last Topics asked for."""
         cdef object i
+        cdef int r, w = 0, count = 0
         if self.serial == topics.serial:
             return 0
-        self.resolved.clear()
+        if self.resolved == NULL:
+            self.resolved = ints(&self.memory, len(self.topics))
         self.missing = []
         for topic in self.topics:
             i = topics.index.get(topic)
             if i is None:
                 self.missing.append(topic)
             else:
-                self.resolved.push_back(<int>i)
-        sort(self.resolved.begin(), self.resolved.end())
+                self.resolved[count] = i
+                count += 1
+        sort_ints(self.resolved, count)
         # A topic may be named by key and by alias.
-        cdef size_t r, w = 0
-        for r in range(self.resolved.size()):
+        for r in range(count):
             if w == 0 or self.resolved[w - 1] != self.resolved[r]:
                 self.resolved[w] = self.resolved[r]
                 w += 1
-        self.resolved.resize(w)
+        self.resolved_count = w
         self.serial = topics.serial
         return 0
 

@@ -1,12 +1,24 @@
-# distutils: language = c++
 """The arrays every assignor works on: one Problem is one group at one moment."""
 
 import numpy as np
 
 cimport numpy as cnp
-from libc.string cimport memcpy
-from libcpp.unordered_map cimport unordered_map
-from libcpp.vector cimport vector
+from libc.string cimport memcmp, memcpy, memset
+
+from kcore_ext.assign.containers cimport (
+    Index,
+    Memory,
+    add_key,
+    copied,
+    fill,
+    flags,
+    found,
+    found_next,
+    ints,
+    nones,
+    release,
+    zeros,
+)
 
 cnp.import_array()
 
@@ -19,6 +31,9 @@ cdef class Problem:
     def __cinit__(self):
         self.equal = True
         self.homogeneous = True
+
+    def __dealloc__(self):
+        release(&self.memory)
 
     @staticmethod
     def from_arrays(topic_partitions, kind_of, kind_first, kind_topics, order=None, generations=None,
@@ -33,9 +48,9 @@ cdef class Problem:
             raise ValueError("topic_partitions: more than 2**31 - 2 partitions")
         first = np.zeros(counts.size + 1, dtype=np.int32)
         np.cumsum(counts, out=first[1:])
-        _fill(p.first, first)
+        p.first = _copy(&p.memory, first)
         p.topics = counts.size
-        p.partitions = p.first.back()
+        p.partitions = p.first[p.topics]
         kinds = _ints(kind_of, "kind_of")
         bounds = _ints(kind_first, "kind_first")
         wanted = _ints(kind_topics, "kind_topics")
@@ -44,9 +59,9 @@ cdef class Problem:
         if kinds.size and (kinds.min() < 0 or kinds.max() >= p.kinds):
             raise ValueError("kind_of: an index outside kind_first")
         p.members = kinds.size
-        _fill(p.kind_of, kinds)
-        _fill(p.kind_first, bounds)
-        _fill(p.kind_topics, wanted)
+        p.kind_of = _copy(&p.memory, kinds)
+        p.kind_first = _copy(&p.memory, bounds)
+        p.kind_topics = _copy(&p.memory, wanted)
         for i in range(p.kinds):
             row = wanted[bounds[i]:bounds[i + 1]]
             if row.size > 1 and not bool((np.diff(row) > 0).all()):
@@ -55,13 +70,12 @@ cdef class Problem:
             permutation = _ints(order, "order")
             if not np.array_equal(np.sort(permutation), np.arange(p.members, dtype=np.int32)):
                 raise ValueError("order: not a permutation of the members")
-            _fill(p.order, permutation)
+            p.order = _copy(&p.memory, permutation)
         if generations is not None:
             given = _ints(generations, "generations")
             if given.size != p.members:
                 raise ValueError("generations: one number a member is needed")
-            _fill(p.generation, given)
-            _fill(p.subscription_generation, given)
+            p.generation = p.subscription_generation = _copy(&p.memory, given)
         if member_racks is not None:
             p._set_racks(_ints(member_racks, "member_racks"), _ints(rack_first, "rack_first"),
                          _ints(rack_list, "rack_list"))
@@ -79,9 +93,9 @@ cdef class Problem:
         if member_racks.size and member_racks.min() < -1:
             raise ValueError("member_racks: below -1")
         self.racks = top
-        _fill(self.member_rack, member_racks)
-        _fill(self.rack_first, rack_first)
-        _fill(self.rack_list, rack_list)
+        self.member_rack = _copy(&self.memory, member_racks)
+        self.rack_first = _copy(&self.memory, rack_first)
+        self.rack_list = _copy(&self.memory, rack_list)
         self.has_racks = bool((member_racks >= 0).any())
 
     def _one_kind(self):
@@ -105,9 +119,8 @@ cdef class Problem:
     cdef int seal(self) except -1:
         """Derives which topics are subscribed. Called once all inputs are in."""
         cdef int m, k, i, t
-        cdef vector[char] used
-        self.subscribed.assign(self.topics, 0)
-        used.assign(self.kinds, 0)
+        cdef char* used = flags(&self.memory, self.kinds, False)
+        self.subscribed = flags(&self.memory, self.topics, False)
         for m in range(self.members):
             used[self.kind_of[m]] = 1
         for k in range(self.kinds):
@@ -120,37 +133,45 @@ cdef class Problem:
                 self.subscribed_partitions += self.first[t + 1] - self.first[t]
         return 0
 
-    cdef void ensure_classes(self) noexcept nogil:
+    cdef int ensure_classes(self) except -1 nogil:
+        cdef Memory scratch
         if not self.classed:
-            self.build_classes()
+            memset(&scratch, 0, sizeof(scratch))
+            try:
+                self.build_classes(&scratch)
+            finally:
+                release(&scratch)
             self.classed = True
+        return 0
 
-    cdef int build_classes(self) noexcept nogil:
+    cdef int build_classes(self, Memory* scratch) except -1 nogil:
         """Groups topics by their set of subscribers, so that lists and heaps are kept once a class."""
-        cdef vector[int] topic_first, topic_kinds, cursor, representative, size
-        cdef vector[char] used
-        cdef unordered_map[u64, vector[int]] seen
-        cdef int m, k, i, t, c, j, candidate, n
+        cdef char* used = flags(scratch, self.kinds, False)
+        cdef int* topic_first = zeros(scratch, self.topics + 1)
+        cdef int* representative = ints(scratch, self.topics)
+        cdef int* topic_kinds
+        cdef int* cursor
+        cdef Index seen                # hash of a topic's kinds -> class
+        cdef int m, k, i, t, c, candidate, n
         cdef u64 mix
-        used.assign(self.kinds, 0)
+        memset(&seen, 0, sizeof(seen))
         for m in range(self.members):
             used[self.kind_of[m]] = 1
-        topic_first.assign(self.topics + 1, 0)
         for k in range(self.kinds):
             if used[k]:
                 for i in range(self.kind_first[k], self.kind_first[k + 1]):
                     topic_first[self.kind_topics[i] + 1] += 1
         for t in range(self.topics):
             topic_first[t + 1] += topic_first[t]
-        cursor = topic_first
-        topic_kinds.resize(topic_first[self.topics])
+        cursor = copied(scratch, topic_first, self.topics)
+        topic_kinds = ints(scratch, topic_first[self.topics])
         for k in range(self.kinds):
             if used[k]:
                 for i in range(self.kind_first[k], self.kind_first[k + 1]):
                     t = self.kind_topics[i]
                     topic_kinds[cursor[t]] = k
                     cursor[t] += 1
-        self.class_of.assign(self.topics, -1)
+        self.class_of = nones(&self.memory, self.topics)
         for t in range(self.topics):
             n = topic_first[t + 1] - topic_first[t]
             if n == 0:
@@ -158,55 +179,53 @@ cdef class Problem:
             mix = 1469598103934665603ULL
             for i in range(topic_first[t], topic_first[t + 1]):
                 mix = (mix ^ <u64>topic_kinds[i]) * 1099511628211ULL
-            c = -1
-            for j in range(<int>seen[mix].size()):
-                candidate = representative[seen[mix][j]]
-                if topic_first[candidate + 1] - topic_first[candidate] != n:
-                    continue
-                for i in range(n):
-                    if topic_kinds[topic_first[candidate] + i] != topic_kinds[topic_first[t] + i]:
-                        break
-                else:
-                    c = seen[mix][j]
+            c = found(&seen, mix)
+            while c >= 0:
+                candidate = representative[c]
+                if topic_first[candidate + 1] - topic_first[candidate] == n and memcmp(
+                        topic_kinds + topic_first[candidate], topic_kinds + topic_first[t], n * sizeof(int)) == 0:
                     break
+                c = found_next(&seen, c)
             if c < 0:
-                c = <int>representative.size()
-                representative.push_back(t)
-                seen[mix].push_back(c)
+                c = add_key(scratch, &seen, mix)
+                representative[c] = t
             self.class_of[t] = c
-        self.classes = <int>representative.size()
-        self._class_rows(representative)
+        self.classes = seen.count
+        self._class_rows(scratch, representative)
         return 0
 
-    cdef int _class_rows(self, vector[int]& representative) noexcept nogil:
+    cdef int _class_rows(self, Memory* scratch, const int* representative) except -1 nogil:
         """Fills the rows kind -> classes and class -> members."""
-        cdef vector[int] cursor
-        cdef int k, i, t, m, c
-        self.kind_class_first.assign(1, 0)
+        cdef int* cursor
+        cdef int k, i, t, m, c, count = 0
+        self.kind_class_first = ints(&self.memory, self.kinds + 1)
+        self.kind_class_first[0] = 0
+        self.kind_classes = ints(&self.memory, self.kind_first[self.kinds])
         for k in range(self.kinds):
             for i in range(self.kind_first[k], self.kind_first[k + 1]):
                 t = self.kind_topics[i]
                 # A kind that no member has keeps its row; nobody reads it.
                 if self.class_of[t] >= 0 and representative[self.class_of[t]] == t:
-                    self.kind_classes.push_back(self.class_of[t])
-            self.kind_class_first.push_back(<int>self.kind_classes.size())
-        self.class_first.assign(self.classes + 1, 0)
+                    self.kind_classes[count] = self.class_of[t]
+                    count += 1
+            self.kind_class_first[k + 1] = count
+        self.class_first = zeros(&self.memory, self.classes + 1)
         for m in range(self.members):
             k = self.kind_of[m]
             for i in range(self.kind_class_first[k], self.kind_class_first[k + 1]):
                 self.class_first[self.kind_classes[i] + 1] += 1
         for c in range(self.classes):
             self.class_first[c + 1] += self.class_first[c]
-        self.class_members.resize(self.class_first[self.classes])
-        cursor = self.class_first
+        self.class_members = ints(&self.memory, self.class_first[self.classes])
+        cursor = copied(scratch, self.class_first, self.classes)
         for m in range(self.members):
             k = self.kind_of[m]
             for i in range(self.kind_class_first[k], self.kind_class_first[k + 1]):
                 self.class_members[cursor[self.kind_classes[i]]] = m
                 cursor[self.kind_classes[i]] += 1
-        if self.order.size():
-            self.class_ordered.resize(self.class_members.size())
-            cursor = self.class_first
+        if self.order != NULL:
+            self.class_ordered = ints(&self.memory, self.class_first[self.classes])
+            memcpy(cursor, self.class_first, self.classes * sizeof(int))
             for t in range(self.members):
                 m = self.order[t]
                 k = self.kind_of[m]
@@ -217,7 +236,7 @@ cdef class Problem:
 
     cdef const int* ordered_members(self) noexcept nogil:
         """Members of all classes in static-first order; `class_first` gives the rows."""
-        return self.class_ordered.data() if self.order.size() else self.class_members.data()
+        return self.class_ordered if self.order != NULL else self.class_members
 
     cdef bint on_rack(self, int partition, int rack) noexcept nogil:
         cdef int i
@@ -226,14 +245,14 @@ cdef class Problem:
                 return True
         return False
 
-    cdef bint rack_aware(self) noexcept nogil:
+    cdef int rack_aware(self, Memory* scratch) except -1 nogil:
         """KIP-881's switch over the whole group: racks in common, and a partition that is not on all of them."""
-        cdef vector[char] here
+        cdef char* here
         cdef int m, t, p, i, union_size = 0
         cdef bint common = False
         if not self.has_racks:
             return False
-        here.assign(self.racks, 0)
+        here = flags(scratch, self.racks, False)
         for t in range(self.topics):
             if self.subscribed[t]:
                 for i in range(self.rack_first[self.first[t]], self.rack_first[self.first[t + 1]]):
@@ -266,24 +285,23 @@ cdef class Problem:
                 high = middle
         return low < self.kind_first[k + 1] and self.kind_topics[low] == topic
 
-    cdef int owners_of_claims(self, vector[int]& owner) noexcept nogil:
+    cdef int owners_of_claims(self, int* owner) noexcept nogil:
         """What was owned before as an owner array; of two claimants the lower index stays."""
         cdef int m, i
         if self.has_owner:
-            owner = self.given_owner
+            memcpy(owner, self.given_owner, self.partitions * sizeof(int))
             return 0
-        owner.assign(self.partitions, -1)
+        fill(owner, self.partitions, -1)
         if self.has_claims:
             for m in range(self.members):
                 for i in range(self.claim_first[m], self.claim_first[m + 1]):
-                    if owner[self.claims[i]] < 0:
-                        owner[self.claims[i]] = m
+                    if owner[self.claims.at[i]] < 0:
+                        owner[self.claims.at[i]] = m
         return 0
 
-    cdef int topic_of_each(self, vector[int]& out) noexcept nogil:
+    cdef int topic_of_each(self, int* out) noexcept nogil:
         """The topic of every partition."""
         cdef int t, p
-        out.resize(self.partitions)
         for t in range(self.topics):
             for p in range(self.first[t], self.first[t + 1]):
                 out[p] = t
@@ -304,15 +322,15 @@ def _check_rows(bounds, values, int top, str first_name, str name):
         raise ValueError(f"{name}: an index outside 0..{top - 1}")
 
 
-cdef int _fill(vector[int]& target, object array) except -1:
+cdef int* _copy(Memory* memory, object array) except NULL:
     cdef const int[::1] view = array
-    target.resize(view.shape[0])
+    cdef int* out = ints(memory, view.shape[0])
     if view.shape[0]:
-        memcpy(target.data(), &view[0], view.shape[0] * sizeof(int))
-    return 0
+        memcpy(out, &view[0], view.shape[0] * sizeof(int))
+    return out
 
 
-cdef int checked_owner(Problem problem, object previous, vector[int]& owner) except -1:
+cdef int checked_owner(Problem problem, object previous, int* owner) except -1:
     """Copies an owner array (None: the claims, or nobody) and checks it. Raises ValueError."""
     cdef const int[::1] view
     cdef int p, n = problem.partitions, m = problem.members
@@ -324,10 +342,9 @@ cdef int checked_owner(Problem problem, object previous, vector[int]& owner) exc
         isinstance(previous, np.ndarray) and previous.dtype == np.int32) else previous
     if view.shape[0] != n:
         raise ValueError(f"previous: {n} entries are needed, not {view.shape[0]}")
-    owner.resize(n)
     if n == 0:
         return 0
-    memcpy(owner.data(), &view[0], n * sizeof(int))
+    memcpy(owner, &view[0], n * sizeof(int))
     # One comparison a partition, without a branch: -1 becomes 0, anything out of range is large as unsigned.
     for p in range(n):
         bad |= <unsigned>(owner[p] + 1) > <unsigned>m
@@ -336,22 +353,31 @@ cdef int checked_owner(Problem problem, object previous, vector[int]& owner) exc
     return 0
 
 
-cdef object as_array(vector[int]& values):
-    """A numpy copy of a vector."""
-    cdef cnp.npy_intp n = <cnp.npy_intp>values.size()
-    array = cnp.PyArray_EMPTY(1, &n, cnp.NPY_INT32, 0)
-    if n:
-        memcpy(cnp.PyArray_DATA(<cnp.ndarray>array), values.data(), n * sizeof(int))
+cdef object new_array(Py_ssize_t n, int** data):
+    """A numpy array to be filled through `data`."""
+    cdef cnp.npy_intp size = n
+    array = cnp.PyArray_EMPTY(1, &size, cnp.NPY_INT32, 0)
+    data[0] = <int*>cnp.PyArray_DATA(<cnp.ndarray>array)
     return array
 
 
-cdef int checked_rows(Problem problem, object claim_first, object claims, vector[int]& first, vector[int]& rows) except -1:
+cdef object as_array(const int* values, Py_ssize_t n):
+    """A numpy copy."""
+    cdef int* data
+    array = new_array(n, &data)
+    if n:
+        memcpy(data, values, n * sizeof(int))
+    return array
+
+
+cdef int checked_rows(Problem problem, object claim_first, object claims, Memory* memory, int** first,
+                      int** rows) except -1:
     """Copies rows member -> partitions and checks them. Raises ValueError."""
     bounds = _ints(claim_first, "first")
     values = _ints(claims, "rows")
     if bounds.size != problem.members + 1:
         raise ValueError("first: one entry a member and one more")
     _check_rows(bounds, values, problem.partitions, "first", "rows")
-    _fill(first, bounds)
-    _fill(rows, values)
+    first[0] = _copy(memory, bounds)
+    rows[0] = _copy(memory, values)
     return 0

@@ -1,19 +1,21 @@
-# distutils: language = c++
 """Range: contiguous partitions a topic, co-partitioned; on the client side first by rack (KIP-881)."""
 
-from libcpp.vector cimport vector
 
+from libc.string cimport memcpy, memmove, memset
+
+from kcore_ext.assign.containers cimport Memory, Scratch, copied, fill, flags, ints, zeros
 from kcore_ext.assign.lower cimport NOTHING, Lowered, lower
-from kcore_ext.assign.problem cimport Problem, as_array
+from kcore_ext.assign.problem cimport Problem, new_array
+from kcore_ext.assign.result cimport GroupAssignment
 
 
-cdef int plain(Problem p, vector[int]& owner) noexcept nogil:
+cdef int plain(Problem p, int* owner) except -1 nogil:
     """Every topic in runs: the first n % m members, in member order, have one more than the others."""
     cdef int t, c, i, j, at, n, m, share, extra, size
     cdef const int* ordered
     p.ensure_classes()
     ordered = p.ordered_members()
-    owner.assign(p.partitions, -1)
+    fill(owner, p.partitions, -1)
     for t in range(p.topics):
         c = p.class_of[t]
         if c < 0:
@@ -37,23 +39,22 @@ cdef struct Quota:
     int extra                      # members that may still take one more than their share
 
 
-cdef inline int _room(Quota& quota, int taken) noexcept nogil:
+cdef inline int _room(Quota* quota, int taken) noexcept nogil:
     cdef int room = quota.share + (1 if quota.extra > 0 else 0) - taken
     return room if room > 0 else 0
 
 
-cdef inline void _take(Quota& quota, int& taken, int count) noexcept nogil:
-    (&taken)[0] = taken + count
-    if taken > quota.share:
+cdef inline void _take(Quota* quota, int* taken, int count) noexcept nogil:
+    taken[0] += count
+    if taken[0] > quota.share:
         quota.extra -= 1
 
 
-cdef bint _topic_needs_racks(Problem p, int topic, vector[char]& class_rack) noexcept nogil:
-    """KIP-881's switch for one topic, with its own subscribers' racks."""
-    cdef vector[char] here
+cdef bint _topic_needs_racks(Problem p, int topic, const char* class_rack, char* here) noexcept nogil:
+    """KIP-881's switch for one topic, with its own subscribers' racks; `here` is scratch space, one byte a rack."""
     cdef int i, q, size = 0
     cdef bint common = False
-    here.assign(p.racks, 0)
+    memset(here, 0, p.racks)
     for i in range(p.rack_first[p.first[topic]], p.rack_first[p.first[topic + 1]]):
         if not here[p.rack_list[i]]:
             here[p.rack_list[i]] = 1
@@ -68,8 +69,8 @@ cdef bint _topic_needs_racks(Problem p, int topic, vector[char]& class_rack) noe
     return False
 
 
-cdef int _walk(Problem p, int topic, const int* members, int m, Quota& quota, vector[int]& taken, bint racks,
-               vector[int]& owner) noexcept nogil:
+cdef int _walk(Problem p, int topic, const int* members, int m, Quota* quota, int* taken, bint racks,
+               int* owner) noexcept nogil:
     """Members in order take the first partitions that are left (and on their rack, when `racks`)."""
     cdef int i, q, want, got, rack, left = 0
     for q in range(p.first[topic], p.first[topic + 1]):
@@ -79,7 +80,7 @@ cdef int _walk(Problem p, int topic, const int* members, int m, Quota& quota, ve
         if left == 0:
             break
         want = _room(quota, taken[i])
-        rack = <int>p.member_rack[members[i]] if racks else -1
+        rack = p.member_rack[members[i]] if racks else -1
         got = 0
         q = p.first[topic]
         while got < want and q < p.first[topic + 1]:
@@ -89,116 +90,152 @@ cdef int _walk(Problem p, int topic, const int* members, int m, Quota& quota, ve
             q += 1
         if got:
             left -= got
-            _take(quota, taken[i], got)
+            _take(quota, &taken[i], got)
     return 0
 
 
-cdef int _together(Problem p, vector[int]& topics, const int* members, int m, Quota& quota, vector[int]& taken,
-                   vector[int]& owner) noexcept nogil:
+cdef int _together(Problem p, Memory* memory, const int* topics, int count, const int* members, int m, Quota* quota,
+                   int* taken, int* owner) except -1 nogil:
     """Co-partitioned topics: partition number q of all of them goes to a member on a rack of each."""
-    cdef vector[int] open_members, on
-    cdef int i, j, q, r, t, n = p.first[topics[0] + 1] - p.first[topics[0]], count = <int>topics.size()
+    cdef int* open_members = ints(memory, m)
+    cdef int* on = ints(memory, p.racks)
+    cdef int i, j, k, q, r, t, n = p.first[topics[0] + 1] - p.first[topics[0]], left = m
     for i in range(m):
-        open_members.push_back(i)
+        open_members[i] = i
     for q in range(n):
-        if open_members.empty():
+        if left == 0:
             break
-        on.assign(p.racks, 0)
-        for t in topics:
+        memset(on, 0, p.racks * sizeof(int))
+        for k in range(count):
+            t = topics[k]
             for j in range(p.rack_first[p.first[t] + q], p.rack_first[p.first[t] + q + 1]):
                 on[p.rack_list[j]] += 1
-        for j in range(<int>open_members.size()):
+        for j in range(left):
             i = open_members[j]
             r = p.member_rack[members[i]]
             if (r < 0 or on[r] == count) and _room(quota, taken[i]) > 0:
-                for t in topics:
-                    owner[p.first[t] + q] = members[i]
+                for k in range(count):
+                    owner[p.first[topics[k]] + q] = members[i]
                 # All topics of the group advance alike, so one quota stands for each.
-                _take(quota, taken[i], 1)
+                _take(quota, &taken[i], 1)
                 if _room(quota, taken[i]) == 0:
-                    open_members.erase(open_members.begin() + j)
+                    left -= 1
+                    memmove(open_members + j, open_members + j + 1, (left - j) * sizeof(int))
                 break
     return 0
 
 
-cdef int with_racks(Problem p, vector[int]& owner) noexcept nogil:
-    """The rack pass and then the plain walk over what is left, class by class."""
-    cdef vector[vector[int]] topics_of
-    cdef vector[char] needs, class_rack, done
-    cdef vector[int] group, taken, taken_here
-    cdef Quota quota, quota_here
-    cdef const int* members
-    cdef int c, t, u, i, j, k, m, n
-    cdef bint any_need = False, any_rack
-    p.ensure_classes()
-    topics_of.resize(p.classes)
-    needs.assign(p.topics, 0)
+cdef int _topics_of_classes(Problem p, Memory* memory, int** first, int** topics) except -1 nogil:
+    """Rows class -> topics that have partitions."""
+    cdef int* cursor
+    cdef int t, c
+    first[0] = zeros(memory, p.classes + 1)
     for t in range(p.topics):
         if p.class_of[t] >= 0 and p.first[t + 1] > p.first[t]:
-            topics_of[p.class_of[t]].push_back(t)
+            first[0][p.class_of[t] + 1] += 1
     for c in range(p.classes):
-        class_rack.assign(p.racks, 0)
+        first[0][c + 1] += first[0][c]
+    topics[0] = ints(memory, first[0][p.classes])
+    cursor = copied(memory, first[0], p.classes)
+    for t in range(p.topics):
+        if p.class_of[t] >= 0 and p.first[t + 1] > p.first[t]:
+            topics[0][cursor[p.class_of[t]]] = t
+            cursor[p.class_of[t]] += 1
+    return 0
+
+
+cdef bint _needs(Problem p, int* first, int* topics, char* class_rack, char* here, char* needs) noexcept nogil:
+    """Which topics are matched by rack; True when any is."""
+    cdef int c, i, t
+    cdef bint any_need = False
+    for c in range(p.classes):
+        memset(class_rack, 0, p.racks)
         for i in range(p.class_first[c], p.class_first[c + 1]):
             if p.member_rack[p.class_members[i]] >= 0:
                 class_rack[p.member_rack[p.class_members[i]]] = 1
-        for t in topics_of[c]:
-            needs[t] = _topic_needs_racks(p, t, class_rack)
+        for i in range(first[c], first[c + 1]):
+            t = topics[i]
+            needs[t] = _topic_needs_racks(p, t, class_rack, here)
             any_need = any_need or needs[t]
-    if not any_need:
-        return plain(p, owner)
-    owner.assign(p.partitions, -1)
-    done.assign(p.topics, 0)
-    for c in range(p.classes):
-        members = p.ordered_members() + p.class_first[c]
-        m = p.class_first[c + 1] - p.class_first[c]
-        any_rack = False
-        for i in range(m):
-            any_rack = any_rack or p.member_rack[members[i]] >= 0
-        for j in range(<int>topics_of[c].size()):
-            t = topics_of[c][j]
-            if done[t]:
-                continue
-            n = p.first[t + 1] - p.first[t]
-            group.clear()
-            for k in range(j, <int>topics_of[c].size()):
-                u = topics_of[c][k]
-                if p.first[u + 1] - p.first[u] == n:
-                    group.push_back(u)
-                    done[u] = 1
-            quota.share = n // m
-            quota.extra = n % m
-            taken.assign(m, 0)
-            # Kafka counts no racks of partitions when no subscriber names a rack: nothing is matched then.
-            if group.size() > 1 and any_rack:
-                _together(p, group, members, m, quota, taken, owner)
-            elif group.size() == 1 and needs[t]:
-                _walk(p, t, members, m, quota, taken, True, owner)
-            for u in group:
-                quota_here = quota
-                taken_here = taken
-                _walk(p, u, members, m, quota_here, taken_here, False, owner)
+    return any_need
+
+
+cdef int _class_with_racks(Problem p, Memory* memory, int c, const int* topics, int count, const char* needs, char* done,
+                           int* owner) except -1 nogil:
+    """One class: topics with the same number of partitions together."""
+    cdef const int* members = p.ordered_members() + p.class_first[c]
+    cdef int i, j, k, t, n, together, m = p.class_first[c + 1] - p.class_first[c]
+    cdef int* group = ints(memory, count)
+    cdef int* taken = ints(memory, m)
+    cdef int* taken_here = ints(memory, m)
+    cdef Quota quota, quota_here
+    cdef bint any_rack = False
+    for i in range(m):
+        any_rack = any_rack or p.member_rack[members[i]] >= 0
+    for j in range(count):
+        t = topics[j]
+        if done[t]:
+            continue
+        n = p.first[t + 1] - p.first[t]
+        together = 0
+        for k in range(j, count):
+            if p.first[topics[k] + 1] - p.first[topics[k]] == n:
+                group[together] = topics[k]
+                together += 1
+                done[topics[k]] = 1
+        quota.share = n // m
+        quota.extra = n % m
+        memset(taken, 0, m * sizeof(int))
+        # Kafka counts no racks of partitions when no subscriber names a rack: nothing is matched then.
+        if together > 1 and any_rack:
+            _together(p, memory, group, together, members, m, &quota, taken, owner)
+        elif together == 1 and needs[t]:
+            _walk(p, t, members, m, &quota, taken, True, owner)
+        for k in range(together):
+            quota_here = quota
+            memcpy(taken_here, taken, m * sizeof(int))
+            _walk(p, group[k], members, m, &quota_here, taken_here, False, owner)
     return 0
+
+
+cdef int with_racks(Problem p, Memory* memory, int* owner) except -1 nogil:
+    """The rack pass and then the plain walk over what is left, class by class."""
+    cdef int* first
+    cdef int* topics
+    cdef char* needs
+    cdef char* done
+    cdef int c
+    p.ensure_classes()
+    _topics_of_classes(p, memory, &first, &topics)
+    needs = flags(memory, p.topics, False)
+    if not _needs(p, first, topics, flags(memory, p.racks, False), flags(memory, p.racks, False), needs):
+        return plain(p, owner)
+    fill(owner, p.partitions, -1)
+    done = flags(memory, p.topics, False)
+    for c in range(p.classes):
+        _class_with_racks(p, memory, c, topics + first[c], first[c + 1] - first[c], needs, done, owner)
+    return 0
+
+
+cdef int solve(Problem p, bint racks, Memory* memory, int* owner) except -1 nogil:
+    return with_racks(p, memory, owner) if racks and p.has_racks else plain(p, owner)
 
 
 def run(Problem problem not None, bint racks=True):
     """Range over arrays: the owner of every partition. `racks`: match racks first (the client's assignor)."""
-    cdef vector[int] owner
+    cdef Scratch scratch = Scratch.__new__(Scratch)
+    cdef int* owner
+    out = new_array(problem.partitions, &owner)
     with nogil:
-        if racks and problem.has_racks:
-            with_racks(problem, owner)
-        else:
-            plain(problem, owner)
-    return as_array(owner)
+        solve(problem, racks, &scratch.memory, owner)
+    return out
 
 
 def assign(members, topics, bint racks):
     """Range over value objects; returns (GroupAssignment, topics that are not known)."""
     cdef Lowered low = lower(members, topics, NOTHING, racks, None)
-    cdef vector[int] owner
-    if racks and low.problem.has_racks:
-        with nogil:
-            with_racks(low.problem, owner)
-    else:
-        with nogil:
-            plain(low.problem, owner)
-    return low.exclusive(owner), low.missing
+    cdef Scratch scratch = Scratch.__new__(Scratch)
+    cdef GroupAssignment out = low.exclusive()
+    with nogil:
+        solve(low.problem, racks, &scratch.memory, out.owner)
+    return out, low.missing

@@ -1,8 +1,6 @@
-# distutils: language = c++
 """Assignments as value objects over arrays: rows become Python objects when somebody looks."""
 
-from libcpp.vector cimport vector
-
+from kcore_ext.assign.containers cimport Memory
 from kcore_ext.assign.model cimport Topics
 
 
@@ -14,17 +12,23 @@ cdef class GroupAssignment:
     cdef readonly bint exclusive      # a partition has one owner (all but share groups)
     cdef list ids                     # ascending
     cdef dict positions
-    cdef vector[int] given_at         # where in the caller's list each member stood (empty: not known)
+    cdef tuple names                  # topics assigned here
     cdef bint identity                # all topics, numbered as in `topics`
-    cdef vector[int] local            # positions in `topics` of the topics assigned here
-    cdef vector[int] first            # len(local) + 1
-    cdef vector[int] owner            # exclusive: a partition's member, -1: nobody
+    cdef int topic_count              # len(names)
+    cdef int partitions               # of all topics assigned here
+    cdef Memory memory                # of the arrays below
+    cdef int* given_at                # where in the caller's list each member stood (NULL: not known)
+    cdef int* first                   # len(names) + 1
+    cdef int* owner                   # exclusive: a partition's member, -1: nobody
     cdef bint rows_ready
-    cdef vector[int] row_first        # members + 1
-    cdef vector[int] rows
-    cdef vector[int] withheld_rows
+    cdef int* row_first               # members + 1
+    cdef int* rows
+    cdef int hint                     # topic of the row built last
+    cdef int* withheld_rows
+    cdef int withheld_count
 
     cdef int need_rows(self) except -1
+    cdef int topic_at(self, int partition, int from_topic) noexcept
     cdef dict row(self, int member)
     cdef int position(self, str member_id) except -2
     cdef MemberAssignment member_at(self, int member)

@@ -1,17 +1,27 @@
-# distutils: language = c++
 """Assignments as value objects over arrays: rows become Python objects when somebody looks."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
+cimport cython
 from cpython.dict cimport PyDict_SetItem
 from cpython.long cimport PyLong_FromLong
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
-from libcpp.vector cimport vector
 
+from kcore_ext.assign.containers cimport IntVec, Memory, Scratch, copied, ints, nones, push, release, zeros
 from kcore_ext.assign.model cimport Topics
 from kcore_ext.assign.problem cimport as_array
+
+from kcore_ext.assign.ids import id_order
+
+
+cdef extern from *:
+    # Room for n entries at once where this CPython offers it (Cython's preamble decides), else an empty dict.
+    dict presized_dict "__Pyx_PyDict_NewPresized"(Py_ssize_t n)
+    int PyGC_Enable()
+    int PyGC_Disable()
+    void PyObject_GC_UnTrack(object op)
 
 
 class TopicPartition(NamedTuple):
@@ -21,13 +31,20 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
-# Partition numbers repeat for every topic: one object each, up to a bound.
+cdef int GONE = -(1 << 30)
+
+# Partition numbers repeat for every topic, and so do short runs of them: one object each, up to a bound.
 cdef enum:
     SHARED_NUMBERS = 16384
+    SHARED_RUNS = 4096
+    LONGEST_RUN = 64
 cdef list _numbers = list(range(SHARED_NUMBERS))
+cdef list _runs = [None] * SHARED_RUNS
+cdef int _run_start[SHARED_RUNS]
+cdef int _run_count[SHARED_RUNS]      # 0: nothing there
 
 
-cdef inline tuple _numbers_of(const int* parts, int count, int base):
+cdef tuple _new_numbers(const int* parts, int count, int base):
     cdef tuple out = PyTuple_New(count)
     cdef object number
     cdef int i, p
@@ -36,9 +53,30 @@ cdef inline tuple _numbers_of(const int* parts, int count, int base):
         number = _numbers[p] if p < SHARED_NUMBERS else PyLong_FromLong(p)
         Py_INCREF(number)
         PyTuple_SET_ITEM(out, i, number)
+    # It holds nothing but ints. The collector would find out by itself; a dict that is filled with it before that is
+    # looked at by every collection, and there is one for each member.
+    PyObject_GC_UnTrack(out)
     return out
 
 
+cdef inline tuple _numbers_of(const int* parts, int count, int base):
+    """Ascending partition numbers as a tuple; a short run without gaps is taken from those that others have."""
+    cdef int start = parts[0] - base, slot
+    cdef tuple out
+    if count > LONGEST_RUN or parts[count - 1] - parts[0] != count - 1:
+        return _new_numbers(parts, count, base)
+    slot = (start + 67 * (count - 1)) & (SHARED_RUNS - 1)
+    if _run_start[slot] == start and _run_count[slot] == count:
+        return <tuple>_runs[slot]
+    out = _new_numbers(parts, count, base)
+    _run_start[slot] = start
+    _run_count[slot] = count
+    _runs[slot] = out
+    return out
+
+
+# It refers to a group's assignment and to tuples of numbers, neither of which refers back: there is nothing to collect.
+@cython.no_gc
 cdef class MemberAssignment:
     """What one member has: an immutable mapping topic -> partitions (ascending tuple). Topics without any are absent."""
 
@@ -52,6 +90,7 @@ cdef class MemberAssignment:
 
     cdef dict built(self):
         if self.values_by_topic is None:
+            self.parent.need_rows()
             self.values_by_topic = self.parent.row(self.member)
         return self.values_by_topic
 
@@ -123,50 +162,77 @@ cdef class GroupAssignment:
     asked for. Given back as `previous` to a server-side assignor it costs no conversion.
     """
 
+    def __dealloc__(self):
+        release(&self.memory)
+
     cdef int need_rows(self) except -1:
         """Sorts partitions by owner, once."""
         cdef int p, m, n
-        cdef vector[int] cursor
+        cdef Scratch scratch
+        cdef int* cursor
         if self.rows_ready:
             return 0
         n = <int>len(self.ids)
-        self.row_first.assign(n + 1, 0)
-        for p in range(<int>self.owner.size()):
+        self.row_first = zeros(&self.memory, n + 1)
+        for p in range(self.partitions):
             if self.owner[p] >= 0:
                 self.row_first[self.owner[p] + 1] += 1
         for m in range(n):
             self.row_first[m + 1] += self.row_first[m]
-        self.rows.resize(self.row_first[n])
-        cursor = self.row_first
-        for p in range(<int>self.owner.size()):
-            if self.owner[p] >= 0:
-                self.rows[cursor[self.owner[p]]] = p
-                cursor[self.owner[p]] += 1
+        self.rows = ints(&self.memory, self.row_first[n])
+        scratch = Scratch.__new__(Scratch)
+        cursor = copied(&scratch.memory, self.row_first, n)
+        for p in range(self.partitions):
+            m = self.owner[p]
+            if m >= 0:
+                self.rows[cursor[m]] = p
+                cursor[m] += 1
         self.rows_ready = True
         return 0
 
+    cdef int topic_at(self, int partition, int from_topic) noexcept:
+        """The topic that holds a partition index, `from_topic` or a later one; the next is tried before a search."""
+        cdef int low = from_topic, high, middle
+        if partition < self.first[low + 1]:
+            return low
+        low += 1
+        if partition < self.first[low + 1]:
+            return low
+        high = self.topic_count
+        while high - low > 1:
+            middle = (low + high) >> 1
+            if self.first[middle] <= partition:
+                low = middle
+            else:
+                high = middle
+        return low
+
     cdef dict row(self, int member):
-        """Builds one member's topic -> partitions."""
-        cdef dict out = {}
-        cdef int i, j, end, t, low, high, middle
-        self.need_rows()
-        i = self.row_first[member]
-        end = self.row_first[member + 1]
+        """Builds one member's topic -> partitions. `need_rows` was called."""
+        cdef const int* rows = self.rows
+        cdef int i = self.row_first[member], j, end = self.row_first[member + 1], t, topics = 0
+        cdef dict out
+        if i == end:
+            return {}
+        # Members that follow each other often have partitions that do.
+        t = self.topic_at(rows[i], self.hint if self.first[self.hint] <= rows[i] else 0)
+        self.hint = t
+        if end - i > 5:
+            # More than fit into a new dict, perhaps.
+            t = self.hint
+            topics = 1
+            for j in range(i + 1, end):
+                if rows[j] >= self.first[t + 1]:
+                    t = self.topic_at(rows[j], t)
+                    topics += 1
+        out = presized_dict(topics)
+        t = self.hint
         while i < end:
-            low = 0
-            high = <int>self.first.size() - 1
-            while high - low > 1:
-                middle = (low + high) >> 1
-                if self.first[middle] <= self.rows[i]:
-                    low = middle
-                else:
-                    high = middle
-            t = low
+            t = self.topic_at(rows[i], t)
             j = i + 1
-            while j < end and self.rows[j] < self.first[t + 1]:
+            while j < end and rows[j] < self.first[t + 1]:
                 j += 1
-            PyDict_SetItem(out, self.topics.ordered[t if self.identity else self.local[t]],
-                           _numbers_of(self.rows.data() + i, j - i, self.first[t]))
+            PyDict_SetItem(out, <object>self.names[t], _numbers_of(rows + i, j - i, self.first[t]))
             i = j
         return out
 
@@ -184,18 +250,29 @@ cdef class GroupAssignment:
     @property
     def withheld(self):
         """Partitions that cooperative-sticky gives to nobody this round: their old owner must let go first (KIP-429)."""
-        cdef int p, t = 0
+        cdef int i, p, t = 0
         out = []
-        for p in self.withheld_rows:
-            while self.first[t + 1] <= p:
-                t += 1
-            out.append(TopicPartition(self.topics.ordered[t if self.identity else self.local[t]], p - self.first[t]))
+        for i in range(self.withheld_count):
+            p = self.withheld_rows[i]
+            t = self.topic_at(p, t)
+            out.append(TopicPartition(self.names[t], p - self.first[t]))
         return tuple(out)
 
     def to_dict(self):
         """Everything as plain dicts: member id -> topic -> tuple of partitions."""
-        cdef int m
-        return {self.ids[m]: self.row(m) for m in range(<int>len(self.ids))}
+        cdef int m, n = <int>len(self.ids)
+        cdef dict out = presized_dict(n)
+        cdef bint collecting
+        self.need_rows()
+        # Nothing made here can be garbage before it is returned; looking for some would be much of the work.
+        collecting = PyGC_Disable()
+        try:
+            for m in range(n):
+                PyDict_SetItem(out, <object>self.ids[m], self.row(m))
+        finally:
+            if collecting:
+                PyGC_Enable()
+        return out
 
     def owners(self):
         """The same as a numpy array: for every partition of `array_topics()` the position of its member, -1 for nobody.
@@ -204,13 +281,12 @@ cdef class GroupAssignment:
         """
         if not self.exclusive:
             raise ValueError("a partition of a share group has several owners")
-        return as_array(self.owner)
+        return as_array(self.owner, self.partitions)
 
     def array_topics(self):
         """The topics that `owners()` counts through, as pairs (topic, first index)."""
         cdef int t
-        return [(self.topics.ordered[t if self.identity else self.local[t]], self.first[t])
-                for t in range(<int>self.first.size() - 1)]
+        return [(self.names[t], self.first[t]) for t in range(self.topic_count)]
 
     def sizes(self):
         """Number of partitions of every member, as member id -> int."""
@@ -225,13 +301,14 @@ cdef class GroupAssignment:
         objects a partition.
         """
         cdef int m, q, t, n = <int>len(self.ids)
-        cdef vector[int] table
+        cdef Scratch scratch = Scratch.__new__(Scratch)
+        cdef int* table
         cdef bint same
         self.need_rows()
         if previous is None:
             return list(self.ids)
         previous.need_rows()
-        table = _translation(previous, self)
+        table = _translation(previous, self, &scratch.memory)
         out = []
         for m in range(n):
             member_id = self.ids[m]
@@ -295,24 +372,22 @@ cdef class GroupAssignment:
         return assignment_of, (self.to_dict(), self.topics)
 
 
-cdef vector[int] _translation(GroupAssignment source, GroupAssignment target):
-    """For each topic row of `source`: what to add to its partition numbers to get `target`'s; -1 << 30 when gone."""
-    cdef vector[int] out
-    cdef dict where = {}
+cdef int* _translation(GroupAssignment source, GroupAssignment target, Memory* memory) except NULL:
+    """For each topic row of `source`: what to add to its partition numbers to get `target`'s; GONE when there is none."""
+    cdef int* out = ints(memory, source.topic_count)
+    cdef dict where = {name: t for t, name in enumerate(target.names)}
     cdef int t, i
-    for t in range(<int>target.first.size() - 1):
-        where[target.topics.ordered[t if target.identity else target.local[t]]] = t
-    for t in range(<int>source.first.size() - 1):
-        found = where.get(source.topics.ordered[t if source.identity else source.local[t]])
+    for t in range(source.topic_count):
+        found = where.get(source.names[t])
         if found is None:
-            out.push_back(-(1 << 30))
+            out[t] = GONE
         else:
             i = found
-            out.push_back(target.first[i] - source.first[t])
+            out[t] = target.first[i] - source.first[t]
     return out
 
 
-cdef bint _same_row(GroupAssignment a, int m, GroupAssignment b, int q, vector[int]& table):
+cdef bint _same_row(GroupAssignment a, int m, GroupAssignment b, int q, const int* table):
     """True when row m of `a` and row q of `b` are the same partitions."""
     cdef int i = a.row_first[m], j = b.row_first[q], t = 0
     if a.row_first[m + 1] - i != b.row_first[q + 1] - j:
@@ -326,27 +401,13 @@ cdef bint _same_row(GroupAssignment a, int m, GroupAssignment b, int q, vector[i
         return True
     if i == a.row_first[m + 1]:
         return True
-    t = _topic_at(b, b.rows[j])
     while i < a.row_first[m + 1]:
-        while b.rows[j] >= b.first[t + 1]:
-            t += 1
-        if table[t] == -(1 << 30) or a.rows[i] != b.rows[j] + table[t]:
+        t = b.topic_at(b.rows[j], t)
+        if table[t] == GONE or a.rows[i] != b.rows[j] + table[t]:
             return False
         i += 1
         j += 1
     return True
-
-
-cdef int _topic_at(GroupAssignment a, int partition):
-    """The topic row that holds a partition index."""
-    cdef int low = 0, high = <int>a.first.size() - 1, middle
-    while high - low > 1:
-        middle = (low + high) >> 1
-        if a.first[middle] <= partition:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 def assignment_of(values, topics):
@@ -360,16 +421,19 @@ def assignment_of(values, topics):
     """
     cdef GroupAssignment out = GroupAssignment.__new__(GroupAssignment)
     cdef Topics known = topics if isinstance(topics, Topics) else Topics(topics)
-    cdef int count, i, m
-    from kcore_ext.assign.ids import id_order
+    cdef IntVec rows = IntVec(NULL, 0, 0)
+    cdef int count, i, m, p
     ids = list(values)
     out.topics = known
     out.identity = True
-    out.first = known.first
+    out.names = known.ordered
+    out.topic_count = known.count
+    out.partitions = known.first[known.count]
+    out.first = copied(&out.memory, known.first, known.count + 1)
     out.ids = [ids[i] for i in id_order(ids)]
-    out.owner.assign(known.first.back(), -1)
+    out.owner = nones(&out.memory, out.partitions)
     out.exclusive = True
-    out.row_first.push_back(0)
+    out.row_first = zeros(&out.memory, len(out.ids) + 1)
     for m, member_id in enumerate(out.ids):
         row = set()
         for topic, numbers in values[member_id].items():
@@ -385,10 +449,9 @@ def assignment_of(values, topics):
             if out.owner[p] >= 0:
                 out.exclusive = False
             out.owner[p] = m
-            out.rows.push_back(p)
-        out.row_first.push_back(<int>out.rows.size())
-    if not out.exclusive:
-        out.owner.clear()
+            push(&out.memory, &rows, p)
+        out.row_first[m + 1] = <int>rows.size
+    out.rows = rows.at
     out.rows_ready = True
     return out
 

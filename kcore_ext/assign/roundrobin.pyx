@@ -1,28 +1,29 @@
-# distutils: language = c++
 """Round robin: one ring of members, one partition after the other to the next subscriber."""
 
-from libcpp.vector cimport vector
 
+from kcore_ext.assign.containers cimport Memory, Scratch, fill, ints
 from kcore_ext.assign.lower cimport NOTHING, Lowered, lower
-from kcore_ext.assign.problem cimport Problem, as_array
+from kcore_ext.assign.problem cimport Problem, new_array
+from kcore_ext.assign.result cimport GroupAssignment
 
 
-cdef int deal(Problem p, vector[int]& owner) noexcept nogil:
+cdef int deal(Problem p, Memory* memory, int* owner) except -1 nogil:
     """The ring advances past members that do not subscribe and is not turned back for the next topic."""
-    cdef vector[int] position, places
+    cdef int* position
+    cdef int* places
     cdef const int* ordered
     cdef int t, c, i, m, at, q, ring = 0, low, high, middle
-    owner.assign(p.partitions, -1)
+    fill(owner, p.partitions, -1)
     if p.members == 0:
         return 0
     p.ensure_classes()
     ordered = p.ordered_members()
     # Places of a class's members in the ring; ascending, as both are in member order.
-    position.resize(p.members)
+    position = ints(memory, p.members)
     for i in range(p.members):
-        position[<int>p.order[i] if p.order.size() else i] = i
-    places.resize(p.class_members.size())
-    for i in range(<int>places.size()):
+        position[p.order[i] if p.order != NULL else i] = i
+    places = ints(memory, p.class_first[p.classes])
+    for i in range(p.class_first[p.classes]):
         places[i] = position[ordered[i]]
     for t in range(p.topics):
         c = p.class_of[t]
@@ -50,16 +51,19 @@ cdef int deal(Problem p, vector[int]& owner) noexcept nogil:
 
 def run(Problem problem not None):
     """Round robin over arrays: the owner of every partition."""
-    cdef vector[int] owner
+    cdef Scratch scratch = Scratch.__new__(Scratch)
+    cdef int* owner
+    out = new_array(problem.partitions, &owner)
     with nogil:
-        deal(problem, owner)
-    return as_array(owner)
+        deal(problem, &scratch.memory, owner)
+    return out
 
 
 def assign(members, topics):
     """Round robin over value objects; returns a GroupAssignment."""
     cdef Lowered low = lower(members, topics, NOTHING, False, None)
-    cdef vector[int] owner
+    cdef Scratch scratch = Scratch.__new__(Scratch)
+    cdef GroupAssignment out = low.exclusive()
     with nogil:
-        deal(low.problem, owner)
-    return low.exclusive(owner)
+        deal(low.problem, &scratch.memory, out.owner)
+    return out

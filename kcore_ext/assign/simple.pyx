@@ -1,71 +1,83 @@
-# distutils: language = c++
 """Share groups' simple assignor (KIP-932, KAFKA-18901): every partition has as many readers as its share calls for."""
 
 from libc.math cimport ceil
-from libcpp.pair cimport pair
-from libcpp.vector cimport vector
+from libc.string cimport memset
 
+from kcore_ext.assign.containers cimport (
+    LongVec,
+    Memory,
+    Scratch,
+    copied,
+    first_of,
+    flags,
+    i64,
+    ints,
+    longs,
+    nones,
+    pair,
+    push_long,
+    reserve_longs,
+    second_of,
+    zeros,
+)
 from kcore_ext.assign.lower cimport OWNED, Lowered, lower
 from kcore_ext.assign.problem cimport Problem, as_array, checked_rows
-
-ctypedef long long i64
-
-
-cdef extern from * nogil:
-    """
-    #include <utility>
-    #include <vector>
-    // Scratch space that is kept from topic to topic.
-    struct KcoreShare {
-        std::vector<int> next, before;                // ring of members below their share, by member index
-        std::vector<char> below;
-        std::vector<int> load, want;                  // members
-        std::vector<int> mark, given;                 // members: last partition that had / got this one
-        std::vector<std::pair<int, int>> readers;     // (partition, member), ascending
-        std::vector<char> gone;                       // readers that lose the partition
-        std::vector<std::pair<int, int>> out;         // result: (member, partition)
-    };
-    """
-    cppclass Share "KcoreShare":
-        vector[int] next
-        vector[int] before
-        vector[char] below
-        vector[int] load
-        vector[int] want
-        vector[int] mark
-        vector[int] given
-        vector[pair[int, int]] readers
-        vector[char] gone
-        vector[pair[int, int]] out
+from kcore_ext.assign.result cimport GroupAssignment
 
 
-cdef int _revoke(Share& share, const int* members, int n, int sharing) noexcept nogil:
+cdef struct Share:
+    # Scratch space that is kept from topic to topic.
+    Memory* memory
+    int* next                      # ring of members below their share, by place in the portion
+    int* before
+    char* below                    # members
+    int* load
+    int* want
+    int* mark                      # members: last partition that had this one
+    int* given                     # members: last partition that got this one
+    const i64* readers             # pairs (partition, member) of this portion, ascending
+    int reader_count
+    char* gone                     # readers that lose the partition
+    LongVec out                    # result: pairs (member, partition)
+
+
+# One set of partitions shared by one set of members.
+cdef struct Portion:
+    const int* members
+    int n
+    int low_partition
+    int high_partition
+    int count                      # partitions that can be assigned
+    const char* assignable
+
+
+cdef void _revoke(Share* share, int sharing) noexcept nogil:
     """Members over their share let go of their first partitions; a partition with too many readers of its first ones."""
     cdef int i, j, m, excess
-    for i in range(<int>share.readers.size()):
-        m = share.readers[i].second
+    for i in range(share.reader_count):
+        m = second_of(share.readers[i])
         if share.load[m] > share.want[m]:
             share.gone[i] = 1
             share.load[m] -= 1
     i = 0
-    while i < <int>share.readers.size():
+    while i < share.reader_count:
         excess = -sharing
         j = i
-        while j < <int>share.readers.size() and share.readers[j].first == share.readers[i].first:
+        while j < share.reader_count and first_of(share.readers[j]) == first_of(share.readers[i]):
             if not share.gone[j]:
                 excess += 1
             j += 1
         while i < j:
             if excess > 0 and not share.gone[i]:
+                m = second_of(share.readers[i])
                 share.gone[i] = 1
                 excess -= 1
-                share.load[share.readers[i].second] -= 1
-                share.below[share.readers[i].second] = 1
+                share.load[m] -= 1
+                share.below[m] = 1
             i += 1
-    return 0
 
 
-cdef int _ring(Share& share, const int* members, int n) noexcept nogil:
+cdef void _ring(Share* share, const int* members, int n) noexcept nogil:
     """Chains the members below their share, ascending; index n stands for both ends."""
     cdef int i, last = n
     for i in range(n):
@@ -75,28 +87,26 @@ cdef int _ring(Share& share, const int* members, int n) noexcept nogil:
             last = i
     share.next[last] = n
     share.before[n] = last
-    return 0
 
 
-cdef int _hand_out(Problem p, Share& share, const int* members, int n, int low_partition, int high_partition,
-                   const char* assignable, int sharing) noexcept nogil:
+cdef int _hand_out(Share* share, Portion* portion, int sharing) except -1 nogil:
     """Walks the partitions with too few readers and the ring of members together.
 
     A member that had the partition before this step is passed over, one that got it in this step is not: the second time
     changes nothing but uses up a place. So does Kafka 4.3, and what it gives is what clients see.
     """
-    cdef int q, i, m, room, at = 0, cursor = share.next[n], top = <int>share.readers.size()
+    cdef int n = portion.n, q, i, m, room, at = 0, cursor = share.next[n], top = share.reader_count
     cdef bint given = False
-    for q in range(low_partition, high_partition):
+    for q in range(portion.low_partition, portion.high_partition):
         room = sharing
-        while at < top and share.readers[at].first < q:
+        while at < top and first_of(share.readers[at]) < q:
             at += 1
-        while at < top and share.readers[at].first == q:
+        while at < top and first_of(share.readers[at]) == q:
             if not share.gone[at]:
-                share.mark[share.readers[at].second] = q
+                share.mark[second_of(share.readers[at])] = q
                 room -= 1
             at += 1
-        if not assignable[q] and room == sharing:
+        if not portion.assignable[q] and room == sharing:
             continue
         while room > 0:
             if cursor == n:
@@ -107,13 +117,13 @@ cdef int _hand_out(Problem p, Share& share, const int* members, int n, int low_p
                 if cursor == n:
                     break
             i = cursor
-            m = members[i]
+            m = portion.members[i]
             cursor = share.next[i]
             if share.mark[m] == q:
                 continue
             if share.given[m] != q:
                 share.given[m] = q
-                share.out.push_back(pair[int, int](m, q))
+                push_long(share.memory, &share.out, pair(m, q))
                 share.load[m] += 1
             room -= 1
             given = True
@@ -125,46 +135,47 @@ cdef int _hand_out(Problem p, Share& share, const int* members, int n, int low_p
     return 0
 
 
-cdef int _portion(Problem p, Share& share, const int* members, int n, int low_partition, int high_partition, int count,
-                  const char* assignable) noexcept nogil:
-    """One set of partitions shared by one set of members; `share.readers` holds who has them now."""
-    cdef int i, m, upto, before = 0, sharing = (n + count - 1) // count if count else 0
-    cdef double precise = <double>(<i64>sharing * count) / n
+cdef int _portion(Share* share, Portion* portion) except -1 nogil:
+    """Shares one portion; `share.readers` holds who has its partitions now."""
+    cdef int i, m, upto, before = 0, n = portion.n
+    cdef int sharing = (n + portion.count - 1) // portion.count if portion.count else 0
+    cdef double precise = <double>(<i64>sharing * portion.count) / n
     for i in range(n):
-        m = members[i]
+        m = portion.members[i]
         upto = <int>ceil(precise * (i + 1))
         share.want[m] = upto - before
         before = upto
         share.load[m] = 0
-    for i in range(<int>share.readers.size()):
-        share.load[share.readers[i].second] += 1
-    share.gone.assign(share.readers.size(), 0)
+    for i in range(share.reader_count):
+        share.load[second_of(share.readers[i])] += 1
+    memset(share.gone, 0, <size_t><unsigned>share.reader_count)
     for i in range(n):
-        share.below[members[i]] = share.load[members[i]] < share.want[members[i]]
-    _revoke(share, members, n, sharing)
-    _ring(share, members, n)
+        m = portion.members[i]
+        share.below[m] = share.load[m] < share.want[m]
+    _revoke(share, sharing)
+    _ring(share, portion.members, n)
     if share.next[n] != n:
-        _hand_out(p, share, members, n, low_partition, high_partition, assignable, sharing)
-    for i in range(<int>share.readers.size()):
+        _hand_out(share, portion, sharing)
+    for i in range(share.reader_count):
         if not share.gone[i]:
-            share.out.push_back(pair[int, int](share.readers[i].second, share.readers[i].first))
+            push_long(share.memory, &share.out, pair(second_of(share.readers[i]), first_of(share.readers[i])))
     return 0
 
 
-cdef int _readers(Problem p, vector[int]& claim_first, vector[int]& claims, vector[pair[int, int]]& out) noexcept nogil:
-    """All valid pairs (partition, member), ascending and without duplicates."""
-    cdef vector[int] topic_of, first, cursor, rows
-    cdef int m, i, q, j, start
-    if claims.empty():
-        return 0
+cdef int _readers(Problem p, Memory* memory, const int* claim_first, const int* claims, i64* out) except -1 nogil:
+    """All valid pairs (partition, member), ascending and without duplicates. Returns how many."""
+    cdef int* topic_of = ints(memory, p.partitions)
+    cdef int* first = zeros(memory, p.partitions + 1)
+    cdef int* cursor
+    cdef int* rows
+    cdef int m, i, q, j, total = claim_first[p.members], count = 0
     p.topic_of_each(topic_of)
-    first.assign(p.partitions + 1, 0)
-    for i in range(<int>claims.size()):
+    for i in range(total):
         first[claims[i] + 1] += 1
     for q in range(p.partitions):
         first[q + 1] += first[q]
-    rows.resize(claims.size())
-    cursor = first
+    rows = ints(memory, total)
+    cursor = copied(memory, first, p.partitions)
     for m in range(p.members):
         for i in range(claim_first[m], claim_first[m + 1]):
             q = claims[i]
@@ -176,98 +187,181 @@ cdef int _readers(Problem p, vector[int]& claim_first, vector[int]& claims, vect
                 cursor[q] += 1
     for q in range(p.partitions):
         for j in range(first[q], cursor[q]):
-            out.push_back(pair[int, int](q, rows[j]))
+            out[count] = pair(q, rows[j])
+            count += 1
+    return count
+
+
+cdef int _prepare(Problem p, Memory* memory, int readers, Share* share) except -1 nogil:
+    memset(share, 0, sizeof(Share))
+    share.memory = memory
+    share.next = ints(memory, p.members + 1)
+    share.before = ints(memory, p.members + 1)
+    share.below = flags(memory, p.members, False)
+    share.load = zeros(memory, p.members)
+    share.want = zeros(memory, p.members)
+    share.mark = nones(memory, p.members)
+    share.given = nones(memory, p.members)
+    share.gone = flags(memory, readers, False)
     return 0
 
 
-cdef int _prepare(Problem p, Share& share) noexcept nogil:
-    share.next.resize(p.members + 1)
-    share.before.resize(p.members + 1)
-    share.below.assign(p.members, 0)
-    share.load.assign(p.members, 0)
-    share.want.assign(p.members, 0)
-    share.mark.assign(p.members, -1)
-    share.given.assign(p.members, -1)
+cdef int _homogeneous(Problem p, Share* share, const i64* readers, int reader_count,
+                      const char* assignable) except -1 nogil:
+    """All partitions are one portion."""
+    cdef Portion portion
+    cdef int* everyone = ints(share.memory, p.members)
+    cdef int i, q
+    for i in range(p.members):
+        everyone[i] = i
+    portion.members = everyone
+    portion.n = p.members
+    portion.low_partition = 0
+    portion.high_partition = p.partitions
+    portion.assignable = assignable
+    portion.count = 0
+    for q in range(p.partitions):
+        portion.count += assignable[q]
+    share.readers = readers
+    share.reader_count = reader_count
+    # At most: every partition as many readers as its share calls for, rounded up.
+    reserve_longs(share.memory, &share.out, portion.count + p.members)
+    if p.members and p.partitions:
+        _portion(share, &portion)
     return 0
 
 
-cdef int solve(Problem p, vector[int]& claim_first, vector[int]& claims, vector[char]& assignable, vector[int]& row_first,
-               vector[int]& rows) noexcept nogil:
-    """Fills the rows member -> partitions."""
+cdef int _heterogeneous(Problem p, Share* share, const i64* readers, int reader_count,
+                        const char* assignable) except -1 nogil:
+    """A portion a topic."""
+    cdef Portion portion
+    cdef int t, c, q, at = 0
+    cdef Py_ssize_t most = p.partitions
+    portion.assignable = assignable
+    p.ensure_classes()
+    for t in range(p.topics):
+        if p.class_of[t] >= 0 and p.first[t + 1] > p.first[t]:
+            most += p.class_first[p.class_of[t] + 1] - p.class_first[p.class_of[t]]
+    reserve_longs(share.memory, &share.out, most)
+    for t in range(p.topics):
+        c = p.class_of[t]
+        portion.count = 0
+        for q in range(p.first[t], p.first[t + 1]):
+            portion.count += assignable[q]
+        share.readers = readers + at
+        share.reader_count = 0
+        while at < reader_count and first_of(readers[at]) < p.first[t + 1]:
+            share.reader_count += 1
+            at += 1
+        if c >= 0 and p.first[t + 1] > p.first[t]:
+            portion.members = p.class_members + p.class_first[c]
+            portion.n = p.class_first[c + 1] - p.class_first[c]
+            portion.low_partition = p.first[t]
+            portion.high_partition = p.first[t + 1]
+            _portion(share, &portion)
+    return 0
+
+
+cdef int solve(Problem p, Memory* memory, const int* claim_first, const int* claims, char* assignable,
+               LongVec* out) except -1 nogil:
+    """Fills the pairs (member, partition). `claim_first`, `assignable`: NULL for nothing claimed, everything assignable."""
     cdef Share share
-    cdef vector[pair[int, int]] readers
-    cdef vector[int] everyone, cursor
-    cdef int t, q, c, i, count, at = 0
-    _prepare(p, share)
-    if assignable.empty():
-        assignable.assign(p.partitions, 1)
+    cdef i64* readers
+    cdef int t, q, count = 0, claimed = claim_first[p.members] if claim_first != NULL else 0
+    if assignable == NULL:
+        assignable = flags(memory, p.partitions, True)
     for t in range(p.topics):
         if not p.subscribed[t]:
             for q in range(p.first[t], p.first[t + 1]):
                 assignable[q] = 0
-    _readers(p, claim_first, claims, readers)
+    readers = longs(memory, claimed)
+    if claimed:
+        count = _readers(p, memory, claim_first, claims, readers)
+    _prepare(p, memory, count, &share)
     if p.homogeneous:
-        everyone.resize(p.members)
-        for i in range(p.members):
-            everyone[i] = i
-        count = 0
-        for q in range(p.partitions):
-            count += assignable[q]
-        share.readers.swap(readers)
-        if p.members and p.partitions:
-            _portion(p, share, everyone.data(), p.members, 0, p.partitions, count, assignable.data())
+        _homogeneous(p, &share, readers, count, assignable)
     else:
-        p.ensure_classes()
-        for t in range(p.topics):
-            c = p.class_of[t]
-            count = 0
-            for q in range(p.first[t], p.first[t + 1]):
-                count += assignable[q]
-            share.readers.clear()
-            while at < <int>readers.size() and readers[at].first < p.first[t + 1]:
-                share.readers.push_back(readers[at])
-                at += 1
-            if c >= 0 and p.first[t + 1] > p.first[t]:
-                _portion(p, share, &p.class_members[p.class_first[c]], p.class_first[c + 1] - p.class_first[c],
-                         p.first[t], p.first[t + 1], count, assignable.data())
-    _rows(p, share.out, row_first, rows)
+        _heterogeneous(p, &share, readers, count, assignable)
+    out[0] = share.out
     return 0
 
 
-cdef int _rows(Problem p, vector[pair[int, int]]& pairs, vector[int]& row_first, vector[int]& rows) noexcept nogil:
+cdef int _rows(Problem p, Memory* memory, const LongVec* pairs, int* row_first, int* rows) except -1 nogil:
     """Pairs (member, partition) as ascending rows: two counting sorts, by partition and then by member."""
-    cdef vector[int] at, order, cursor
-    cdef int i, n = <int>pairs.size()
-    at.assign(p.partitions + 1, 0)
-    row_first.assign(p.members + 1, 0)
+    cdef int n = <int>pairs.size, i, m
+    cdef int* at = zeros(memory, p.partitions + 1)
+    cdef i64* ordered = longs(memory, n)
+    cdef int* cursor
+    memset(row_first, 0, (p.members + 1) * sizeof(int))
     for i in range(n):
-        at[pairs[i].second + 1] += 1
-        row_first[pairs[i].first + 1] += 1
+        at[second_of(pairs.at[i]) + 1] += 1
+        row_first[first_of(pairs.at[i]) + 1] += 1
     for i in range(p.partitions):
         at[i + 1] += at[i]
     for i in range(p.members):
         row_first[i + 1] += row_first[i]
-    order.resize(n)
     for i in range(n):
-        order[at[pairs[i].second]] = i
-        at[pairs[i].second] += 1
-    rows.resize(n)
-    cursor = row_first
-    for i in order:
-        rows[cursor[pairs[i].first]] = pairs[i].second
-        cursor[pairs[i].first] += 1
+        ordered[at[second_of(pairs.at[i])]] = pairs.at[i]
+        at[second_of(pairs.at[i])] += 1
+    cursor = copied(memory, row_first, p.members)
+    for i in range(n):
+        m = first_of(ordered[i])
+        rows[cursor[m]] = second_of(ordered[i])
+        cursor[m] += 1
     return 0
 
 
 def run(Problem problem not None, claim_first=None, claims=None):
     """Simple over arrays: rows member -> partitions in (None: nobody has anything) and out, as (first, rows)."""
-    cdef vector[int] first, given, row_first, rows
-    cdef vector[char] assignable
+    cdef Scratch scratch = Scratch.__new__(Scratch)
+    cdef Memory* memory = &scratch.memory
+    cdef int* first = NULL
+    cdef int* given = NULL
+    cdef int* row_first
+    cdef int* rows
+    cdef LongVec pairs
     if claim_first is not None:
-        checked_rows(problem, claim_first, claims, first, given)
+        checked_rows(problem, claim_first, claims, memory, &first, &given)
     with nogil:
-        solve(problem, first, given, assignable, row_first, rows)
-    return as_array(row_first), as_array(rows)
+        solve(problem, memory, first, given, NULL, &pairs)
+        row_first = ints(memory, problem.members + 1)
+        rows = ints(memory, pairs.size)
+        _rows(problem, memory, &pairs, row_first, rows)
+    return as_array(row_first, problem.members + 1), as_array(rows, pairs.size)
+
+
+cdef char* _usable(Lowered low, Memory* memory, object assignable) except NULL:
+    """One byte a partition: it is among those that are initialised."""
+    cdef Problem p = low.problem
+    cdef char* usable = flags(memory, p.partitions, False)
+    cdef int t
+    for t in range(p.topics):
+        for number in assignable.get(low.topics.ordered[low.local[t]], ()):
+            if 0 <= number < p.first[t + 1] - p.first[t]:
+                usable[p.first[t] + <int>number] = 1
+    return usable
+
+
+cdef int _owners_as_claims(Problem p, Memory* memory) except -1:
+    """An exclusive earlier assignment: the same facts as rows."""
+    cdef int* cursor
+    cdef int m, q
+    p.has_owner = False
+    p.has_claims = True
+    p.claim_first = zeros(&p.memory, p.members + 1)
+    for q in range(p.partitions):
+        if p.given_owner[q] >= 0:
+            p.claim_first[p.given_owner[q] + 1] += 1
+    for m in range(p.members):
+        p.claim_first[m + 1] += p.claim_first[m]
+    p.claims.size = p.claims.room = p.claim_first[p.members]
+    p.claims.at = ints(&p.memory, p.claims.size)
+    cursor = copied(memory, p.claim_first, p.members)
+    for q in range(p.partitions):
+        if p.given_owner[q] >= 0:
+            p.claims.at[cursor[p.given_owner[q]]] = q
+            cursor[p.given_owner[q]] += 1
+    return 0
 
 
 def assign(members, topics, previous=None, assignable=None):
@@ -277,31 +371,18 @@ def assign(members, topics, previous=None, assignable=None):
     """
     cdef Lowered low = lower(members, topics, OWNED, False, previous)
     cdef Problem p = low.problem
-    cdef vector[int] row_first, rows
-    cdef vector[char] usable
-    cdef int t, m, q, count
+    cdef Scratch scratch = Scratch.__new__(Scratch)
+    cdef Memory* memory = &scratch.memory
+    cdef char* usable = NULL
+    cdef LongVec pairs
+    cdef GroupAssignment out
     if assignable is not None:
-        usable.assign(p.partitions, 0)
-        for t in range(p.topics):
-            for number in assignable.get(low.topics.ordered[low.local[t]], ()):
-                if 0 <= number < p.first[t + 1] - p.first[t]:
-                    usable[p.first[t] + <int>number] = 1
+        usable = _usable(low, memory, assignable)
     if p.has_owner:
-        # An exclusive earlier assignment: the same facts as rows.
-        p.claim_first.assign(p.members + 1, 0)
-        p.has_owner = False
-        p.has_claims = True
-        for q in range(p.partitions):
-            if p.given_owner[q] >= 0:
-                p.claim_first[p.given_owner[q] + 1] += 1
-        for m in range(p.members):
-            p.claim_first[m + 1] += p.claim_first[m]
-        p.claims.resize(p.claim_first[p.members])
-        rows = p.claim_first
-        for q in range(p.partitions):
-            if p.given_owner[q] >= 0:
-                p.claims[rows[p.given_owner[q]]] = q
-                rows[p.given_owner[q]] += 1
+        _owners_as_claims(p, memory)
     with nogil:
-        solve(p, p.claim_first, p.claims, usable, row_first, rows)
-    return low.shared(row_first, rows), low.missing
+        solve(p, memory, p.claim_first, p.claims.at, usable, &pairs)
+    out = low.shared(pairs.size)
+    with nogil:
+        _rows(p, memory, &pairs, out.row_first, out.rows)
+    return out, low.missing

@@ -1,32 +1,34 @@
-# distutils: language = c++
 """Sticky and cooperative-sticky: claims are settled, then one of two paths runs, then moves are withheld."""
 
-from libcpp.vector cimport vector
+
+from libc.string cimport memset
 
 from kcore_ext.assign.constrained cimport constrained
+from kcore_ext.assign.containers cimport IntVec, Memory, Scratch, copied, fill, flags, nones, push, zeros
 from kcore_ext.assign.general cimport general
 from kcore_ext.assign.lower cimport OWNED, USER_DATA, Lowered, lower
-from kcore_ext.assign.problem cimport Problem, as_array, checked_owner
+from kcore_ext.assign.problem cimport Problem, as_array, checked_owner, new_array
+from kcore_ext.assign.result cimport GroupAssignment
 
 
-cdef int settle(Problem p, Front& front) noexcept nogil:
+cdef int settle(Problem p, Memory* memory, Front* front) except -1 nogil:
     """Decides conflicting claims: the larger generation has it, equal ones lose it both (KIP-792)."""
-    cdef vector[int] marker, older_generation
+    cdef int* marker
+    cdef int* older_generation = NULL
     cdef int m, i, q, other, mine, largest = -1
     cdef bint any_older = False
-    front.rack_aware = p.rack_aware()
+    front.rack_aware = p.rack_aware(memory)
     if front.given or p.has_owner or not p.has_claims:
         if not front.given:
             p.owners_of_claims(front.owner)
-        _older_owners(p, front)
-        return 0
-    front.owner.assign(p.partitions, -1)
-    marker.assign(p.partitions, -1)
+        return _older_owners(p, memory, front)
+    fill(front.owner, p.partitions, -1)
+    marker = nones(memory, p.partitions)
     for m in range(p.members):
-        mine = <int>p.generation[m] if p.generation.size() else -1
+        mine = p.generation[m] if p.generation != NULL else -1
         largest = max(largest, mine)
         for i in range(p.claim_first[m], p.claim_first[m + 1]):
-            q = p.claims[i]
+            q = p.claims.at[i]
             other = marker[q]
             if other < 0:
                 front.owner[q] = m
@@ -35,10 +37,10 @@ cdef int settle(Problem p, Front& front) noexcept nogil:
             if other == m:
                 continue
             # Kafka compares with the generation in the other's subscription, not in its user data.
-            other = <int>p.subscription_generation[other] if p.subscription_generation.size() else -1
+            other = p.subscription_generation[other] if p.subscription_generation != NULL else -1
             if mine == other:
-                if front.doubly.empty():
-                    front.doubly.assign(p.partitions, 0)
+                if front.doubly == NULL:
+                    front.doubly = flags(memory, p.partitions, False)
                 front.doubly[q] = 1
                 if front.owner[q] == marker[q]:
                     front.owner[q] = -1
@@ -47,113 +49,124 @@ cdef int settle(Problem p, Front& front) noexcept nogil:
                 front.owner[q] = m
                 marker[q] = m
     for m in range(p.members):
-        mine = <int>p.generation[m] if p.generation.size() else -1
+        mine = p.generation[m] if p.generation != NULL else -1
         if mine < largest and p.claim_first[m] < p.claim_first[m + 1]:
             if not any_older:
                 any_older = True
-                front.older.assign(p.partitions, -1)
-                older_generation.assign(p.partitions, 0)
+                front.older = nones(memory, p.partitions)
+                older_generation = zeros(memory, p.partitions)
             for i in range(p.claim_first[m], p.claim_first[m + 1]):
-                q = p.claims[i]
+                q = p.claims.at[i]
                 if front.older[q] < 0 or mine > older_generation[q]:
                     front.older[q] = m
                     older_generation[q] = mine
     return 0
 
 
-cdef int _older_owners(Problem p, Front& front) noexcept nogil:
+cdef int _older_owners(Problem p, Memory* memory, Front* front) except -1 nogil:
     """With one owner a partition there is no conflict; an owner of an older generation is still remembered."""
     cdef int m, q, largest = -1
     cdef bint differ = False
-    if p.generation.empty():
+    if p.generation == NULL:
         return 0
     for m in range(p.members):
         if m and p.generation[m] != p.generation[m - 1]:
             differ = True
-        largest = max(largest, <int>p.generation[m])
+        largest = max(largest, p.generation[m])
     if not differ:
         return 0
-    front.older.assign(p.partitions, -1)
+    front.older = nones(memory, p.partitions)
     for q in range(p.partitions):
         if front.owner[q] >= 0 and p.generation[front.owner[q]] < largest:
             front.older[q] = front.owner[q]
     return 0
 
 
-cdef int _withhold(Problem p, bint exclusive, vector[int]& before, vector[int]& owner, vector[int]& withheld) noexcept nogil:
-    """General path: what somebody gets and somebody else has to give up goes to nobody yet (KIP-429)."""
-    cdef vector[char] leaves, stays
+cdef int _withhold(Problem p, Memory* memory, const int* before, int* owner, IntVec* withheld) except -1 nogil:
+    """General path: what somebody gets and somebody else has to give up goes to nobody yet (KIP-429).
+
+    `before`: earlier owners; NULL when the claims are not settled, so that one claimant may stay while another leaves.
+    """
+    cdef char* leaves
+    cdef char* stays
     cdef int m, i, q
-    if not exclusive:
-        leaves.assign(p.partitions, 0)
-        stays.assign(p.partitions, 0)
+    if before == NULL:
+        leaves = flags(memory, p.partitions, False)
+        stays = flags(memory, p.partitions, False)
         for m in range(p.members):
             for i in range(p.claim_first[m], p.claim_first[m + 1]):
-                q = p.claims[i]
+                q = p.claims.at[i]
                 if owner[q] == m:
                     stays[q] = 1
                 else:
                     leaves[q] = 1
         for q in range(p.partitions):
             if owner[q] >= 0 and leaves[q] and not stays[q]:
-                withheld.push_back(q)
+                push(memory, withheld, q)
     else:
         for q in range(p.partitions):
             if owner[q] >= 0 and before[q] >= 0 and before[q] != owner[q]:
-                withheld.push_back(q)
-    for q in withheld:
-        owner[q] = -1
+                push(memory, withheld, q)
+    for i in range(<int>withheld.size):
+        owner[withheld.at[i]] = -1
     return 0
 
 
-cdef int solve(Problem p, Front& front, bint cooperative, vector[int]& owner, vector[int]& withheld) noexcept nogil:
+cdef int solve(Problem p, Memory* memory, Front* front, bint cooperative, IntVec* withheld) except -1 nogil:
     """Runs the path that the subscriptions call for and, if cooperative, withholds what moves."""
-    cdef int q
-    cdef vector[int] before
+    cdef int i
+    cdef int* before = NULL
     cdef bint exclusive = front.given or p.has_owner or not p.has_claims
     if p.members == 0:
-        owner.assign(p.partitions, -1)
+        fill(front.owner, p.partitions, -1)
         return 0
-    settle(p, front)
+    settle(p, memory, front)
     if p.equal:
-        constrained(p, front, owner, withheld)
+        constrained(p, memory, front, withheld)
         if cooperative:
-            for q in withheld:
-                owner[q] = -1
+            for i in range(<int>withheld.size):
+                front.owner[withheld.at[i]] = -1
         else:
-            withheld.clear()
+            withheld.size = 0
     else:
         if cooperative and exclusive:
-            before = front.owner
-        general(p, front, owner)
+            before = copied(memory, front.owner, p.partitions)
+        general(p, memory, front)
         if cooperative:
-            _withhold(p, exclusive, before, owner, withheld)
+            _withhold(p, memory, before, front.owner, withheld)
     return 0
 
 
 def run(Problem problem not None, previous=None, bint cooperative=False):
     """Sticky over arrays. `previous`: owner array (None: the problem's claims). Returns (owner, withheld partitions)."""
-    cdef vector[int] owner, withheld
+    cdef Scratch scratch = Scratch.__new__(Scratch)
+    cdef IntVec withheld = IntVec(NULL, 0, 0)
     cdef Front front
+    memset(&front, 0, sizeof(front))
+    out = new_array(problem.partitions, &front.owner)
     if previous is not None:
         checked_owner(problem, previous, front.owner)
         front.given = True
     if problem.members + problem.partitions < 4096:
         # Letting go of the interpreter lock costs more than so small a group.
-        solve(problem, front, cooperative, owner, withheld)
+        solve(problem, &scratch.memory, &front, cooperative, &withheld)
     else:
         with nogil:
-            solve(problem, front, cooperative, owner, withheld)
-    return as_array(owner), as_array(withheld)
+            solve(problem, &scratch.memory, &front, cooperative, &withheld)
+    return out, as_array(withheld.at, withheld.size)
 
 
 def assign(members, topics, bint cooperative, previous=None):
     """Sticky over value objects; returns a GroupAssignment. `previous` replaces what the members claim."""
     cdef Lowered low = lower(members, topics, OWNED if cooperative else USER_DATA, True, previous)
-    cdef vector[int] owner, withheld
+    cdef Scratch scratch = Scratch.__new__(Scratch)
+    cdef GroupAssignment out = low.exclusive()
+    cdef IntVec withheld = IntVec(NULL, 0, 0)
     cdef Front front
+    memset(&front, 0, sizeof(front))
+    front.owner = out.owner
     with nogil:
-        solve(low.problem, front, cooperative, owner, withheld)
-    out = low.exclusive(owner)
-    out.withheld_rows.swap(withheld)
+        solve(low.problem, &scratch.memory, &front, cooperative, &withheld)
+    out.withheld_rows = copied(&out.memory, withheld.at, withheld.size)
+    out.withheld_count = <int>withheld.size
     return out

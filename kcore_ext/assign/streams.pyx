@@ -1,286 +1,297 @@
-# distutils: language = c++
 """The sticky task assignor of streams groups (KIP-1071): active tasks first, then standbys."""
 
 from collections.abc import Mapping
 
 from cpython.ref cimport PyObject
-from libcpp.vector cimport vector
 
+from libc.string cimport memset
+
+from kcore_ext.assign.containers cimport IntVec, Memory, Scratch, copied, fill, flags, ints, nones, push, take, zeros
 from kcore_ext.assign.ids cimport order_of_ids
 from kcore_ext.assign.lower cimport Lowered, Rows, take_ids
 from kcore_ext.assign.model cimport Topics
 from kcore_ext.assign.problem cimport Problem
+from kcore_ext.assign.result cimport GroupAssignment
 
 
-cdef extern from * nogil:
-    """
-    #include <algorithm>
-    #include <vector>
-    // A binary heap with the exact layout rules of java.util.PriorityQueue, which decide among equal keys.
-    template <class Less> struct KcoreHeap {
-        std::vector<int> items;
-        Less less;
-        void add(int x) {
-            items.push_back(x);
-            size_t k = items.size() - 1;
-            while (k > 0) {
-                size_t parent = (k - 1) >> 1;
-                if (!less(x, items[parent])) break;
-                items[k] = items[parent];
-                k = parent;
-            }
-            items[k] = x;
-        }
-        int poll() {
-            int head = items[0], x = items.back();
-            items.pop_back();
-            size_t n = items.size(), k = 0;
-            if (n == 0) return head;
-            while (k < n >> 1) {
-                size_t child = 2 * k + 1;
-                if (child + 1 < n && less(items[child + 1], items[child])) child++;
-                if (!less(items[child], x)) break;
-                items[k] = items[child];
-                k = child;
-            }
-            items[k] = x;
-            return head;
-        }
-        bool empty() const { return items.empty(); }
-    };
-
-    struct KcoreStreams {
-        int members = 0, processes = 0, tasks = 0, replicas = 0;
-        std::vector<int> process_of;                      // members
-        std::vector<int> member_first, member_list;       // processes -> members in id order
-        std::vector<int> number;                          // tasks: partition
-        std::vector<char> stateful;                       // tasks
-        std::vector<int> previous_active;                 // tasks: member, -1
-        std::vector<int> standby_first, standby;          // tasks -> members that had it as a standby
-        std::vector<int> active;                          // result: tasks -> member
-        std::vector<std::vector<int>> standbys;           // result: tasks -> members
-        std::vector<int> count, process_count;            // tasks of a member, of a process
-        // Quotas: tasks left, members left, tasks a member.
-        int active_left = 0, active_members = 0, active_quota = 0;
-        int total_left = 0, total_members = 0, total_quota = 0;
-
-        struct Entry { int member, count; };
-        struct ByLoad {
-            const KcoreStreams *s;
-            bool operator()(int a, int b) const {
-                return s->load(a) < s->load(b);
-            }
-        };
-        struct ByCount {
-            const KcoreStreams *s;
-            // A process's queue holds its own members' counts, so the live count is the queued one.
-            bool operator()(int a, int b) const { return s->count[a] < s->count[b]; }
-        };
-        KcoreHeap<ByLoad> queue{{}, ByLoad{this}};
-        std::vector<KcoreHeap<ByCount>> member_queue;
-        std::vector<char> queued;
-
-        KcoreStreams() = default;
-        KcoreStreams(const KcoreStreams &) = delete;
-
-        static int quota(int tasks, int members) { return members == 0 ? 0 : (tasks + members - 1) / members; }
-        int size_of(int process) const { return member_first[process + 1] - member_first[process]; }
-        double load(int process) const { return (double)process_count[process] / (double)size_of(process); }
-        bool holds_task(int process, int task) const {
-            if (active[task] >= 0 && process_of[active[task]] == process) return true;
-            if (replicas)
-                for (int m : standbys[task]) if (process_of[m] == process) return true;
-            return false;
-        }
-
-        void placed(int member, int task, bool is_active) {
-            int process = process_of[member];
-            count[member]++;
-            process_count[process]++;
-            if (is_active) active[task] = member; else standbys[task].push_back(member);
-            if (is_active && count[member] == active_quota) {
-                active_left -= active_quota;
-                active_quota = quota(active_left, --active_members);
-            }
-            if (count[member] == total_quota) {
-                total_left -= total_quota;
-                total_quota = quota(total_left, --total_members);
-            }
-        }
-        void place_sticky(int member, int task, bool is_active) {
-            queued[process_of[member]] = 0;
-            placed(member, task, is_active);
-        }
-        void place_in(int process, int task, bool is_active) {
-            if (size_of(process) == 1) { placed(member_list[member_first[process]], task, is_active); return; }
-            if (member_queue.empty()) member_queue.assign(processes, KcoreHeap<ByCount>{{}, ByCount{this}});
-            auto &q = member_queue[process];
-            if (!queued[process]) {
-                q.items.clear();
-                for (int i = member_first[process]; i < member_first[process + 1]; i++) q.add(member_list[i]);
-                queued[process] = 1;
-            }
-            int member = q.poll();
-            placed(member, task, is_active);
-            q.add(member);
-        }
-        void fill_queue() {
-            queue.items.clear();
-            for (int p = 0; p < processes; p++) queue.add(p);
-        }
-        // Among members that had the task as a standby: process load and own count both smaller replace the first.
-        int least_previous(int task, bool for_standby) const {
-            int from = standby_first[task], to = standby_first[task + 1];
-            if (from == to) return -1;
-            int first = standby[from], best = first;
-            for (int i = from + 1; i < to; i++) {
-                int other = standby[i];
-                if (load(process_of[other]) < load(process_of[best])
-                    && !(for_standby && holds_task(process_of[other], task)) && count[other] < count[best]) best = other;
-            }
-            // Kafka 4.3 looks at the first one's process here, whichever was chosen.
-            return for_standby && holds_task(process_of[first], task) ? -1 : best;
-        }
-        bool standby_to_least(int task) {
-            std::vector<int> polled;
-            bool done = false;
-            while (!done && !queue.empty()) {
-                int process = queue.poll();
-                polled.push_back(process);
-                if (!holds_task(process, task)) { place_in(process, task, false); done = true; }
-            }
-            while (!polled.empty()) { queue.add(polled.back()); polled.pop_back(); }
-            return done;
-        }
-    };
-    """
-    cppclass Streams "KcoreStreams":
-        int members
-        int processes
-        int tasks
-        int replicas
-        vector[int] process_of
-        vector[int] member_first
-        vector[int] member_list
-        vector[int] number
-        vector[char] stateful
-        vector[int] previous_active
-        vector[int] standby_first
-        vector[int] standby
-        vector[int] active
-        vector[vector[int]] standbys
-        vector[int] count
-        int active_left
-        int active_members
-        int active_quota
-        int total_left
-        int total_members
-        int total_quota
-        bint holds_task(int process, int task)
-        void place_sticky(int member, int task, bint is_active)
-        int least_previous(int task, bint for_standby)
-        bint standby_to_least(int task)
-        void fill_queue()
-    int quota_of "KcoreStreams::quota"(int tasks, int members)
+cdef struct Quota:
+    int tasks                      # left
+    int members                    # left
+    int each                       # tasks a member
 
 
-cdef extern from * nogil:
-    """
-    static void kcore_prepare(KcoreStreams &s) {
-        s.active.assign(s.tasks, -1);
-        if (s.replicas) s.standbys.assign(s.tasks, {});
-        s.count.assign(s.members, 0);
-        s.process_count.assign(s.processes, 0);
-        s.queued.assign(s.processes, 0);
-    }
-    static void kcore_place_least(KcoreStreams &s, int task) {
-        int process = s.queue.poll();
-        s.place_in(process, task, true);
-        s.queue.add(process);
-    }
-    """
-    void prepare "kcore_prepare"(Streams& s)
-    void place_least "kcore_place_least"(Streams& s, int task)
+cdef struct Heap:
+    # A binary heap with the exact layout rules of java.util.PriorityQueue, which decide among equal keys.
+    int* items
+    int size
 
 
-cdef int _by_number(Streams& s, vector[int]& out) noexcept nogil:
+cdef struct Streams:
+    Memory* memory
+    int members
+    int processes
+    int tasks
+    int replicas
+    int* process_of                # members
+    int* member_first              # processes -> members in id order
+    int* member_list
+    int* number                    # tasks: partition
+    char* stateful                 # tasks
+    int* previous_active           # tasks: member, -1
+    int* standby_first             # tasks -> members that had it as a standby
+    int* standby
+    int* active                    # result: tasks -> member
+    int* last_standby              # result: tasks -> the entry added last, -1: none
+    IntVec standby_member          # entries: member
+    IntVec standby_before          # entries: the task's entry before, -1: none
+    int* count                     # tasks of a member
+    int* process_count             # tasks of a process
+    Quota active_quota
+    Quota total_quota
+    Heap queue                     # processes by load
+    Heap* member_queue             # processes: their members by count
+    char* queued                   # processes: their queue holds the counts of now
+    int* polled
+
+
+cdef inline double _load(Streams* s, int process) noexcept nogil:
+    return <double>s.process_count[process] / <double>(s.member_first[process + 1] - s.member_first[process])
+
+
+cdef inline bint _less(Streams* s, bint by_count, int a, int b) noexcept nogil:
+    """Order of a queue of members (by their tasks) or of processes (by tasks a member)."""
+    # A process's queue holds its own members' counts, so the live count is the queued one.
+    return s.count[a] < s.count[b] if by_count else _load(s, a) < _load(s, b)
+
+
+cdef void _add(Streams* s, bint by_count, Heap* heap, int x) noexcept nogil:
+    cdef int k = heap.size, parent
+    heap.size += 1
+    while k > 0:
+        parent = (k - 1) >> 1
+        if not _less(s, by_count, x, heap.items[parent]):
+            break
+        heap.items[k] = heap.items[parent]
+        k = parent
+    heap.items[k] = x
+
+
+cdef int _poll(Streams* s, bint by_count, Heap* heap) noexcept nogil:
+    cdef int head = heap.items[0], x, k = 0, n, child
+    heap.size -= 1
+    n = heap.size
+    if n == 0:
+        return head
+    x = heap.items[n]
+    while k < n >> 1:
+        child = 2 * k + 1
+        if child + 1 < n and _less(s, by_count, heap.items[child + 1], heap.items[child]):
+            child += 1
+        if not _less(s, by_count, heap.items[child], x):
+            break
+        heap.items[k] = heap.items[child]
+        k = child
+    heap.items[k] = x
+    return head
+
+
+cdef inline int _each(int tasks, int members) noexcept nogil:
+    return 0 if members == 0 else (tasks + members - 1) // members
+
+
+cdef inline void _counted(Quota* quota, int count) noexcept nogil:
+    """A member that has its quota leaves the rest to the others."""
+    if count == quota.each:
+        quota.tasks -= quota.each
+        quota.members -= 1
+        quota.each = _each(quota.tasks, quota.members)
+
+
+cdef bint _holds(Streams* s, int process, int task) noexcept nogil:
+    cdef int entry
+    if s.active[task] >= 0 and s.process_of[s.active[task]] == process:
+        return True
+    entry = s.last_standby[task]
+    while entry >= 0:
+        if s.process_of[s.standby_member.at[entry]] == process:
+            return True
+        entry = s.standby_before.at[entry]
+    return False
+
+
+cdef int _placed(Streams* s, int member, int task, bint is_active) except -1 nogil:
+    s.count[member] += 1
+    s.process_count[s.process_of[member]] += 1
+    if is_active:
+        s.active[task] = member
+        _counted(&s.active_quota, s.count[member])
+    else:
+        push(s.memory, &s.standby_member, member)
+        push(s.memory, &s.standby_before, s.last_standby[task])
+        s.last_standby[task] = <int>s.standby_member.size - 1
+    _counted(&s.total_quota, s.count[member])
+    return 0
+
+
+cdef int _place_sticky(Streams* s, int member, int task, bint is_active) except -1 nogil:
+    s.queued[s.process_of[member]] = 0
+    return _placed(s, member, task, is_active)
+
+
+cdef int _open_queues(Streams* s) except -1 nogil:
+    """Every process's queue lies where its members are listed."""
+    cdef int* items = ints(s.memory, s.members)
+    cdef int process
+    s.member_queue = <Heap*>take(s.memory, s.processes * sizeof(Heap))
+    for process in range(s.processes):
+        s.member_queue[process].items = items + s.member_first[process]
+        s.member_queue[process].size = 0
+    return 0
+
+
+cdef int _place_in(Streams* s, int process, int task, bint is_active) except -1 nogil:
+    """To the member of a process with the fewest tasks."""
+    cdef int i, member
+    cdef Heap* heap
+    if s.member_first[process + 1] - s.member_first[process] == 1:
+        return _placed(s, s.member_list[s.member_first[process]], task, is_active)
+    if s.member_queue == NULL:
+        _open_queues(s)
+    heap = &s.member_queue[process]
+    if not s.queued[process]:
+        heap.size = 0
+        for i in range(s.member_first[process], s.member_first[process + 1]):
+            _add(s, True, heap, s.member_list[i])
+        s.queued[process] = 1
+    member = _poll(s, True, heap)
+    _placed(s, member, task, is_active)
+    _add(s, True, heap, member)
+    return 0
+
+
+cdef void _fill_queue(Streams* s) noexcept nogil:
+    cdef int process
+    s.queue.size = 0
+    for process in range(s.processes):
+        _add(s, False, &s.queue, process)
+
+
+cdef int _least_previous(Streams* s, int task, bint for_standby) noexcept nogil:
+    """Among members that had the task as a standby: process load and own count both smaller replace the first."""
+    cdef int i, other, first, best
+    if s.standby_first[task] == s.standby_first[task + 1]:
+        return -1
+    first = best = s.standby[s.standby_first[task]]
+    for i in range(s.standby_first[task] + 1, s.standby_first[task + 1]):
+        other = s.standby[i]
+        if (_load(s, s.process_of[other]) < _load(s, s.process_of[best])
+                and not (for_standby and _holds(s, s.process_of[other], task)) and s.count[other] < s.count[best]):
+            best = other
+    # Kafka 4.3 looks at the first one's process here, whichever was chosen.
+    return -1 if for_standby and _holds(s, s.process_of[first], task) else best
+
+
+cdef int _standby_to_least(Streams* s, int task) except -1 nogil:
+    """To the least loaded process that does not hold the task; False when all do."""
+    cdef int process, count = 0
+    cdef bint done = False
+    while not done and s.queue.size:
+        process = _poll(s, False, &s.queue)
+        s.polled[count] = process
+        count += 1
+        if not _holds(s, process, task):
+            _place_in(s, process, task, False)
+            done = True
+    while count:
+        count -= 1
+        _add(s, False, &s.queue, s.polled[count])
+    return done
+
+
+cdef int _by_number(Streams* s, int* out) except -1 nogil:
     """Tasks by (partition, subtopology); tasks are numbered by (subtopology, partition)."""
-    cdef vector[int] bucket
+    cdef int* bucket
     cdef int task, top = 0
     for task in range(s.tasks):
-        top = max(top, <int>s.number[task] + 1)
-    bucket.assign(top + 1, 0)
+        top = max(top, s.number[task] + 1)
+    bucket = zeros(s.memory, top + 1)
     for task in range(s.tasks):
         bucket[s.number[task] + 1] += 1
     for task in range(top):
         bucket[task + 1] += bucket[task]
-    out.resize(s.tasks)
     for task in range(s.tasks):
         out[bucket[s.number[task]]] = task
         bucket[s.number[task]] += 1
     return 0
 
 
-cdef int _assign_active(Streams& s, vector[int]& order) noexcept nogil:
+cdef int _assign_active(Streams* s, const int* order) except -1 nogil:
     """To the earlier owner, else to an earlier standby, else to the least loaded process."""
-    cdef int i, task, m
-    for task in order:
-        m = s.previous_active[task]
-        if m >= 0 and s.count[m] < s.active_quota:
-            s.place_sticky(m, task, True)
-    for task in order:
+    cdef int i, task, m, process
+    for i in range(s.tasks):
+        m = s.previous_active[order[i]]
+        if m >= 0 and s.count[m] < s.active_quota.each:
+            _place_sticky(s, m, order[i], True)
+    for i in range(s.tasks):
+        task = order[i]
         if s.active[task] < 0:
-            m = s.least_previous(task, False)
-            if m >= 0 and s.count[m] < s.active_quota:
-                s.place_sticky(m, task, True)
-    s.fill_queue()
+            m = _least_previous(s, task, False)
+            if m >= 0 and s.count[m] < s.active_quota.each:
+                _place_sticky(s, m, task, True)
+    _fill_queue(s)
     for task in range(s.tasks):
         if s.active[task] < 0:
-            place_least(s, task)
+            process = _poll(s, False, &s.queue)
+            _place_in(s, process, task, True)
+            _add(s, False, &s.queue, process)
     return 0
 
 
-cdef int _assign_standby(Streams& s, vector[int]& order) noexcept nogil:
+cdef int _assign_standby(Streams* s, const int* order) except -1 nogil:
     """Stateful tasks from the last to the first, all replicas of one before the next."""
-    cdef vector[int] left
+    cdef int* left = zeros(s.memory, s.tasks)
     cdef int task, i, m, replica
-    left.assign(s.tasks, 0)
     for i in range(s.tasks - 1, -1, -1):
         task = order[i]
         if not s.stateful[task]:
             continue
         for replica in range(s.replicas):
             m = s.previous_active[task]
-            if m >= 0 and not s.holds_task(s.process_of[m], task) and s.count[m] < s.total_quota:
-                s.place_sticky(m, task, False)
+            if m >= 0 and not _holds(s, s.process_of[m], task) and s.count[m] < s.total_quota.each:
+                _place_sticky(s, m, task, False)
                 continue
-            m = s.least_previous(task, True)
-            if m >= 0 and s.count[m] < s.total_quota:
-                s.place_sticky(m, task, False)
+            m = _least_previous(s, task, True)
+            if m >= 0 and s.count[m] < s.total_quota.each:
+                _place_sticky(s, m, task, False)
                 continue
             left[task] = s.replicas - replica
             break
-    s.fill_queue()
+    _fill_queue(s)
     for task in range(s.tasks - 1, -1, -1):
         for replica in range(left[task]):
-            if not s.standby_to_least(task):
+            if not _standby_to_least(s, task):
                 break
     return 0
 
 
-cdef int solve(Streams& s) noexcept nogil:
-    """Fills `active` and `standbys`."""
-    cdef vector[int] order
+cdef int solve(Streams* s) except -1 nogil:
+    """Fills `active`, `last_standby` and the entries."""
+    cdef int* order = ints(s.memory, s.tasks)
     cdef int task
-    prepare(s)
-    s.active_left = s.tasks
-    s.total_left = s.tasks
+    fill(s.active, s.tasks, -1)
+    s.last_standby = nones(s.memory, s.tasks)
+    s.count = zeros(s.memory, s.members)
+    s.process_count = zeros(s.memory, s.processes)
+    s.queued = flags(s.memory, s.processes, False)
+    s.queue.items = ints(s.memory, s.processes)
+    s.polled = ints(s.memory, s.processes)
+    s.active_quota.tasks = s.total_quota.tasks = s.tasks
     for task in range(s.tasks):
         if s.stateful[task]:
-            s.total_left += s.replicas
-    s.active_members = s.total_members = s.members
-    s.active_quota = quota_of(s.active_left, s.active_members)
-    s.total_quota = quota_of(s.total_left, s.total_members)
+            s.total_quota.tasks += s.replicas
+    s.active_quota.members = s.total_quota.members = s.members
+    s.active_quota.each = _each(s.active_quota.tasks, s.members)
+    s.total_quota.each = _each(s.total_quota.tasks, s.members)
     _by_number(s, order)
     _assign_active(s, order)
     if s.replicas > 0:
@@ -326,94 +337,131 @@ cdef class StreamsMember:
 cdef Lowered _lower(list members, Topics topics):
     """Members by id and all subtopologies."""
     cdef Lowered low = Lowered.__new__(Lowered)
-    cdef vector[int] where
-    cdef vector[PyObject*] ids
-    cdef int i, t
-    for member in members:
-        ids.push_back(<PyObject*>(<StreamsMember?>member).member_id)
-    order_of_ids(ids, where)
+    cdef Scratch scratch = Scratch.__new__(Scratch)
+    cdef Problem p = Problem.__new__(Problem)
+    cdef int i, n = <int>len(members)
+    cdef PyObject** ids = <PyObject**>take(&scratch.memory, n * sizeof(PyObject*))
+    for i in range(n):
+        ids[i] = <PyObject*>(<StreamsMember?>members[i]).member_id
+    low.problem = p
     low.given = members
-    take_ids(low, ids, where)
-    for i in where:
-        low.members.push_back(<PyObject*>members[i])
     low.topics = topics
     low.identity = True
-    low.problem = Problem.__new__(Problem)
-    low.problem.members = <int>ids.size()
-    low.problem.topics = <int>len(topics.ordered)
-    low.problem.first = topics.first
-    low.problem.partitions = topics.first.back()
-    for t in range(low.problem.topics):
-        low.local.push_back(t)
+    p.members = n
+    p.topics = topics.count
+    p.first = copied(&p.memory, topics.first, topics.count + 1)
+    p.partitions = p.first[p.topics]
+    low.where = ints(&low.memory, n)
+    order_of_ids(ids, n, low.where)
+    take_ids(low, ids)
+    low.members = <PyObject**>take(&low.memory, n * sizeof(PyObject*))
+    for i in range(n):
+        low.members[i] = <PyObject*>members[low.where[i]]
+    low.local = ints(&low.memory, p.topics)
+    for i in range(p.topics):
+        low.local[i] = i
     return low
 
 
-cdef int _read(Lowered low, Streams& s, object stateful) except -1:
-    """Processes, tasks and what members had."""
-    cdef Problem p = low.problem
-    cdef Rows rows = Rows(low)
-    cdef StreamsMember member
-    cdef vector[int] cursor
-    cdef vector[PyObject*] names
-    cdef dict numbers = {}
-    cdef int m, t, i, task
-    cdef bint keeps
-    s.members = p.members
-    # Processes in the order of their ids; a dict keeps the different ones.
-    for m in range(p.members):
-        numbers[(<StreamsMember><object>low.members[m]).process_id] = 0
-    for name in numbers:
-        names.push_back(<PyObject*>name)
-    order_of_ids(names, cursor)
-    s.processes = <int>names.size()
+cdef inline StreamsMember _member(Lowered low, int m):
+    return <StreamsMember><object>low.members[m]
+
+
+cdef int _read_processes(Lowered low, Streams* s) except -1:
+    """Processes in the order of their ids, and their members."""
+    cdef dict numbers = {}            # a dict keeps the different ones
+    cdef PyObject** names
+    cdef int* order
+    cdef int m, i
+    s.members = low.problem.members
+    for m in range(s.members):
+        numbers[_member(low, m).process_id] = 0
+    s.processes = <int>len(numbers)
+    names = <PyObject**>take(s.memory, s.processes * sizeof(PyObject*))
+    order = ints(s.memory, s.processes)
+    for i, name in enumerate(numbers):
+        names[i] = <PyObject*>name
+    order_of_ids(names, s.processes, order)
     for i in range(s.processes):
-        numbers[<object>names[cursor[i]]] = i
-    s.process_of.resize(p.members)
-    s.member_first.assign(s.processes + 1, 0)
-    for m in range(p.members):
-        s.process_of[m] = numbers[(<StreamsMember><object>low.members[m]).process_id]
+        numbers[<object>names[order[i]]] = i
+    s.process_of = ints(s.memory, s.members)
+    s.member_first = zeros(s.memory, s.processes + 1)
+    for m in range(s.members):
+        s.process_of[m] = numbers[_member(low, m).process_id]
         s.member_first[s.process_of[m] + 1] += 1
     for i in range(s.processes):
         s.member_first[i + 1] += s.member_first[i]
-    cursor = s.member_first
-    s.member_list.resize(p.members)
-    for m in range(p.members):
-        s.member_list[cursor[s.process_of[m]]] = m
-        cursor[s.process_of[m]] += 1
+    order = copied(s.memory, s.member_first, s.processes)
+    s.member_list = ints(s.memory, s.members)
+    for m in range(s.members):
+        s.member_list[order[s.process_of[m]]] = m
+        order[s.process_of[m]] += 1
+    return 0
+
+
+cdef int _read(Lowered low, Streams* s, object stateful) except -1:
+    """Tasks and what members had."""
+    cdef Problem p = low.problem
+    cdef Rows rows = Rows(low)
+    cdef int* cursor
+    cdef int* claim_first = zeros(s.memory, p.members + 1)
+    cdef int m, t, i, task
+    cdef bint keeps
     s.tasks = p.partitions
+    s.number = ints(s.memory, s.tasks)
+    s.stateful = flags(s.memory, s.tasks, False)
     for t in range(p.topics):
         keeps = low.topics.ordered[t] in stateful
         for task in range(p.first[t], p.first[t + 1]):
-            s.number.push_back(task - p.first[t])
-            s.stateful.push_back(keeps)
-    s.previous_active.assign(s.tasks, -1)
+            s.number[task] = task - p.first[t]
+            s.stateful[task] = keeps
+    s.previous_active = nones(s.memory, s.tasks)
     for m in range(p.members):
-        member = <StreamsMember><object>low.members[m]
-        if len(member.active) > 0:
-            p.claims.clear()
-            rows.add(member.active)
-            for i in range(<int>p.claims.size()):
+        if len(_member(low, m).active) > 0:
+            p.claims.size = 0
+            rows.add(_member(low, m).active)
+            for i in range(<int>p.claims.size):
                 # Of two members that had it the later one counts, as with Kafka's map.
-                s.previous_active[p.claims[i]] = m
-    s.standby_first.assign(s.tasks + 1, 0)
-    p.claims.clear()
-    p.claim_first.assign(1, 0)
+                s.previous_active[p.claims.at[i]] = m
+    p.claims.size = 0
     for m in range(p.members):
-        member = <StreamsMember><object>low.members[m]
-        if len(member.standby) > 0:
-            rows.add(member.standby)
-        p.claim_first.push_back(<int>p.claims.size())
-    for i in range(<int>p.claims.size()):
-        s.standby_first[p.claims[i] + 1] += 1
+        if len(_member(low, m).standby) > 0:
+            rows.add(_member(low, m).standby)
+        claim_first[m + 1] = <int>p.claims.size
+    s.standby_first = zeros(s.memory, s.tasks + 1)
+    for i in range(<int>p.claims.size):
+        s.standby_first[p.claims.at[i] + 1] += 1
     for task in range(s.tasks):
         s.standby_first[task + 1] += s.standby_first[task]
-    cursor = s.standby_first
-    s.standby.resize(p.claims.size())
+    cursor = copied(s.memory, s.standby_first, s.tasks)
+    s.standby = ints(s.memory, p.claims.size)
     for m in range(p.members):
-        for i in range(p.claim_first[m], p.claim_first[m + 1]):
-            s.standby[cursor[p.claims[i]]] = m
-            cursor[p.claims[i]] += 1
+        for i in range(claim_first[m], claim_first[m + 1]):
+            s.standby[cursor[p.claims.at[i]]] = m
+            cursor[p.claims.at[i]] += 1
     return 0
+
+
+cdef GroupAssignment _standbys(Lowered low, Streams* s):
+    """The entries as rows member -> tasks."""
+    cdef GroupAssignment out = low.shared(s.standby_member.size)
+    cdef int* cursor
+    cdef int i, m, task, entry
+    memset(out.row_first, 0, (s.members + 1) * sizeof(int))
+    for i in range(<int>s.standby_member.size):
+        out.row_first[s.standby_member.at[i] + 1] += 1
+    for m in range(s.members):
+        out.row_first[m + 1] += out.row_first[m]
+    cursor = copied(s.memory, out.row_first, s.members)
+    if s.standby_member.size:
+        for task in range(s.tasks):
+            entry = s.last_standby[task]
+            while entry >= 0:
+                m = s.standby_member.at[entry]
+                out.rows[cursor[m]] = task
+                cursor[m] += 1
+                entry = s.standby_before.at[entry]
+    return out
 
 
 def assign(members, topics, stateful, int standby_replicas):
@@ -427,27 +475,19 @@ def assign(members, topics, stateful, int standby_replicas):
     """
     cdef list given = list(members.values() if isinstance(members, Mapping) else members)
     cdef Lowered low = _lower(given, topics)
+    cdef Scratch scratch = Scratch.__new__(Scratch)
+    cdef GroupAssignment active = low.exclusive(), warmup = low.shared(0)
     cdef Streams s
-    cdef vector[int] first, rows, cursor, no_first, no_rows
-    cdef int task, m
+    memset(&s, 0, sizeof(s))
+    s.memory = &scratch.memory
     s.replicas = standby_replicas
-    _read(low, s, frozenset(stateful))
+    _read_processes(low, &s)
+    _read(low, &s, frozenset(stateful))
+    s.active = active.owner
     if s.members == 0:
-        s.active.assign(s.tasks, -1)
+        fill(s.active, s.tasks, -1)
     else:
         with nogil:
-            solve(s)
-    first.assign(s.members + 1, 0)
-    for task in range(<int>s.standbys.size()):
-        for m in s.standbys[task]:
-            first[m + 1] += 1
-    for m in range(s.members):
-        first[m + 1] += first[m]
-    rows.resize(first[s.members])
-    cursor = first
-    for task in range(<int>s.standbys.size()):
-        for m in s.standbys[task]:
-            rows[cursor[m]] = task
-            cursor[m] += 1
-    no_first.assign(s.members + 1, 0)
-    return low.exclusive(s.active), low.shared(first, rows), low.shared(no_first, no_rows)
+            solve(&s)
+    memset(warmup.row_first, 0, (s.members + 1) * sizeof(int))
+    return active, _standbys(low, &s), warmup

@@ -1,25 +1,38 @@
-# distutils: language = c++
 """KIP-848's uniform assignor: one builder for equal subscriptions, one for unequal ones (KAFKA-17710, KAFKA-18688)."""
 
-from libcpp.algorithm cimport sort
-from libcpp.pair cimport pair
-from libcpp.vector cimport vector
 
+from libc.stdlib cimport qsort
+from libc.string cimport memset
+
+from kcore_ext.assign.containers cimport (
+    IntVec,
+    Memory,
+    Scratch,
+    first_of,
+    i64,
+    ints,
+    longs,
+    nones,
+    pair,
+    reserve,
+    second_of,
+    sort_longs,
+    take,
+    zeros,
+)
 from kcore_ext.assign.lower cimport OWNED, Lowered, lower
-from kcore_ext.assign.problem cimport Problem, as_array, checked_owner
-
-ctypedef long long i64
+from kcore_ext.assign.problem cimport Problem, checked_owner, new_array
+from kcore_ext.assign.result cimport GroupAssignment
 
 cdef enum:
     # Kafka's own bound on balancing sweeps.
     MOST_SWEEPS = 16
 
 
-cdef int _drop(Problem p, vector[int]& owner, vector[int]& load) noexcept nogil:
+cdef int _drop(Problem p, int* owner, int* load) noexcept nogil:
     """Takes away what is no longer subscribed and counts the rest."""
     cdef int t, q, m, last, k = -1
     cdef bint yes = False
-    load.assign(p.members, 0)
     for t in range(p.topics):
         last = -1
         for q in range(p.first[t], p.first[t + 1]):
@@ -38,24 +51,32 @@ cdef int _drop(Problem p, vector[int]& owner, vector[int]& load) noexcept nogil:
     return 0
 
 
-cdef int homogeneous(Problem p, vector[int]& owner) noexcept nogil:
+cdef int homogeneous(Problem p, Memory* memory, int* owner) except -1 nogil:
     """Every member keeps up to its quota; what is over goes in blocks to those below theirs.
 
     A member that does not need the extra partition leaves it to others while more members than extras are left.
     """
-    cdef vector[int] load, limit, taker, want, pool
-    cdef int m, q, t, i, extra, least, quota, kept, rest, trimmed = 0
+    cdef int* load
+    cdef int* limit = NULL
+    cdef int* taker
+    cdef int* want
+    cdef int* pool
+    cdef int m, q, t, i, extra, least, quota, kept, rest, trimmed = 0, takers = 0, left = 0
     cdef bint bonus
     if p.members == 0:
         return 0
-    load.assign(p.members, 0)
+    load = zeros(memory, p.members)
+    taker = ints(memory, p.members)
+    want = ints(memory, p.members)
+    pool = ints(memory, p.partitions)
     for t in range(p.topics):
         if p.subscribed[t]:
             for q in range(p.first[t], p.first[t + 1]):
                 if owner[q] >= 0:
                     load[owner[q]] += 1
                 else:
-                    pool.push_back(q)
+                    pool[left] = q
+                    left += 1
         else:
             for q in range(p.first[t], p.first[t + 1]):
                 owner[q] = -1
@@ -64,43 +85,41 @@ cdef int homogeneous(Problem p, vector[int]& owner) noexcept nogil:
     for m in range(p.members):
         bonus = extra > 0
         quota = least + (1 if bonus else 0)
-        kept = <int>load[m] if load[m] < quota else quota
+        kept = load[m] if load[m] < quota else quota
         rest = quota - kept
         if rest > 0 and bonus and p.members - m > extra:
             bonus = False
             rest -= 1
         if rest > 0:
-            taker.push_back(m)
-            want.push_back(rest)
+            taker[takers] = m
+            want[takers] = rest
+            takers += 1
         if bonus:
             extra -= 1
         if load[m] > kept:
-            if limit.empty():
-                limit.assign(p.members, -1)
+            if limit == NULL:
+                limit = nones(memory, p.members)
             limit[m] = kept
             trimmed += load[m] - kept
     if trimmed:
-        _trim(p, owner, load, limit, trimmed, pool)
-    i = 0
-    for q in pool:
-        owner[q] = taker[i]
-        want[i] -= 1
-        if want[i] == 0:
-            i += 1
+        left = _trim(p, memory, owner, load, limit, pool, left)
+    t = 0
+    for i in range(takers):
+        m = taker[i]
+        for q in range(t, min(t + want[i], left)):
+            owner[pool[q]] = m
+        t += want[i]
     return 0
 
 
-cdef int _trim(Problem p, vector[int]& owner, vector[int]& load, vector[int]& limit, int trimmed,
-               vector[int]& pool) noexcept nogil:
-    """Members over their quota keep their first partitions; the others join the pool, member by member."""
-    cdef vector[int] at
-    cdef int m, q, next_slot = <int>pool.size()
-    at.assign(p.members, 0)
+cdef int _trim(Problem p, Memory* memory, int* owner, const int* load, int* limit, int* pool, int left) except -1 nogil:
+    """Members over their quota keep their first partitions; the others join the pool. Returns its new size."""
+    cdef int* at = zeros(memory, p.members)
+    cdef int m, q
     for m in range(p.members):
         if limit[m] >= 0:
-            at[m] = next_slot
-            next_slot += load[m] - limit[m]
-    pool.resize(next_slot)
+            at[m] = left
+            left += load[m] - limit[m]
     for q in range(p.partitions):
         m = owner[q]
         if m < 0 or limit[m] < 0:
@@ -111,69 +130,76 @@ cdef int _trim(Problem p, vector[int]& owner, vector[int]& load, vector[int]& li
             pool[at[m]] = q
             at[m] += 1
             owner[q] = -1
+    return left
+
+
+cdef struct Balancer:
+    # Subscribers of one topic by load, consumed from both ends, level by level.
+    const int* load                # members
+    int* sorted
+    int size
+    IntVec bucket
+    int low_level
+    int low_end
+    int low_cursor
+    int high_level
+    int high_start
+    int high_end
+    int high_cursor
+
+
+cdef int _start(Balancer* b, Memory* memory, const int* members, int n, int low, int high) except -1 nogil:
+    """Counting sort: members ascend already, so equal loads stay in index order."""
+    cdef int i
+    reserve(memory, &b.bucket, high - low + 2)
+    memset(b.bucket.at, 0, (high - low + 2) * sizeof(int))
+    for i in range(n):
+        b.bucket.at[b.load[members[i]] - low + 1] += 1
+    for i in range(high - low + 1):
+        b.bucket.at[i + 1] += b.bucket.at[i]
+    for i in range(n):
+        b.sorted[b.bucket.at[b.load[members[i]] - low]] = members[i]
+        b.bucket.at[b.load[members[i]] - low] += 1
+    b.size = n
+    b.low_level = low - 1
+    b.low_end = b.low_cursor = 0
+    b.high_level = high + 1
+    b.high_start = b.high_end = n
+    b.high_cursor = n - 1
     return 0
 
 
-cdef extern from * nogil:
-    """
-    #include <vector>
-    // Subscribers of one topic by load, consumed from both ends, level by level.
-    struct KcoreBalancer {
-        std::vector<int> sorted;
-        std::vector<int> bucket;
-        int low_level, low_end, low_cursor;
-        int high_level, high_start, high_end, high_cursor;
+cdef inline int _next_least(Balancer* b) noexcept nogil:
+    if b.low_cursor >= b.low_end:
+        b.low_level += 1
+        while b.low_end < b.size and b.load[b.sorted[b.low_end]] == b.low_level:
+            b.low_end += 1
+        b.low_cursor = 0
+    b.low_cursor += 1
+    return b.sorted[b.low_cursor - 1]
 
-        // Counting sort: members ascend already, so equal loads stay in index order.
-        void fill(const int *members, int n, const std::vector<int> &load, int low, int high) {
-            bucket.assign((size_t)(high - low) + 2, 0);
-            for (int i = 0; i < n; i++) bucket[load[members[i]] - low + 1]++;
-            for (size_t i = 1; i < bucket.size(); i++) bucket[i] += bucket[i - 1];
-            sorted.resize(n);
-            for (int i = 0; i < n; i++) sorted[bucket[load[members[i]] - low]++] = members[i];
-        }
-        void start(int low, int high) {
-            low_level = low - 1; low_end = 0; low_cursor = 0;
-            high_level = high + 1; high_start = high_end = (int)sorted.size(); high_cursor = high_end - 1;
-        }
-        inline int next_least(const std::vector<int> &load) {
-            if (low_cursor >= low_end) {
-                low_level++;
-                while (low_end < (int)sorted.size() && load[sorted[low_end]] == low_level) low_end++;
-                low_cursor = 0;
-            }
-            return sorted[low_cursor++];
-        }
-        inline int next_most(const std::vector<int> &load) {
-            if (high_cursor < high_start) {
-                if (high_start == high_end) {
-                    if (high_start == 0) return -1;
-                    high_level = load[sorted[high_start - 1]];
-                } else {
-                    high_level--;
-                }
-                while (high_start > 0 && load[sorted[high_start - 1]] == high_level) high_start--;
-                high_cursor = high_end - 1;
-            }
-            return sorted[high_cursor--];
-        }
-        // The member returned last has nothing more to give.
-        inline void exclude() {
-            int at = high_cursor + 1;
-            std::swap(sorted[at], sorted[high_end - 1]);
-            high_end--;
-        }
-    };
-    """
-    cppclass Balancer "KcoreBalancer":
-        vector[int] sorted
-        int low_level
-        int high_level
-        void fill(const int* members, int n, vector[int]& load, int low, int high)
-        void start(int low, int high)
-        int next_least(vector[int]& load)
-        int next_most(vector[int]& load)
-        void exclude()
+
+cdef inline int _next_most(Balancer* b) noexcept nogil:
+    if b.high_cursor < b.high_start:
+        if b.high_start == b.high_end:
+            if b.high_start == 0:
+                return -1
+            b.high_level = b.load[b.sorted[b.high_start - 1]]
+        else:
+            b.high_level -= 1
+        while b.high_start > 0 and b.load[b.sorted[b.high_start - 1]] == b.high_level:
+            b.high_start -= 1
+        b.high_cursor = b.high_end - 1
+    b.high_cursor -= 1
+    return b.sorted[b.high_cursor + 1]
+
+
+cdef inline void _exclude(Balancer* b) noexcept nogil:
+    """The member returned last has nothing more to give."""
+    cdef int at = b.high_cursor + 1, member = b.sorted[at]
+    b.high_end -= 1
+    b.sorted[at] = b.sorted[b.high_end]
+    b.sorted[b.high_end] = member
 
 
 cdef struct Order:
@@ -182,45 +208,45 @@ cdef struct Order:
     int topic
 
 
-cdef bint _before(const Order& a, const Order& b) noexcept nogil:
+cdef int _compare(const void* left, const void* right) noexcept nogil:
+    cdef const Order* a = <const Order*>left
+    cdef const Order* b = <const Order*>right
     if a.share != b.share:
-        return a.share > b.share
+        return -1 if a.share > b.share else 1
     if a.subscribers != b.subscribers:
-        return a.subscribers < b.subscribers
-    return a.topic < b.topic
+        return -1 if a.subscribers < b.subscribers else 1
+    return -1 if a.topic < b.topic else 1
 
 
-cdef int _topic_sequence(Problem p, vector[int]& out) noexcept nogil:
-    """Topics with the most partitions a subscriber first, then those with fewer subscribers, then by id."""
-    cdef vector[Order] orders
-    cdef Order order
-    cdef int t, c
+cdef int _topic_sequence(Problem p, Memory* memory, int* out) except -1 nogil:
+    """Topics with the most partitions a subscriber first, then those with fewer subscribers, then by id. Returns how many."""
+    cdef Order* orders = <Order*>take(memory, p.topics * sizeof(Order))
+    cdef int t, c, count = 0
     for t in range(p.topics):
         c = p.class_of[t]
         if c >= 0:
-            order.subscribers = p.class_first[c + 1] - p.class_first[c]
-            order.share = <double>(p.first[t + 1] - p.first[t]) / order.subscribers
-            order.topic = t
-            orders.push_back(order)
-    sort(orders.begin(), orders.end(), _before)
-    for t in range(<int>orders.size()):
-        out.push_back(orders[t].topic)
-    return 0
+            orders[count].subscribers = p.class_first[c + 1] - p.class_first[c]
+            orders[count].share = <double>(p.first[t + 1] - p.first[t]) / orders[count].subscribers
+            orders[count].topic = t
+            count += 1
+    qsort(orders, count, sizeof(Order), _compare)
+    for t in range(count):
+        out[t] = orders[t].topic
+    return count
 
 
-cdef inline void _extremes(Problem p, int c, vector[int]& load, int& low, int& high) noexcept nogil:
+cdef inline void _extremes(Problem p, int c, const int* load, int* low, int* high) noexcept nogil:
     cdef int i, value
-    (&low)[0] = load[p.class_members[p.class_first[c]]]
-    (&high)[0] = low
+    low[0] = high[0] = load[p.class_members[p.class_first[c]]]
     for i in range(p.class_first[c] + 1, p.class_first[c + 1]):
         value = load[p.class_members[i]]
-        if value < low:
-            (&low)[0] = value
-        if value > high:
-            (&high)[0] = value
+        if value < low[0]:
+            low[0] = value
+        if value > high[0]:
+            high[0] = value
 
 
-cdef int _place(Problem p, int t, Balancer& balancer, vector[int]& load, vector[int]& owner) noexcept nogil:
+cdef int _place(Problem p, Memory* memory, int t, Balancer* balancer, int* load, int* owner) except -1 nogil:
     """Fills the lowest levels of a topic's subscribers with its free partitions."""
     cdef int q, c = p.class_of[t], low = 0, high = 0, m
     cdef bint started = False
@@ -229,100 +255,119 @@ cdef int _place(Problem p, int t, Balancer& balancer, vector[int]& load, vector[
             continue
         if not started:
             started = True
-            _extremes(p, c, load, low, high)
-            balancer.fill(&p.class_members[p.class_first[c]], p.class_first[c + 1] - p.class_first[c], load, low, high)
-            balancer.start(low, high)
-        m = balancer.next_least(load)
+            _extremes(p, c, load, &low, &high)
+            _start(balancer, memory, p.class_members + p.class_first[c], p.class_first[c + 1] - p.class_first[c], low, high)
+        m = _next_least(balancer)
         owner[q] = m
         load[m] += 1
     return 0
 
 
-cdef int _balance(Problem p, int t, Balancer& balancer, vector[int]& load, vector[int]& owner,
-                  vector[pair[int, int]]& held, vector[int]& start, vector[int]& stop) noexcept nogil:
+cdef struct Held:
+    i64* rows                      # pairs (owner, partition) of one topic, ascending
+    int* start                     # members: their row
+    int* stop
+
+
+cdef int _held(Problem p, int t, const int* owner, Held* held) noexcept nogil:
+    """Sorts a topic's partitions by owner."""
+    cdef int c = p.class_of[t], n = p.first[t + 1] - p.first[t], i, m
+    for i in range(n):
+        held.rows[i] = pair(owner[p.first[t] + i], p.first[t] + i)
+    sort_longs(held.rows, n)
+    for i in range(p.class_first[c], p.class_first[c + 1]):
+        held.start[p.class_members[i]] = held.stop[p.class_members[i]] = 0
+    for i in range(n):
+        m = first_of(held.rows[i])
+        if i == 0 or first_of(held.rows[i - 1]) != m:
+            held.start[m] = i
+        held.stop[m] = i + 1
+    return 0
+
+
+cdef int _balance(Problem p, Memory* memory, int t, Balancer* balancer, int* load, int* owner, Held* held) except -1 nogil:
     """Moves partitions of one topic from its most to its least loaded subscribers. Returns how many moved."""
-    cdef int c = p.class_of[t], low = 0, high = 0, q, i, m, to, moved = 0
-    _extremes(p, c, load, low, high)
+    cdef int c = p.class_of[t], low = 0, high = 0, m, to, moved = 0
+    _extremes(p, c, load, &low, &high)
     if high - low <= 1:
         return 0
-    balancer.fill(&p.class_members[p.class_first[c]], p.class_first[c + 1] - p.class_first[c], load, low, high)
-    balancer.start(low, high)
-    held.clear()
-    for q in range(p.first[t], p.first[t + 1]):
-        held.push_back(pair[int, int](owner[q], q))
-    sort(held.begin(), held.end())
-    for i in range(p.class_first[c], p.class_first[c + 1]):
-        start[p.class_members[i]] = stop[p.class_members[i]] = 0
-    for i in range(<int>held.size()):
-        m = held[i].first
-        if i == 0 or held[i - 1].first != m:
-            start[m] = i
-        stop[m] = i + 1
+    _start(balancer, memory, p.class_members + p.class_first[c], p.class_first[c + 1] - p.class_first[c], low, high)
+    _held(p, t, owner, held)
     while True:
-        m = balancer.next_most(load)
-        while m >= 0 and stop[m] == start[m]:
-            balancer.exclude()
-            m = balancer.next_most(load)
+        m = _next_most(balancer)
+        while m >= 0 and held.stop[m] == held.start[m]:
+            _exclude(balancer)
+            m = _next_most(balancer)
         if m < 0:
             return moved
-        stop[m] -= 1
-        q = held[stop[m]].second
-        to = balancer.next_least(load)
+        held.stop[m] -= 1
+        to = _next_least(balancer)
         if balancer.high_level - balancer.low_level <= 1:
             return moved
-        owner[q] = to
+        owner[second_of(held.rows[held.stop[m]])] = to
         load[m] -= 1
         load[to] += 1
         moved += 1
 
 
-cdef int heterogeneous(Problem p, vector[int]& owner) noexcept nogil:
+cdef int heterogeneous(Problem p, Memory* memory, int* owner) except -1 nogil:
     """Keep what is valid, fill level by level, then balance topic by topic until a whole cycle changes nothing."""
-    cdef vector[int] load, sequence, shared, start, stop
-    cdef vector[pair[int, int]] held
+    cdef int* load = zeros(memory, p.members)
+    cdef int* sequence = ints(memory, p.topics)
+    cdef int i, t, c, sweep, count, shared = 0, most = 0, last_changed = 0
     cdef Balancer balancer
-    cdef int i, t, c, sweep, last_changed = 0
+    cdef Held held
+    memset(&balancer, 0, sizeof(balancer))
+    balancer.load = load
+    balancer.sorted = ints(memory, p.members)
     p.ensure_classes()
     _drop(p, owner, load)
-    _topic_sequence(p, sequence)
-    for t in sequence:
-        _place(p, t, balancer, load, owner)
+    count = _topic_sequence(p, memory, sequence)
+    for i in range(count):
+        t = sequence[i]
+        _place(p, memory, t, &balancer, load, owner)
         c = p.class_of[t]
         if p.class_first[c + 1] - p.class_first[c] >= 2:
-            shared.push_back(t)
-    start.resize(p.members)
-    stop.resize(p.members)
+            sequence[shared] = t
+            shared += 1
+            most = max(most, p.first[t + 1] - p.first[t])
+    held.rows = longs(memory, most)
+    held.start = ints(memory, p.members)
+    held.stop = ints(memory, p.members)
     for sweep in range(MOST_SWEEPS):
-        for i in range(<int>shared.size()):
+        for i in range(shared):
             if sweep and i == last_changed:
                 return 0
-            if _balance(p, shared[i], balancer, load, owner, held, start, stop):
+            if _balance(p, memory, sequence[i], &balancer, load, owner, &held):
                 last_changed = i
     return 0
 
 
+cdef int _solve(Problem p, Memory* memory, int* owner) except -1 nogil:
+    return homogeneous(p, memory, owner) if p.homogeneous else heterogeneous(p, memory, owner)
+
+
 def run(Problem problem not None, previous=None):
     """Uniform over arrays: previous owner array (None: the problem's claims) in, owner array out."""
-    cdef vector[int] owner
+    cdef Scratch scratch = Scratch.__new__(Scratch)
+    cdef int* owner
+    out = new_array(problem.partitions, &owner)
     checked_owner(problem, previous, owner)
     if problem.members + problem.partitions < 4096:
         # Letting go of the interpreter lock costs more than so small a group.
-        _solve(problem, owner)
+        _solve(problem, &scratch.memory, owner)
     else:
         with nogil:
-            _solve(problem, owner)
-    return as_array(owner)
-
-
-cdef int _solve(Problem p, vector[int]& owner) noexcept nogil:
-    return homogeneous(p, owner) if p.homogeneous else heterogeneous(p, owner)
+            _solve(problem, &scratch.memory, owner)
+    return out
 
 
 def assign(members, topics, previous=None):
     """Uniform over value objects; returns (GroupAssignment, topics that are not known)."""
     cdef Lowered low = lower(members, topics, OWNED, False, previous)
-    cdef vector[int] owner
+    cdef Scratch scratch = Scratch.__new__(Scratch)
+    cdef GroupAssignment out = low.exclusive()
     with nogil:
-        low.problem.owners_of_claims(owner)
-        _solve(low.problem, owner)
-    return low.exclusive(owner), low.missing
+        low.problem.owners_of_claims(out.owner)
+        _solve(low.problem, &scratch.memory, out.owner)
+    return out, low.missing

@@ -1,0 +1,204 @@
+"""Memory of the assignors: an arena, growing lists that live in it, an index of 64-bit keys, and sorts.
+
+Whatever a call or an object needs is taken from one `Memory` and goes with it, so that no function frees anything. A list
+that outgrows its place moves within the arena; the places left behind are no more than it has itself. The one error is
+MemoryError.
+"""
+
+from libc.string cimport memcpy, memset
+
+ctypedef long long i64
+ctypedef unsigned long long u64
+
+
+cdef struct Block:
+    Block* before
+
+
+cdef struct Memory:
+    Block* last
+    char* at                       # free bytes of the last block
+    size_t left
+    size_t block_size
+
+
+cdef struct IntVec:
+    int* at
+    Py_ssize_t size
+    Py_ssize_t room
+
+
+cdef struct LongVec:
+    i64* at
+    Py_ssize_t size
+    Py_ssize_t room
+
+
+cdef struct Index:
+    # Numbers 64-bit keys 0, 1, 2, … as they come; the same key may be there several times (hashes of longer keys).
+    u64* keys                      # number -> key
+    int* chain                     # number -> another number in the same slot, -1
+    int* slots                     # 1 << (64 - shift), -1: empty
+    int shift
+    int room
+    int count                      # numbers given out
+    int unused                     # numbers taken back, chained, -1: none
+
+
+cdef class Scratch:
+    """The memory of one call: gone when the object is."""
+    cdef Memory memory
+
+
+cdef void* take_block(Memory* memory, size_t size) except NULL nogil
+cdef void release(Memory* memory) noexcept nogil
+cdef int grow_ints(Memory* memory, IntVec* list, Py_ssize_t room) except -1 nogil
+cdef int grow_longs(Memory* memory, LongVec* list, Py_ssize_t room) except -1 nogil
+cdef int grow_index(Memory* memory, Index* index, Py_ssize_t room) except -1 nogil
+cdef void sort_ints(int* at, Py_ssize_t n) noexcept nogil
+cdef void sort_longs(i64* at, Py_ssize_t n) noexcept nogil
+
+
+cdef inline void* take(Memory* memory, size_t size) except NULL nogil:
+    """`size` bytes, aligned for any type, not set."""
+    cdef char* out = memory.at
+    # Room for one more than asked, so that an empty array has a place of its own.
+    size = (size | 15) + 1
+    if size > memory.left:
+        return take_block(memory, size)
+    memory.at += size
+    memory.left -= size
+    return out
+
+
+cdef inline int* ints(Memory* memory, Py_ssize_t n) except NULL nogil:
+    """`n` ints, not set."""
+    return <int*>take(memory, <size_t>n * sizeof(int))
+
+
+cdef inline void fill(int* at, Py_ssize_t n, int value) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(n):
+        at[i] = value
+
+
+cdef inline int* zeros(Memory* memory, Py_ssize_t n) except NULL nogil:
+    cdef int* out = ints(memory, n)
+    memset(out, 0, <size_t>n * sizeof(int))
+    return out
+
+
+cdef inline int* nones(Memory* memory, Py_ssize_t n) except NULL nogil:
+    """`n` times -1."""
+    cdef int* out = ints(memory, n)
+    memset(out, 255, <size_t>n * sizeof(int))
+    return out
+
+
+cdef inline int* copied(Memory* memory, const int* source, Py_ssize_t n) except NULL nogil:
+    cdef int* out = ints(memory, n)
+    if n:
+        memcpy(out, source, <size_t>n * sizeof(int))
+    return out
+
+
+cdef inline char* flags(Memory* memory, Py_ssize_t n, bint value) except NULL nogil:
+    """`n` truth values of one byte."""
+    cdef char* out = <char*>take(memory, <size_t>n)
+    memset(out, value, <size_t>n)
+    return out
+
+
+cdef inline i64* longs(Memory* memory, Py_ssize_t n) except NULL nogil:
+    """`n` 64-bit numbers, not set."""
+    return <i64*>take(memory, <size_t>n * sizeof(i64))
+
+
+cdef inline int reserve(Memory* memory, IntVec* list, Py_ssize_t room) except -1 nogil:
+    """Makes place for `room` entries in all."""
+    if room > list.room:
+        grow_ints(memory, list, room)
+    return 0
+
+
+cdef inline int reserve_longs(Memory* memory, LongVec* list, Py_ssize_t room) except -1 nogil:
+    if room > list.room:
+        grow_longs(memory, list, room)
+    return 0
+
+
+cdef inline int push(Memory* memory, IntVec* list, int value) except -1 nogil:
+    if list.size == list.room:
+        grow_ints(memory, list, 2 * list.room + 8)
+    list.at[list.size] = value
+    list.size += 1
+    return 0
+
+
+cdef inline int push_long(Memory* memory, LongVec* list, i64 value) except -1 nogil:
+    if list.size == list.room:
+        grow_longs(memory, list, 2 * list.room + 8)
+    list.at[list.size] = value
+    list.size += 1
+    return 0
+
+
+cdef inline i64 pair(int first, int second) noexcept nogil:
+    """Two numbers as one that orders like the pair; `second` is not negative."""
+    return <i64>((<u64>first << 32) | <u64>second)
+
+
+cdef inline int first_of(i64 value) noexcept nogil:
+    return <int>(value >> 32)
+
+
+cdef inline int second_of(i64 value) noexcept nogil:
+    return <int>(value & 0x7fffffff)
+
+
+cdef inline int found(Index* index, u64 key) noexcept nogil:
+    """A number of a key, -1 when there is none."""
+    cdef int number
+    if index.room == 0:
+        return -1
+    number = index.slots[(key * <u64>0x9E3779B97F4A7C15) >> index.shift]
+    while number >= 0 and index.keys[number] != key:
+        number = index.chain[number]
+    return number
+
+
+cdef inline int found_next(Index* index, int number) noexcept nogil:
+    """Another number of the same key, -1 when there is none."""
+    cdef u64 key = index.keys[number]
+    number = index.chain[number]
+    while number >= 0 and index.keys[number] != key:
+        number = index.chain[number]
+    return number
+
+
+cdef inline int add_key(Memory* memory, Index* index, u64 key) except -1 nogil:
+    """Gives a key a number, whether it has one already or not."""
+    cdef int number, slot
+    if index.room == 0 or (index.unused < 0 and index.count == index.room):
+        grow_index(memory, index, 2 * index.room + 16)
+    number = index.unused
+    if number >= 0:
+        index.unused = index.chain[number]
+    else:
+        number = index.count
+        index.count += 1
+    slot = <int>((key * <u64>0x9E3779B97F4A7C15) >> index.shift)
+    index.keys[number] = key
+    index.chain[number] = index.slots[slot]
+    index.slots[slot] = number
+    return number
+
+
+cdef inline void drop_number(Index* index, int number) noexcept nogil:
+    """Takes a number back; it is given out again."""
+    cdef int* at = &index.slots[(index.keys[number] * <u64>0x9E3779B97F4A7C15) >> index.shift]
+    while at[0] != number:
+        at = &index.chain[at[0]]
+    at[0] = index.chain[number]
+    index.chain[number] = index.unused
+    index.unused = number

@@ -1,0 +1,1 @@
+"""Memory of the assignors. Nothing here is called from Python."""
