@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.broker.producing import CloseConnectionError
 from kcore.logs import fields
-from kcore.protocol import DecodeError
+from kcore.protocol import DecodeError, EncodeError
 from kcore.runtime import Pending, RequestContext
 from kcore.security.principal import ANONYMOUS
 from kcore.server.dispatch import RefusedError
@@ -25,6 +25,33 @@ logger = logging.getLogger(__name__)
 READ_AHEAD_BYTES = 16_384  # read behind a request that waits: so much that a connection that breaks is still noticed
 MAX_CONTEXTS = 64  # combinations of version and client id that a connection remembers
 MAX_REMEMBERED_NAME = 256  # characters of a client id; longer ones are made anew for each request
+
+
+MAX_MESSAGE = 1_000
+"""What is left of an error message that names what a client sent, where the whole does not fit into a string."""
+
+
+def _encoded(response: Any, version: int, correlation_id: int, header_version: int) -> bytes:
+    try:
+        return encode_response(response, version, correlation_id, header_version)
+    except EncodeError:
+        if not _shorten_messages(response):
+            raise
+        return encode_response(response, version, correlation_id, header_version)
+
+
+def _shorten_messages(message: Any) -> bool:
+    """Cuts error messages, in a response and the structs in it; returns whether any was long."""
+    any_cut = False
+    for spec in message.FIELDS:
+        value = getattr(message, spec.name)
+        if spec.struct is not None and value is not None:
+            for inner in value if isinstance(value, list) else [value]:
+                any_cut = _shorten_messages(inner) or any_cut
+        elif spec.name.endswith("error_message") and isinstance(value, str) and len(value) > MAX_MESSAGE:
+            setattr(message, spec.name, value[:MAX_MESSAGE])
+            any_cut = True
+    return any_cut
 
 
 class Answer:
@@ -52,9 +79,7 @@ class Answer:
             self.frame = (
                 b""
                 if response is None
-                else encode_response(
-                    response, self.version, self.correlation_id, self.served.header_version(self.version)
-                )
+                else _encoded(response, self.version, self.correlation_id, self.served.header_version(self.version))
             )
         except Exception:
             logger.exception("an answer of %s cannot be written", type(self.served.api).__name__)
@@ -252,7 +277,7 @@ class Connection(asyncio.Protocol):
         """A response that is there at once: it leaves, or waits behind those in front of it."""
         if served.walk is not None:
             served.walk(response, served.errors)
-        frame = encode_response(response, version, correlation_id, served.header_version(version))
+        frame = _encoded(response, version, correlation_id, served.header_version(version))
         self._held_bytes += len(frame)
         if self._answers:
             answer = Answer(self, served, version, correlation_id, None)

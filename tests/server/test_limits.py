@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from kcore.client import ConnectionClosedError
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kcore.protocol.messages.fetch import FetchRequest
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from tests.kit import batch, create, fetch, produce, wait_until
@@ -194,3 +196,21 @@ def test_many_connections_share_a_small_memory_and_all_are_served(serve: Any) ->
         thread.join(60)
     assert failures == []
     wait_until(lambda: live.call(lambda: live.server.memory.held_bytes) == 0, "everything is given back")
+
+
+def test_an_error_message_that_repeats_a_long_name_is_cut(serve: Any) -> None:
+    """The longest name there is, in a sentence, does not fit into a string: the answer comes all the same."""
+    live: LiveServer = serve({})
+    beat = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=1_000,
+        subscribed_topic_names=["t"],
+        server_assignor="x" * 32_767,
+        topic_partitions=[],
+    )
+    with live.connect() as connection:
+        answer = connection.send(beat)
+        assert answer.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
+        assert 0 < len(answer.error_message) <= 1_000

@@ -34,12 +34,16 @@ SLICE_NAMES: Final = 1_000
 MAX_PROGRAM_BYTES: Final = 1 << 20
 """What a compiled pattern may take; larger ones do not compile."""
 
+MAX_NAMED_GROUPS: Final = 16
+"""Named groups are captured whatever is asked for, at a cost that grows with the square of their number."""
+
 
 @lru_cache(maxsize=256)
 def _compiled(regex: str) -> Any:
     options = re2.Options()
     options.log_errors = False
     options.max_mem = MAX_PROGRAM_BYTES
+    options.never_capture = True  # whether it matches is all that is asked; 5,000 groups cost seconds for each name
     return re2.compile(regex, options)
 
 
@@ -50,13 +54,18 @@ def check_regex(regex: str) -> None:
         KafkaError: INVALID_REGULAR_EXPRESSION.
     """
     try:
-        _compiled(regex)
+        named = _compiled(regex).groups
     except (re2.error, UnicodeError) as error:
         reason = error.args[0] if error.args else error
         reason = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
         raise KafkaError(
             ErrorCode.INVALID_REGULAR_EXPRESSION, f"{regex!r} is no regular expression: {reason}"
         ) from None
+    if named > MAX_NAMED_GROUPS:
+        raise KafkaError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"a regular expression may have {MAX_NAMED_GROUPS} named groups, found {named}",
+        )
 
 
 def schedule_resolution(
