@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,9 @@ def spark() -> Iterator[Any]:
     """One local session for all tests, small enough for a small machine."""
     if shutil.which("java") is None:
         pytest.skip("Spark needs a Java runtime, and there is no `java` here")
+    # Workers are processes of their own: this interpreter, and this tree, which need not be installed.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
     sql = pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
     session = (
         sql.SparkSession.builder.master("local[2]")
