@@ -43,7 +43,10 @@ def parse_listeners(config: Config) -> list[Listener]:
     """
     listened = {name: (host, port) for name, host, port in map(_parse, config.listeners)}
     if len(listened) < len(config.listeners):
-        raise ConfigError(f"listeners={','.join(config.listeners)}: each listener needs a name of its own")
+        raise ConfigError(
+            f"listeners={','.join(config.listeners)}: each listener needs a name of its own"
+            " (A://HOST:PORT, with listener.security.protocol.map=A:PLAINTEXT)"
+        )
     if not listened:
         raise ConfigError("listeners is empty; valid: NAME://HOST:PORT, at least one")
     taken = [address for address in listened.values() if address[1]]
