@@ -1,0 +1,83 @@
+"""`kcore export`: event logs as files, and the proof that an export is whole."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kcore.cli import target
+from kcore.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kcore.spark.export import ExportReport
+
+FORMATS = ("parquet", "jsonl")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The verb's arguments; `kcore export verify FOLDER` checks an export."""
+    parser.add_argument(
+        "data", nargs="*", metavar="DIR", help="a data folder or a broker's log folder; or: verify FOLDER"
+    )
+    parser.add_argument(
+        "--bootstrap", metavar="HOST:PORT", help="a running server, kcore's or any Kafka-compatible one"
+    )
+    parser.add_argument("--out", metavar="FOLDER", help="the export; one that is there is continued")
+    parser.add_argument(
+        "--topic", action="append", default=[], help="a topic (may be repeated); none: the internal ones"
+    )
+    parser.add_argument("--from", type=int, dest="from_offset", metavar="OFFSET", default=0, help="first offset")
+    parser.add_argument("--to", type=int, dest="to_offset", metavar="OFFSET", help="the offset before which to stop")
+    parser.add_argument("--format", choices=FORMATS, default="parquet", help="Parquet, or an object a line")
+    parser.add_argument("--follow", action="store_true", help="go on with what a running server writes, until stopped")
+    parser.add_argument("--interval", type=float, metavar="SECONDS", default=5.0, help="how often --follow looks")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Exports, or verifies."""
+    try:
+        from kcore.spark.export import export, verify  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigError(f"exports need the extra `spark` (pip install kcore[spark]): {error}") from error
+    if options.data[:1] == ["verify"]:
+        return _verify(verify, options)
+    if len(options.data) > 1 or bool(options.data) == (options.bootstrap is not None) or options.out is None:
+        raise ConfigError("name a folder, or --bootstrap HOST:PORT of a running server, and --out FOLDER")
+    if options.follow and options.bootstrap is None:
+        raise ConfigError("--follow needs --bootstrap: a folder that nobody has open does not grow")
+    while True:
+        report = _once(export, options)
+        if report.files or not options.follow:
+            print(f"{report.rows} rows in {report.files} files", flush=True)
+        for fault in report.faults:
+            print(f"{fault.topic}-{fault.partition}@{fault.offset}: {fault.kind}: {fault.detail}")
+        if not options.follow:
+            return 1 if report.faults else 0
+        time.sleep(options.interval)
+
+
+def _once(export: Callable[..., ExportReport], options: argparse.Namespace) -> ExportReport:
+    from kcore.broker.names import INTERNAL_TOPICS  # noqa: PLC0415
+    from kcore.spark.sources import ServerSource, open_source  # noqa: PLC0415
+
+    topics = frozenset(options.topic) or INTERNAL_TOPICS
+    more = {"start": options.from_offset, "stop": options.to_offset, "form": options.format}
+    if options.bootstrap is None:
+        with open_source(options.data[0]) as source:
+            return export(source, options.out, wanted=topics.__contains__, **more)
+    options.data = None  # the folder's place, as targets know it
+    with target.open_target(options) as server:
+        return export(ServerSource(server), options.out, wanted=topics.__contains__, **more)
+
+
+def _verify(verify: Callable[[Path], list[str]], options: argparse.Namespace) -> int:
+    if len(options.data) != 2:
+        raise ConfigError("name the export: kcore export verify FOLDER")
+    findings = verify(Path(options.data[1]))
+    for finding in findings:
+        print(finding)
+    print(f"{len(findings)} findings" if findings else "whole")
+    return 1 if findings else 0

@@ -1,0 +1,240 @@
+"""`spark.read.format("kcore")`: exports, kcore data folders and raw segment files of Kafka, as one DataFrame.
+
+Options:
+
+    path                 the folder (`.load(path)`)
+    topic                a topic, or several with commas between them; all without it
+    partition            a partition, or several with commas between them
+    startingOffset       the first offset that is wanted
+    endingOffset         the offset before which to stop
+    startingTimestamp    in ms since the epoch: rows with earlier timestamps are left out
+    endingTimestamp      in ms since the epoch: rows with this timestamp or later ones are left out
+    rowsPerPartition     how many offsets one task reads at most (default 1000000); 0: a partition a task
+    includeBatches       `true`: also rows for batches that compaction has left without records (see `batch_only`)
+    pushFilters          `true`: filters on topic, partition and offset choose what is read at all; Spark wants the
+                         setting `spark.sql.python.filterPushdown.enabled` for it
+    maxOffsetsPerTrigger streams: how many offsets of a partition one micro-batch takes at most
+
+Spark looks for the module `pyspark_kcore` by itself, so nothing need be registered.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from kcore.spark.arrow import EVENT_DDL, to_batches
+from kcore.spark.event import EventRow
+from kcore.spark.sources import Part, Source, open_source
+
+ROWS_PER_PARTITION = 1_000_000
+
+
+@dataclass(frozen=True)
+class Range:
+    """What of a source is wanted.
+
+    Attributes:
+        topics: which topics; None: all.
+        partitions: which partitions; None: all.
+        start: the first offset.
+        stop: the offset before which to stop; None: the end.
+        from_ms: rows with earlier timestamps are left out.
+        until_ms: rows with this timestamp or later ones are left out; None: none.
+        batches: whether rows without records are wanted.
+    """
+
+    topics: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+    start: int = 0
+    stop: int | None = None
+    from_ms: int | None = None
+    until_ms: int | None = None
+    batches: bool = False
+
+    @classmethod
+    def of(cls, options: Any) -> Range:
+        """The range that options ask for. ValueError for what is no number."""
+        topics, partitions = options.get("topic"), options.get("partition")
+        return cls(
+            None if topics is None else frozenset(re.split(r"\s*,\s*", topics.strip())),
+            None if partitions is None else frozenset(map(int, partitions.split(","))),
+            int(options.get("startingOffset", 0)),
+            _number(options.get("endingOffset")),
+            _number(options.get("startingTimestamp")),
+            _number(options.get("endingTimestamp")),
+            str(options.get("includeBatches", "false")).lower() == "true",
+        )
+
+    def wants(self, part: Part) -> bool:
+        """Whether anything of a partition is wanted."""
+        return (self.topics is None or part.topic in self.topics) and (
+            self.partitions is None or part.partition in self.partitions
+        )
+
+    def within(self, rows: Iterable[EventRow]) -> Iterator[EventRow]:
+        """The rows that are wanted, of those whose offsets are."""
+        from_ms, until_ms, batches = self.from_ms, self.until_ms, self.batches
+        if from_ms is None and until_ms is None and batches:
+            yield from rows
+            return
+        for row in rows:
+            if (
+                (batches or not row.batch_only)
+                and (from_ms is None or row.timestamp_ms >= from_ms)
+                and (until_ms is None or row.timestamp_ms < until_ms)
+            ):
+                yield row
+
+    def narrowed(self, pushed: Filter) -> Range | None:
+        """This range and a filter's; None for a filter that says nothing of ranges."""
+        column = getattr(pushed, "attribute", None)
+        name = column[0] if isinstance(column, tuple) and len(column) == 1 else None
+        value: Any = getattr(pushed, "value", None)
+        if name == "topic" and isinstance(pushed, EqualTo | In):
+            return replace(self, topics=_common(self.topics, _values(pushed)))
+        if name == "partition" and isinstance(pushed, EqualTo | In):
+            return replace(self, partitions=_common(self.partitions, _values(pushed)))
+        if name != "offset" or not isinstance(value, int):
+            return None
+        if isinstance(pushed, EqualTo):
+            return self._offsets(value, value + 1)
+        if isinstance(pushed, GreaterThan):
+            return self._offsets(value + 1, None)
+        if isinstance(pushed, GreaterThanOrEqual):
+            return self._offsets(value, None)
+        if isinstance(pushed, LessThan):
+            return self._offsets(0, value)
+        if isinstance(pushed, LessThanOrEqual):
+            return self._offsets(0, value + 1)
+        return None
+
+    def _offsets(self, start: int, stop: int | None) -> Range:
+        stops = [limit for limit in (self.stop, stop) if limit is not None]
+        return replace(self, start=max(self.start, start), stop=min(stops) if stops else None)
+
+
+def _values(pushed: Any) -> frozenset[Any]:
+    values = pushed.value
+    return frozenset(values if isinstance(values, tuple | list) else (values,))
+
+
+def _common(one: frozenset[Any] | None, other: frozenset[Any]) -> frozenset[Any]:
+    return other if one is None else one & other
+
+
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text)
+
+
+@dataclass
+class Slice(InputPartition):
+    """What one task reads: a range of offsets of some partitions.
+
+    Attributes:
+        pieces: (partition, first offset, offset before which to stop or None), in order.
+    """
+
+    pieces: tuple[tuple[Part, int, int | None], ...]
+
+    def __init__(self, pieces: tuple[tuple[Part, int, int | None], ...]) -> None:
+        super().__init__(None)
+        self.pieces = pieces
+
+
+def slices(source: Source, wanted: Range, rows_per_slice: int) -> list[Slice]:
+    """Divides a source among tasks: a large partition among several, a source of one reader not at all."""
+    pieces: list[tuple[Part, int, int | None]] = []
+    for part in source.parts():
+        if not wanted.wants(part):
+            continue
+        start, stop = max(wanted.start, part.start), wanted.stop
+        if part.end is not None:
+            stop = part.end if stop is None else min(stop, part.end)
+        if stop is None or not rows_per_slice or not source.parallel:
+            if stop is None or start < stop:
+                pieces.append((part, start, stop))
+            continue
+        firsts = range(start, stop, rows_per_slice)
+        pieces.extend((part, first, min(first + rows_per_slice, stop)) for first in firsts)
+    if source.parallel:
+        return [Slice((piece,)) for piece in pieces]
+    return [Slice(tuple(pieces))] if pieces else []
+
+
+def read_slice(path: str, wanted: Range, part: Slice) -> Iterator[Any]:
+    """The record batches of a slice."""
+    with open_source(path) as source:
+        for place, start, stop in part.pieces:
+            yield from to_batches(wanted.within(source.rows(place, start, stop)))
+
+
+class KcoreDataSource(DataSource):
+    """The data source `kcore`; see the module's docstring for its options."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` calls it."""
+        return "kcore"
+
+    def schema(self) -> str:
+        """Its columns; see `kcore.spark.arrow`."""
+        return EVENT_DDL
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        """For `spark.read`. Spark refuses readers that take filters while its setting for that is off, so they ask."""
+        pushing = str(self.options.get("pushFilters", "false")).lower() == "true"
+        return (PushingReader if pushing else KcoreReader)(self.options["path"], Range.of(self.options), self.options)
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
+        """For `spark.readStream`."""
+        from kcore.spark.stream import KcoreStreamReader  # noqa: PLC0415
+
+        return KcoreStreamReader(self.options["path"], Range.of(self.options), self.options)
+
+
+class KcoreReader(DataSourceReader):
+    """Reads a folder as it is now."""
+
+    def __init__(self, path: str, wanted: Range, options: Any) -> None:
+        self._path = path
+        self._wanted = wanted
+        self._rows_per_slice = int(options.get("rowsPerPartition", ROWS_PER_PARTITION))
+
+    def partitions(self) -> list[Slice]:
+        """What the tasks read."""
+        with open_source(self._path) as source:
+            return slices(source, self._wanted, self._rows_per_slice)
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        """One task's record batches."""
+        return read_slice(self._path, self._wanted, partition)
+
+
+class PushingReader(KcoreReader):
+    """A reader that filters are pushed down to."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
+        """Takes up what filters say of topics, partitions and offsets; they are not applied a second time."""
+        for pushed in filters:
+            narrowed = self._wanted.narrowed(pushed)
+            if narrowed is None:
+                yield pushed
+            else:
+                self._wanted = narrowed

@@ -1,0 +1,8 @@
+"""What Spark imports by itself, because of its name: it makes `spark.read.format("kcore")` known to every session."""
+
+from kcore.spark.datasource import KcoreDataSource
+
+__all__ = ["DefaultSource", "KcoreDataSource"]
+
+DefaultSource = KcoreDataSource
+"""The name by which Spark finds a data source in a module that it found."""
