@@ -25,6 +25,7 @@ from kcore.protocol.records import (
 from kcore.protocol.schema import Struct
 from kcore.spark.ddl import arrow_struct
 from kcore_ext.codec_plan import ARRAY, STRUCT, WIRE_KINDS
+from kcore_ext.offsets import OffsetDecoder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -117,10 +118,20 @@ def decode_batch(batch: pa.RecordBatch, names: tuple[str, ...]) -> pa.RecordBatc
     heads: list[tuple[Any, ...]] = []
     bodies: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     places: dict[str, list[int | None]] = {name: [None] * size for name in names}
+    plain: list[Any] = []  # committed offsets, most of any log: read by the engine's own fast reader
+    plain_at: list[int] = []
+    read_plain = OffsetDecoder().decode if OFFSETS in names else None
     for index, (topic, key, value) in enumerate(values):
         if control[index] or empty[index]:
             heads.append(("no_record" if empty[index] else "control", None, None, None, None))
             continue
+        if read_plain is not None and topic == CONSUMER_OFFSETS and key is not None and value is not None:
+            found = read_plain(key, value)
+            if found is not None:
+                heads.append(_PLAIN_HEADS[key[1]][value[1]])
+                plain.append(found)
+                plain_at.append(index)
+                continue
         head, body = decode_record(topic, key, value)
         heads.append(head)
         if body is not None and head[3] in bodies:
@@ -133,8 +144,42 @@ def decode_batch(batch: pa.RecordBatch, names: tuple[str, ...]) -> pa.RecordBatc
     for name in names:
         kind = arrow_struct(record_ddl(name))
         own = bodies[name]
+        if name == OFFSETS and plain:
+            for place, index in enumerate(plain_at, len(own)):
+                places[name][index] = place
+            both = pa.concat_arrays([pa.array(own, kind), _plain_offsets(plain, kind)])
+            arrays.append(both.take(pa.array(places[name], pa.int64())))
+            continue
         arrays.append(pa.array(own, kind).take(pa.array(places[name], pa.int64())) if own else pa.nulls(size, kind))
     return pa.RecordBatch.from_arrays(arrays, names=[*KEPT, *(field.name for field in head_type), *names])
+
+
+OFFSETS: Final = "OffsetCommit"
+_PLAIN_HEADS: Final = [
+    [("ok", None, record_type, OFFSETS, version) for version in range(5)] for record_type in range(2)
+]
+
+
+def _plain_offsets(found: list[Any], kind: pa.StructType) -> pa.Array:
+    """Keys and values of committed offsets as the structs that `record_ddl` says."""
+    keys, values = zip(*found, strict=True)
+    key_type, value_type = kind.field("key").type, kind.field("value").type
+    key_columns = [[getattr(key, field.name) for key in keys] for field in key_type]
+    value_columns = [
+        [value.committed_offset for value in values],
+        [value.leader_epoch for value in values],
+        [value.metadata for value in values],
+        [value.commit_timestamp_ms for value in values],
+        [value.expire_timestamp_ms for value in values],
+        [value.topic_id for value in values],
+    ]
+    structs = [
+        pa.StructArray.from_arrays(
+            [pa.array(column, field.type) for column, field in zip(columns, of, strict=True)], fields=list(of)
+        )
+        for columns, of in ((key_columns, key_type), (value_columns, value_type))
+    ]
+    return pa.StructArray.from_arrays(structs, fields=list(kind))
 
 
 Head = tuple[str, str | None, int | None, str | None, int | None]

@@ -71,3 +71,16 @@ def test_what_cannot_be_read_says_so() -> None:
     assert found == [*expected, "control", "no_record"]
     assert decoded.column("key").to_pylist() == [row.key for row in rows]
     assert decoded.column("value").to_pylist() == [row.value for row in rows]
+
+
+def test_the_fast_reader_of_offsets_gives_what_the_codec_gives(kafka_logs: Path) -> None:
+    """Row by row, field by field, for every record of a partition."""
+    (part,) = [one for one in find_partitions(kafka_logs / "moment-1") if one[:2] == ("__consumer_offsets", 3)]
+    (batch,) = to_batches(read_rows(part), 1_000_000)
+    decoded = decode_batch(batch, ("OffsetCommit",))
+    for row in decoded.to_pylist():
+        if row["status"] in ("ok", "tombstone"):
+            head, body = decode_record(row["topic"], row["key"], row["value"])
+            assert head == tuple(row[name] for name in ("status", "detail", "record_type", "type", "value_version"))
+            if row["type"] == "OffsetCommit":
+                assert row["OffsetCommit"] == body
