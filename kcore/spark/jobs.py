@@ -1,6 +1,6 @@
 """Jobs, for `spark-submit` and for the command line. Only `main` makes a session.
 
-spark-submit -m kcore.spark.jobs rebuild EXPORT --out STATE
+spark-submit .../kcore/spark/jobs.py rebuild EXPORT --out STATE      (kcore is installed where Spark runs Python)
 """
 
 from __future__ import annotations
