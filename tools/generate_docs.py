@@ -7,6 +7,7 @@ python tools/generate_docs.py --check    says which are stale, and fails if any 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from kcore.runtime.shard import TRANSITIONS
 from kcore.server.observe import METRICS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+HELP_PYTHON = (3, 11)  # argparse words its help a little differently in each Python
 NOTE = "<!-- Made by tools/generate_docs.py: change the code, then run `make docs`. -->\n"
 
 
@@ -136,6 +138,8 @@ def main() -> int:
     check = parser.parse_args().check
     stale = []
     for name, make in DOCUMENTS.items():
+        if check and name == "cli.md" and sys.version_info[:2] != HELP_PYTHON:
+            continue
         path, text = DOCS / name, make()
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
@@ -150,7 +154,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    import os
-
-    os.environ.setdefault("COLUMNS", "100")  # argparse folds help at the terminal's width
+    os.environ["COLUMNS"] = "100"  # argparse folds help at the terminal's width
     sys.exit(main())

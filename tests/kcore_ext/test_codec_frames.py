@@ -5,7 +5,6 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kcore_ext.codec import decode_request_header, encode_request, encode_response
 
 from kcore.protocol import DecodeError, EncodeError
 from kcore.protocol.api_keys import ApiKey, request_header_version
@@ -13,6 +12,7 @@ from kcore.protocol.headers import RequestHeader, ResponseHeader
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kcore_ext.codec import decode_request_header, encode_request, encode_response
 from tests.protocol.strategies import examples
 
 INT32 = st.integers(-(2**31), 2**31 - 1)

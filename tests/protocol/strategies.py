@@ -6,7 +6,6 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from kcore_ext.codec_plan import WIRE_KINDS, FieldSpec
 
 from kcore.protocol.api_keys import ApiKey, request_class, response_class
 from kcore.protocol.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
@@ -17,6 +16,7 @@ from kcore.protocol.records.control import ControlRecordTypeSchema, EndTxnMarker
 from kcore.protocol.records.legacy_offset_commit import LegacyOffsetCommitKey
 from kcore.protocol.records.metadata import MetadataRecord
 from kcore.protocol.schema import ZERO_UUID, Message, Struct
+from kcore_ext.codec_plan import WIRE_KINDS, FieldSpec
 
 THOROUGH = os.environ.get("KCORE_HYPOTHESIS") == "thorough"
 """Set KCORE_HYPOTHESIS=thorough for many more examples; the default keeps the whole folder below a minute."""
