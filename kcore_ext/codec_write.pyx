@@ -168,8 +168,13 @@ cdef int fail(Writer* writer, const char* reason, PyObject* found) noexcept:
 
 cdef int _raise(Writer* writer, int version) except -1:
     """Raises the noted failure; a conversion that Python itself refused becomes its cause."""
-    place = "message"
-    found = None
+    cause, found, place = None, None, "message"
+    # First of all: while an exception is set, looking anything up in a type may fail.
+    if PyErr_Occurred() != NULL:
+        try:
+            _rethrow()
+        except (TypeError, ValueError, OverflowError, BufferError) as error:
+            cause = error
     if writer.found != NULL:
         found = repr(<object>writer.found)
         Py_DECREF(writer.found)
@@ -178,11 +183,8 @@ cdef int _raise(Writer* writer, int version) except -1:
         place = (<object><PyObject*>writer.plan.type).__name__
         if writer.op != NULL:
             place = f"{place}.{<object>writer.op.name}"
-    if PyErr_Occurred() != NULL:
-        try:
-            _rethrow()
-        except (TypeError, ValueError, OverflowError, BufferError) as cause:
-            raise EncodeError(place, str(cause)) from cause
+    if cause is not None:
+        raise EncodeError(place, str(cause)) from cause
     reason = writer.reason.decode().replace("VERSION", str(version))
     if found is not None:
         reason = f"{reason}, found {found if len(found) <= 100 else found[:100] + '…'}"

@@ -2,6 +2,7 @@
 
 import random
 import struct
+import sys
 import tracemalloc
 from typing import Any
 
@@ -462,3 +463,11 @@ def test_uuids_are_told_apart_and_come_again_as_the_same_object(ids: list[bytes]
     assert first is not None
     assert second is not None
     assert first[0].topic_id is second[0].topic_id
+
+
+def test_a_refusal_finds_its_place_with_a_cold_type_cache() -> None:
+    """A conversion that Python refused is still set then; looking the class's name up beside it used to fail."""
+    for _ in range(20):
+        sys._clear_type_cache()
+        with pytest.raises(EncodeError, match=r"HeartbeatRequest\.group_id"):
+            HeartbeatRequest(group_id="\ud800").encode(4)
