@@ -181,10 +181,6 @@ class ConsumerMember(ShardTimer):
         self.settled_epoch = current.member_epoch if rests else NEVER
         self.reply = None
 
-    def is_reconciled_to(self, epoch: int) -> bool:
-        """Whether it has all of its target of that epoch."""
-        return self.current.state is MemberState.STABLE and self.current.member_epoch == epoch
-
     def move(self, after: CurrentAssignment) -> None:
         """It is somewhere else now."""
         self.current = after
