@@ -8,11 +8,10 @@ from kcore.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The verb's arguments."""
-    from kcore.spark.jobs import add_rebuild_arguments  # noqa: PLC0415
+    """The verb's arguments: a sub-command for each job."""
+    from kcore.spark.jobs.submit import add_jobs  # noqa: PLC0415
 
-    jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
-    add_rebuild_arguments(jobs.add_parser("rebuild", help="the state of coordinators as tables, as of any moment"))
+    add_jobs(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -21,8 +20,8 @@ def run(options: argparse.Namespace) -> int:
         import pyspark  # noqa: F401, PLC0415
     except ImportError as error:
         raise ConfigError(f"jobs need the extra `spark` (pip install kcore[spark]): {error}") from error
-    from kcore.spark.jobs import run_rebuild  # noqa: PLC0415
+    from kcore.spark.jobs import job  # noqa: PLC0415
 
     if options.master is None:
         options.master = "local[*]"
-    return run_rebuild(options)
+    return int(job(options.job).run(options))

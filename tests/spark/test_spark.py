@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kcore.spark import jobs
 from kcore.spark.export import export
 from kcore.spark.frames import rebuild_state, table_of
+from kcore.spark.jobs import rebuild as rebuild_job
 from kcore.spark.segments import find_partitions, read_rows
 from kcore.spark.sources import SegmentSource
 from kcore.spark.table_schemas import TABLES
@@ -54,7 +54,7 @@ def test_ranges_are_pushed_down(spark: Any, kafka_logs: Path) -> None:
 def test_the_job_gives_what_the_broker_said(spark: Any, exported: Path, tmp_path: Path) -> None:
     """Raw logs, exported, rebuilt by Spark into Parquet, equal the broker's own answers."""
     said = oracle.load()["moment-1"]
-    counts = jobs.rebuild(spark, exported, tmp_path)
+    counts = rebuild_job.rebuild(spark, exported, tmp_path)
 
     tables = {}
     for name in TABLES:

@@ -1,20 +1,15 @@
-"""Jobs, for `spark-submit` and for the command line. Only `main` makes a session.
-
-spark-submit .../kcore/spark/jobs.py rebuild EXPORT --out STATE      (kcore is installed where Spark runs Python)
-"""
+"""The job `rebuild`: the state of coordinators as tables, as of any moment."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kcore.errors import KcoreError
 from kcore.spark.frames import LogFacts, rebuild_state, table_of
+from kcore.spark.jobs.session import add_session_arguments, parse_offsets, session
 from kcore.spark.manifest import write_whole
 from kcore.spark.sources import open_source
 from kcore.spark.table_schemas import TABLES
@@ -76,8 +71,8 @@ def rebuild(
     return found
 
 
-def add_rebuild_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `rebuild`."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The job's arguments."""
     parser.add_argument("path", metavar="FOLDER", help="an export, a data folder, or a broker's log folder")
     parser.add_argument("--out", required=True, metavar="FOLDER", help="where the tables go")
     parser.add_argument("--as-of-ms", type=int, metavar="MS", help="the state at that time, in ms since the epoch")
@@ -88,55 +83,17 @@ def add_rebuild_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TOPIC-PARTITION:OFFSET",
         help="the state of one partition before that offset (may be repeated)",
     )
-    parser.add_argument("--master", help="Spark's master; by default what spark-submit says, else local[*]")
+    add_session_arguments(parser)
 
 
-def parse_offsets(texts: Sequence[str]) -> dict[tuple[str, int], int]:
-    """`TOPIC-PARTITION:OFFSET` as a mapping. KcoreError for anything else."""
-    found = {}
-    for text in texts:
-        place, _, offset = text.rpartition(":")
-        topic, _, partition = place.rpartition("-")
-        if not topic or not partition.isdigit() or not offset.isdigit():
-            raise KcoreError(f"{text!r} is no TOPIC-PARTITION:OFFSET")
-        found[topic, int(partition)] = int(offset)
-    return found
-
-
-def run_rebuild(options: argparse.Namespace) -> int:
-    """Runs `rebuild` in a session of its own."""
-    if shutil.which("java") is None:
-        raise KcoreError("Spark needs a Java runtime (17 or newer), and there is no `java` here")
+def run(options: argparse.Namespace) -> int:
+    """Runs the job in a session of its own; 1 if a partition's state could not be known whole."""
     offsets = parse_offsets(options.as_of_offset)
-    from pyspark.sql import SparkSession  # noqa: PLC0415
-
-    builder = SparkSession.builder.appName("kcore rebuild")
-    if options.master is not None:
-        builder = builder.master(options.master)
-    spark = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
-    try:
+    with session(options, "rebuild") as spark:
         counts = rebuild(spark, options.path, options.out, offsets=offsets, timestamp_ms=options.as_of_ms)
         incomplete = spark.read.parquet(str(Path(options.out) / "partitions")).where("not complete").count()
-    finally:
-        spark.stop()
     for name, count in counts.items():
         print(f"{name:14} {count}")
     if incomplete:
         print(f"{incomplete} partitions were compacted since then: see `complete` in the table `partitions`")
     return 1 if incomplete else 0
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """`spark-submit`'s entry."""
-    parser = argparse.ArgumentParser(prog="kcore spark", description="Jobs over event logs.")
-    jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
-    add_rebuild_arguments(jobs.add_parser("rebuild", help="the state of coordinators as tables"))
-    try:
-        return run_rebuild(parser.parse_args(argv))
-    except KcoreError as error:
-        print(f"kcore: {error}", file=sys.stderr)
-        return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,52 @@
+"""What every job needs before it starts: a Java runtime, a session, and places named on a command line."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from kcore.errors import KcoreError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def add_session_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments that say where Spark runs."""
+    parser.add_argument("--master", help="Spark's master; by default what spark-submit says, else local[*]")
+
+
+@contextmanager
+def session(options: argparse.Namespace, job: str) -> Iterator[SparkSession]:
+    """A session for one job, in UTC, stopped behind it.
+
+    Raises:
+        KcoreError: there is no Java runtime here.
+    """
+    if shutil.which("java") is None:
+        raise KcoreError("Spark needs a Java runtime (17 or newer), and there is no `java` here")
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    builder = SparkSession.builder.appName(f"kcore {job}").config("spark.sql.session.timeZone", "UTC")
+    if options.master is not None:
+        builder = builder.master(options.master)
+    spark = builder.getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def parse_offsets(texts: Sequence[str]) -> dict[tuple[str, int], int]:
+    """`TOPIC-PARTITION:OFFSET` as a mapping. KcoreError for anything else."""
+    found = {}
+    for text in texts:
+        place, _, offset = text.rpartition(":")
+        topic, _, partition = place.rpartition("-")
+        if not topic or not partition.isdigit() or not offset.isdigit():
+            raise KcoreError(f"{text!r} is no TOPIC-PARTITION:OFFSET")
+        found[topic, int(partition)] = int(offset)
+    return found

@@ -1,0 +1,36 @@
+"""The entry of `spark-submit`; kcore is installed where Spark runs Python.
+
+spark-submit .../kcore/spark/jobs/submit.py rebuild EXPORT --out STATE
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from kcore.errors import KcoreError
+from kcore.spark.jobs import JOBS, job
+
+
+def add_jobs(parser: argparse.ArgumentParser) -> None:
+    """A sub-command for each job."""
+    jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
+    for name, meaning in JOBS.items():
+        job(name).add_arguments(jobs.add_parser(name, help=meaning))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one job; its status is that of the process."""
+    parser = argparse.ArgumentParser(prog="kcore spark", description="Jobs over event logs.")
+    add_jobs(parser)
+    options = parser.parse_args(argv)
+    try:
+        return int(job(options.job).run(options))
+    except KcoreError as error:
+        print(f"kcore: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
