@@ -97,7 +97,7 @@ class ConsumerGroupHeartbeatApi(Api[ConsumerGroupHeartbeatRequest, ConsumerGroup
             member = group.members.get(request.member_id)
             if (
                 member is not None
-                and request.member_epoch == member.settled_epoch == group.quiet_epoch
+                and request.member_epoch == member.settled_epoch == group.assignment_epoch
                 and request.subscribed_topic_names is None
                 and request.rebalance_timeout_ms == UNCHANGED
                 and request.subscribed_topic_regex is None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from kcore.group.consumer import leave
 from kcore.group.consumer.assignment import NO_PARTITIONS, NO_TARGET, CurrentAssignment, Target
-from kcore.group.consumer.member import NEVER, ConsumerMember, MemberMetadata
+from kcore.group.consumer.member import ConsumerMember, MemberMetadata
 from kcore.group.consumer.owners import PartitionOwners
 from kcore.group.consumer.records import group_tombstones
 from kcore.group.consumer.regex import resolution_is_due
@@ -53,8 +53,6 @@ class ConsumerGroup(Group):
         owners: who has which partition.
         has_legacy_metadata: whether a record of Kafka 4.0 lists its topics.
         reconciled: how many members are at rest in each epoch.
-        quiet_epoch: the epoch in which a plain heartbeat of a member at rest changes nothing; `NEVER` while a new
-            target is due.
         refresh_at_ms: the monotonic time at which the topics are looked at again. A change of a topic sets it to 0.
         refresh_epoch: the group epoch when that was set: a write that was refused is not taken for done.
         target_job: whether a target is being computed beside other work.
@@ -77,7 +75,6 @@ class ConsumerGroup(Group):
         "metadata_hash",
         "next_assignment",
         "owners",
-        "quiet_epoch",
         "reconciled",
         "refresh_at_ms",
         "refresh_epoch",
@@ -107,7 +104,6 @@ class ConsumerGroup(Group):
         self.owners = PartitionOwners()
         self.has_legacy_metadata = False
         self.reconciled: dict[int, int] = {}
-        self.quiet_epoch = FIRST_EPOCH
         self.refresh_at_ms = 0
         self.refresh_epoch = 0
         self.target_job = False
@@ -145,12 +141,23 @@ class ConsumerGroup(Group):
         """Whether the topics must be looked at again."""
         return self.shard.now.now_ms >= self.refresh_at_ms or self.group_epoch < self.refresh_epoch
 
+    def target_must_wait(self) -> bool:
+        """Whether no new target is begun now: one is being computed, or the last one is too young (KIP-1263)."""
+        if self.target_job:
+            return True
+        shard, assigned_at_ms = self.shard, self.assigned_at_ms
+        if not assigned_at_ms:
+            return False
+        interval_ms = shard.consumer.settings(self.group_id).assignment_interval_ms
+        return interval_ms > 0 and shard.now.wall_ms < assigned_at_ms + interval_ms
+
     def is_quiet(self) -> bool:
-        """Whether nothing waits for the next heartbeat, whoever sends it: no topic changed, no pattern is to be looked
-        up."""
+        """Whether nothing waits for the next heartbeat, whoever sends it: no target is due, no topic changed, no
+        pattern is to be looked up."""
         return (
             self.shard.now.now_ms < self.refresh_at_ms
             and self.group_epoch >= self.refresh_epoch
+            and (self.group_epoch == self.assignment_epoch or self.target_must_wait())
             and (not self.subscriptions.regexes or not resolution_is_due(self))
         )
 
@@ -226,7 +233,8 @@ class ConsumerGroup(Group):
         else:
             self.targets[member_id] = target
             self.last_assignment = None  # until the record behind all targets says that they are those
-        self._changed()
+        if self.live:
+            self.shard.consumer.events.touch(self)
 
     def put_regex(self, regex: str, resolved: ResolvedRegex | None) -> None:
         """A pattern was looked up, or is gone."""
@@ -250,7 +258,6 @@ class ConsumerGroup(Group):
             del self.static_members[instance_id]
 
     def _changed(self) -> None:
-        self.quiet_epoch = self.assignment_epoch if self.group_epoch == self.assignment_epoch else NEVER - 1
         state = self.state
         if state is not self.counted_state:
             before, self.counted_state = self.counted_state, state
@@ -262,11 +269,8 @@ class ConsumerGroup(Group):
             self.shard.consumer.events.touch(self)
 
     def _topic_subscribed(self, name: str, subscribed: bool) -> None:
-        if not self._registered:
-            return
-        if self.live is None:
-            return
-        self.shard.topic_subscribed(self.group_id, name, subscribed)
+        if self._registered:
+            self.shard.topic_subscribed(self.group_id, name, subscribed)
 
     # ---- timers
 

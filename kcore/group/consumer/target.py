@@ -40,7 +40,7 @@ def update(change: MemberChange) -> tuple[int, Target]:
         KafkaError: UNKNOWN_SERVER_ERROR if the assignor failed; the group keeps its target, the next heartbeat tries.
     """
     group = change.group
-    if change.group_epoch <= group.assignment_epoch or group.target_job or not _interval_over(group):
+    if change.group_epoch <= group.assignment_epoch or group.target_must_wait():
         return group.assignment_epoch, change.target
     job = AssignmentJob(change)
     services = group.shard.consumer
@@ -79,13 +79,8 @@ def preferred_assignor(group: ConsumerGroup, before: MemberMetadata | None, afte
     return max(assignors, key=lambda name: votes.get(name, 0))
 
 
-def _interval_over(group: ConsumerGroup) -> bool:
-    interval_ms = group.shard.consumer.settings(group.group_id).assignment_interval_ms
-    return not group.assigned_at_ms or not interval_ms or group.shard.now.wall_ms >= group.assigned_at_ms + interval_ms
-
-
 def _record_bytes(target: Target) -> int:
-    return facts.MAX_TARGET_RECORD_BYTES + sum(24 + 4 * len(partitions) for partitions in target.values())
+    return facts.MAX_TARGET_RECORD_BYTES + 24 * len(target) + 4 * sum(map(len, target.values()))
 
 
 def _target_of(assigned: MemberAssignment | None) -> Target:

@@ -42,6 +42,27 @@ def test_a_heartbeat_at_rest_writes_nothing_and_keeps_the_session(world: World) 
     assert world.describe().group_state == "Empty"
 
 
+def test_while_a_target_must_wait_members_rest() -> None:
+    """KIP-1263: a new epoch changes nothing for a plain heartbeat until the interval is over. It keeps the session, and
+    the first one behind the interval brings the target."""
+    world = World({"a": 4}, group_consumer_assignment_interval_ms=2 * SESSION_MS - 2)
+    one, two = Member(world, "m1"), Member(world, "m2")
+    one.join(["a"])
+    two.join(["a"])
+    world.records()
+    world.advance(SESSION_MS - 1)
+    first = one.beat()
+    assert world.group.members["m1"].reply == first, "the answer that is kept for a member at rest"
+    assert two.beat().member_epoch == first.member_epoch == world.group.assignment_epoch == 2
+    assert (world.records(), world.group.group_epoch, world.describe().group_state) == ([], 3, "Assigning")
+    world.advance(SESSION_MS - 1)
+    assert two.beat().member_epoch == world.group.assignment_epoch == 3
+    written = [key.member_id for key, _ in world.records() if isinstance(key, ConsumerGroupTargetAssignmentMemberKey)]
+    assert written == ["m1", "m2"]
+    world.settle(one, two)
+    assert [len(member.has()["a"]) for member in (one, two)] == [2, 2]
+
+
 def test_a_refused_heartbeat_keeps_no_session(world: World) -> None:
     """Only good answers renew it."""
     one = Member(world, "m1")
