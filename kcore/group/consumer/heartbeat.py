@@ -67,9 +67,10 @@ def heartbeat(
     change.reconcile(request.topic_partitions)
     if change.member is not None and group.live:
         group.keep_session(change.member)
-    former = shard.groups.get(request.group_id)
-    if isinstance(former, ClassicGroup):
-        dismiss_waiting(former)
+    if not group.live:  # it is only thought of yet
+        former = shard.groups.get(request.group_id)
+        if isinstance(former, ClassicGroup):
+            dismiss_waiting(former)
     response = _response(change, request)
     return Outcome(records, response) if records else response
 

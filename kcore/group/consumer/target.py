@@ -145,12 +145,7 @@ class AssignmentJob:
         by_name = self.group.shard.topics.by_name
         partitions: dict[bytes, int] = {}
         names: dict[str, bytes] = {}
-        seen: set[tuple[Any, ...]] = set()
-        for member in self._members:
-            subscription = member.topics
-            if subscription in seen:
-                continue
-            seen.add(subscription)
+        for subscription in dict.fromkeys([member.topics for member in self._members]):
             for name in subscription:
                 if name in names:
                     continue
