@@ -83,15 +83,19 @@ class OffsetDecoder:
 
     def replay(
         self,
-        batch: bytes | bytearray | memoryview,
+        run: list[tuple[int, bytes]],
+        start: int,
+        stop: int,
         from_offset: int,
         partitions_of: Callable[[str, str], dict[int, OffsetAndMetadata]],
         other: Callable[[int, bytes | None, bytes | None], Any],
     ) -> int:
-        """Puts the offsets of one uncompressed batch, none of them a transaction's, where they belong.
+        """Puts the offsets of uncompressed batches, none of them a transaction's, where they belong.
 
         Args:
-            batch: the whole batch; its CRC is not checked.
+            run: pairs (base offset, whole batch); CRCs are not checked.
+            start: the index of the first batch.
+            stop: the index behind the last.
             from_offset: records below it are passed over.
             partitions_of: where the offsets of a group and topic are kept.
             other: called with (offset, key, value) for what `decode` leaves to the codec, and for tombstones.
@@ -100,7 +104,7 @@ class OffsetDecoder:
             How many of the offsets are new, that is: did not take another one's place.
 
         Raises:
-            CorruptBatchError: the batch is damaged; what stands before the damage was replayed.
+            CorruptBatchError: a batch is damaged; what stands before the damage was replayed.
         """
 
 def new_offsets(

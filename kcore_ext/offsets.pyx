@@ -284,39 +284,42 @@ cdef class OffsetDecoder:
         self.names = PyBytes_FromStringAndSize(<char*>at, size - 4)
         return True
 
-
-    def replay(self, batch, int64_t from_offset, partitions_of, other) -> int:
-        cdef RecordReader reader = open_reader(batch, 0, None, 0)
+    def replay(self, list run not None, Py_ssize_t start, Py_ssize_t stop, int64_t from_offset, partitions_of,
+               other) -> int:
+        cdef RecordReader reader
         cdef OffsetAndMetadata entry
         cdef int64_t offset
         cdef const uint8_t* key
         cdef bytes names = None     # those that `partitions` belongs to
         cdef dict partitions = None
         cdef object partition
-        cdef int added = 0
-        while reader.move():
-            offset = reader.header.base_offset + reader.record.offset_delta
-            if offset < from_offset:
-                continue
-            entry = None
-            key = <const uint8_t*>reader.record.key
-            if reader.record.value_size >= 0 and reader.record.key_size >= 0:
-                if self._read_names(key, reader.record.key_size):
-                    entry = _read_value(<const uint8_t*>reader.record.value, reader.record.value_size)
-            if entry is None:
-                # It may change anything: what is remembered of the store does not count any more.
-                names = None
-                other(offset, _bytes(reader.record.key, reader.record.key_size),
-                      _bytes(reader.record.value, reader.record.value_size))
-                continue
-            entry.record_offset = offset
-            if names is not self.names:
-                partitions = partitions_of(self.group, self.topic)
-                names = self.names
-            partition = <int32_t>get32(key + reader.record.key_size - 4)
-            if partition not in partitions:
-                added += 1
-            partitions[partition] = entry
+        cdef Py_ssize_t index, size, added = 0
+        for index in range(start, stop):
+            reader = open_reader((<tuple?>run[index])[1], 0, None, 0)
+            while reader.move():
+                offset = reader.header.base_offset + reader.record.offset_delta
+                if offset < from_offset:
+                    continue
+                entry = None
+                key = <const uint8_t*>reader.record.key
+                if reader.record.value_size >= 0 and reader.record.key_size >= 0:
+                    if self._read_names(key, reader.record.key_size):
+                        entry = _read_value(<const uint8_t*>reader.record.value, reader.record.value_size)
+                if entry is None:
+                    # It may change anything: what is remembered of the store does not count any more.
+                    names = None
+                    other(offset, _bytes(reader.record.key, reader.record.key_size),
+                          _bytes(reader.record.value, reader.record.value_size))
+                    continue
+                entry.record_offset = offset
+                if names is not self.names:
+                    partitions = partitions_of(self.group, self.topic)
+                    names = self.names
+                partition = <int32_t>get32(key + reader.record.key_size - 4)
+                size = len(partitions)
+                partitions[partition] = entry
+                added += len(partitions) - size
+            from_offset = reader.header.base_offset + reader.header.last_offset_delta + 1
         return added
 
 

@@ -10,10 +10,9 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from crc32c import crc32c
-
 from kcore.protocol.compression import compress, decompress
 from kcore_ext.batch import BatchBuilder, BatchHeader, Record, iter_records, parse_header
+from kcore_ext.crc32c import crc32c
 
 MAX_BATCH_BYTES: Final = 2**31 - 1
 NO_TIMESTAMP: Final = -1

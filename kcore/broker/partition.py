@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from kcore.broker.log_config import LogConfig
 from kcore.broker.producer_snapshot import decode, encode
@@ -17,6 +18,7 @@ from kcore.errors import KafkaError
 from kcore.log.errors import CorruptLogError, LogError
 from kcore.protocol.error_codes import ErrorCode
 from kcore_ext.batch import build_control_batch, parse_control, parse_header
+from kcore_ext.batch.run import replay_producers
 
 if TYPE_CHECKING:
     from kcore.log.interface import EpochEntry, PartitionLog
@@ -28,9 +30,6 @@ SNAPSHOT_MAX_PRODUCERS = 20_000
 """Partitions with more producers and aborted transactions are not snapshotted: that would hold up requests."""
 
 ABORT, COMMIT = 0, 1  # control types of end markers
-
-RECOVERY_SLICE_BATCHES = 2_000
-"""How many batches are looked at between two rounds of requests while a partition recovers."""
 
 # Of a batch header: attributes, last offset delta, largest timestamp, producer id, producer epoch, base sequence.
 _PRODUCER_FIELDS = struct.Struct(">hi8xqqhi")
@@ -186,46 +185,48 @@ class Partition:
 
     def _recover(self) -> Iterator[None]:
         """Rebuilds producers and transactions from the snapshot, if there is one, and every batch behind it."""
-        until_pause = RECOVERY_SLICE_BATCHES
-        for _, batch in self.log.batches(start=self._restore_snapshot(), check_crc=False):
-            self._replay(batch)
-            until_pause -= 1
-            if not until_pause:
-                until_pause = RECOVERY_SLICE_BATCHES
-                self.producers.committed(self.high_watermark)
-                yield
+        producers, start = self._restore_snapshot()
+        replay = partial(self._replay, producers)
+        for run in self.log.runs(start, check_crc=False):
+            replay_producers(run, replay)
+            producers.committed(self.high_watermark)
+            yield
+        self._recovered(producers, self.high_watermark)
+
+    def _recovered(self, producers: ProducerStates, high_watermark: int) -> None:
+        """The log was read up to `high_watermark`: this is what it says of its producers."""
         self._recovery = None
-        self.producers.committed(self.high_watermark)
+        self.producers = producers
+        producers.committed(high_watermark)
         self._update_last_stable_offset()
 
-    def _restore_snapshot(self) -> int:
-        """Takes over the producers of the snapshot; returns from where on the log has to be replayed."""
+    def _restore_snapshot(self) -> tuple[ProducerStates, int]:
+        """The producers of the snapshot, none without one, and from where on the log has to be replayed."""
         log = self.log
         snapshot = None if self.internal else log.snapshot
         first = max(log.log_start_offset, log.cleaned_to)
         if snapshot is None or not first <= snapshot.offset <= log.high_watermark:
             # Deleted or compacted beyond the snapshot: what ended its transactions may be gone, so it says nothing any
             # more. A compacted log still has the last batch of each producer.
-            return log.log_start_offset
+            return ProducerStates(), log.log_start_offset
         try:
             producers = decode(log.read_snapshot())
         except (ValueError, CorruptLogError):
             logger.exception("%r: the snapshot of its producers is damaged; the whole log is replayed", self)
-            return log.log_start_offset
-        self.producers = producers
-        self._forget_compacted_transactions()
-        return snapshot.offset
+            return ProducerStates(), log.log_start_offset
+        self._forget_compacted_transactions(producers)
+        return producers, snapshot.offset
 
-    def _forget_compacted_transactions(self) -> None:
+    def _forget_compacted_transactions(self, producers: ProducerStates) -> None:
         """Aborted transactions that the snapshot tells of, and whose markers compaction has removed since."""
         gone = set()
-        for transaction in self.producers.aborted.entries:
+        for transaction in producers.aborted.entries:
             offset = transaction.last_offset
             if self.log.log_start_offset <= offset < self.log.cleaned_to:
                 found = self.log.summaries(offset, 1)
                 if not found or found[0].base_offset != offset:
                     gone.add(offset)
-        self.producers.aborted.forget(gone)
+        producers.aborted.forget(gone)
 
     def snapshot_producers(self, min_records: int) -> bool:
         """Stages a snapshot of the producers if a restart would have to replay `min_records` offsets or more.
@@ -256,25 +257,26 @@ class Partition:
         self.pipeline.enlist(self)
         return True
 
-    def _replay(self, batch: bytes) -> None:
+    @staticmethod
+    def _replay(producers: ProducerStates, batch: bytes) -> None:
+        """Tells `producers` of a batch of one of them."""
         attributes, last_delta, timestamp_ms, producer_id, epoch, sequence = _PRODUCER_FIELDS.unpack_from(
             batch, _PRODUCER_FIELDS_AT
         )
-        if producer_id < 0:
-            return
-        base_offset = parse_header(batch).base_offset
+        header = parse_header(batch)
+        base_offset = header.base_offset
         if attributes & _CONTROL:
-            if not parse_header(batch).record_count:
+            if not header.record_count:
                 return  # a marker that Kafka's compaction emptied
             marker = parse_control(batch)
             if marker.is_end_marker:
-                self.producers.add_marker(
+                producers.add_marker(
                     producer_id, epoch, base_offset, timestamp_ms, marker.coordinator_epoch, marker.is_commit
                 )
             return
         last_sequence = increment_sequence(sequence, last_delta) if sequence >= 0 else sequence
         metadata = BatchMetadata(sequence, last_sequence, base_offset, base_offset + last_delta, timestamp_ms)
-        self.producers.add_data(producer_id, epoch, metadata, bool(attributes & _TRANSACTIONAL))
+        producers.add_data(producer_id, epoch, metadata, bool(attributes & _TRANSACTIONAL))
 
     # ---- appends
 
@@ -409,11 +411,24 @@ class Partition:
         """Whole committed batches from the one that holds `offset` on, all ending below `upto_offset`."""
         return self.log.read(offset, max_bytes, upto_offset, at_least_one)
 
-    def batches(self) -> Iterator[tuple[int, Any]]:
-        """Every committed batch with its base offset, for the load of a shard (`ShardLog`)."""
+    def runs(self) -> Iterator[list[tuple[int, bytes]]]:
+        """Every committed batch with its base offset, for the load of a shard (`ShardLog`).
+
+        A partition that is still `recovering` is not when all of it was read: a load reads the log for both.
+        """
         self.loading += 1
         try:
-            yield from self.log.batches()
+            if self._recovery is None:
+                yield from self.log.runs()
+                return
+            producers = ProducerStates()
+            high_watermark = self.high_watermark
+            replay = partial(self._replay, producers)
+            for run in self.log.runs():
+                replay_producers(run, replay)
+                yield run
+            if self._recovery is not None:
+                self._recovered(producers, high_watermark)
         finally:
             self.loading -= 1
 

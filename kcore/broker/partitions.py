@@ -172,5 +172,6 @@ class Partitions(MetadataListener):
             topic.partitions.append(partition)
             if created:
                 self._pipeline.enlist(partition)
-            if partition.recovering:
+            if partition.recovering and not topic.internal:
+                # A coordinator's partition is read by its shard's load, and recovers with it.
                 self._slices.add(partition.recovery())

@@ -17,7 +17,7 @@ from kcore.group.consumer.replay import REPLAY as CONSUMER_REPLAY
 from kcore.group.consumer.services import ConsumerServices
 from kcore.group.live import LiveValue
 from kcore.group.offsets.expiry import schedule_expiration
-from kcore.group.offsets.loading import replay_batch
+from kcore.group.offsets.loading import replay_run
 from kcore.group.offsets.replay import REPLAY as OFFSETS_REPLAY
 from kcore.group.offsets.replay import replay_marker
 from kcore.group.offsets.store import OffsetStore
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kcore.group.group import Group
     from kcore.runtime.machine import ShardContext
     from kcore.runtime.topics import TopicImage
+    from kcore_ext.batch.run import Run
 
 TOPIC_NAME = CONSUMER_OFFSETS
 """The internal topic whose partitions are group shards."""
@@ -137,9 +138,9 @@ class GroupShard:
         else:
             REPLAY[type(key)](self, offset, producer_id, key, value)
 
-    def replay_batch(self, batch: bytes, from_offset: int) -> int:
-        """Applies a batch of the log that belongs to no transaction, at recovery; returns how many it did not know."""
-        return replay_batch(self, batch, from_offset)
+    def replay_run(self, run: Run, start: int, stop: int, from_offset: int) -> int:
+        """Applies batches of the log that belong to no transaction, at recovery; returns how many it did not know."""
+        return replay_run(self, run, start, stop, from_offset)
 
     def replay_marker(self, offset: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
         """A transaction ended: its pending offsets are committed, or dropped."""

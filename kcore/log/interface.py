@@ -157,6 +157,12 @@ class PartitionLog(ABC):
         """
 
     @abstractmethod
+    def runs(
+        self, start: int | None = None, stop: int | None = None, check_crc: bool = True
+    ) -> Iterator[list[tuple[int, bytes]]]:
+        """The same batches as `batches` gives, in lists as storage is read: for loads, which walk them in C."""
+
+    @abstractmethod
     def delete_before(self, offset: int) -> None:
         """Stage the move of `log_start_offset` up to `offset`; lower or equal offsets change nothing.
 

@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 import threading
+from collections.abc import Callable
 from typing import Any, Final
 
 import lmdb
@@ -178,17 +179,17 @@ class LmdbEnvironment:
             self._close()
             return int(self.env.info()["last_txnid"])
 
-    def begin_read(self, database: bytes) -> Any:
-        """A read transaction with buffers; the caller holds the gate and aborts it before it lets go.
+    def begin_read(self, database: bytes, *, buffers: bool = True) -> Any:
+        """A read transaction with buffers, or copies; the caller holds the gate and aborts it before it lets go.
 
         The database is given by name: its handle is another one whenever the environment has been opened anew.
         """
-        env = self.env
+        begin: Callable[..., Any] = self.env.begin
         try:
-            return env.begin(db=self._handle(database), buffers=True)
+            return begin(db=self._handle(database), buffers=buffers)
         except lmdb.MapResizedError:
             self.adopt_size_in_gate()
-            return env.begin(db=self._handle(database), buffers=True)
+            return begin(db=self._handle(database), buffers=buffers)
 
     def _handle(self, database: bytes) -> Any:
         if database == LOG_DB:

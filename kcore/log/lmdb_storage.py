@@ -38,6 +38,7 @@ from kcore.log.lmdb_recovery import load_partitions, stray_numbers
 from kcore.log.lmdb_rewrite import rewrite_batches
 from kcore.log.round import Round, SealedPartition, StoredPartition
 from kcore.log.storage import ReclaimTask, Storage
+from kcore_ext.batch.run import gather
 
 _pack_log_key = LOG_KEY.pack
 
@@ -283,30 +284,18 @@ class LmdbStorage(Storage):
     def slice(self, number: int, offset: int, limit: int, max_bytes: int, max_batches: int) -> list[tuple[int, bytes]]:
         """See Storage."""
         environment = self._environment
-        found: list[tuple[int, bytes]] = []
-        size = 0
-        prefix = U32.pack(number)
-        unpack_key = LOG_KEY.unpack
         try:
             with environment.gate:
-                txn = environment.begin_read(LOG_DB)
+                txn = environment.begin_read(LOG_DB, buffers=False)
                 try:
                     cursor = txn.cursor()
-                    if not _seek(cursor, number, prefix, offset):
-                        return found
-                    for key, value in cursor.iternext():
-                        owner, base = unpack_key(key)
-                        if owner != number or base >= limit:
-                            break
-                        found.append((base, bytes(value)))
-                        size += len(value)
-                        if size >= max_bytes or len(found) >= max_batches:
-                            break
+                    if not _seek(cursor, number, U32.pack(number), offset):
+                        return []
+                    return gather(cursor.iternext(), number, limit, max_bytes, max_batches)
                 finally:
                     txn.abort()
         except lmdb.Error as error:
             raise log_error(error, "reading batches") from error
-        return found
 
     def summaries(self, number: int, offset: int, limit: int, max_batches: int) -> list[BatchSummary]:
         """See Storage."""

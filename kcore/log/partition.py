@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, NoReturn
 
 from kcore.log.batch_header import (
@@ -35,6 +36,7 @@ from kcore.log.round import PartitionMeta, SealedPartition
 from kcore.log.snapshot import SnapshotWriter, read_chunks
 from kcore.log.tail import PartitionTail
 from kcore.log.time_index import TimeIndex
+from kcore_ext.batch.run import count_sound
 
 if TYPE_CHECKING:
     from kcore.log.engine import StagedLogEngine
@@ -45,6 +47,8 @@ LIVE, ABSENT, DROPPED, CLOSED = range(4)
 SLICE_BYTES = 1 << 20
 SLICE_BATCHES = 512
 """Bounds of one read transaction of a long iteration: LMDB cannot reuse pages that an open reader may still see."""
+RUN_BYTES = 1 << 18
+"""What an iteration reads at once: small, so that a load in slices pauses often enough."""
 
 
 class StagedPartitionLog(PartitionLog):
@@ -341,6 +345,12 @@ class StagedPartitionLog(PartitionLog):
         self, start: int | None = None, stop: int | None = None, check_crc: bool = True
     ) -> Iterator[tuple[int, bytes]]:
         """See PartitionLog."""
+        return chain.from_iterable(self.runs(start, stop, check_crc))
+
+    def runs(
+        self, start: int | None = None, stop: int | None = None, check_crc: bool = True
+    ) -> Iterator[list[tuple[int, bytes]]]:
+        """See PartitionLog."""
         self._require_readable()
         limit = self.high_watermark if stop is None else min(stop, self.high_watermark)
         offset = self.log_start_offset if start is None else start
@@ -348,26 +358,42 @@ class StagedPartitionLog(PartitionLog):
             raise OffsetOutOfRangeError(offset, self.log_start_offset, self.end_offset)
         return self._iterate(offset, limit, check_crc)
 
-    def _iterate(self, offset: int, limit: int, check_crc: bool) -> Iterator[tuple[int, bytes]]:
+    def _iterate(self, offset: int, limit: int, check_crc: bool) -> Iterator[list[tuple[int, bytes]]]:
         storage = self._engine._storage
         first = True
         while offset < limit:
             self._require_readable()
-            stored = storage.slice(self._number, offset, limit, SLICE_BYTES, SLICE_BATCHES)
+            stored = storage.slice(self._number, offset, limit, RUN_BYTES, SLICE_BATCHES)
             if not stored:
                 self._check_start(stored, offset, limit)
                 return
-            for base, batch in stored:
-                end = end_of_sound(batch, base, check_crc)
-                if end < 0:
-                    found = damage(batch, base, check_crc)
-                    assert found is not None, "what is not sound is damaged"
-                    raise CorruptLogError(self.key, base, found[1])
-                if base != offset and not (first and base < offset < end):
-                    self._check_step(base, end, offset)
-                first = False
-                offset = end
-                yield base, batch
+            sound = count_sound(stored, offset, self._meta.cleaned_to, check_crc)
+            if sound == len(stored):
+                yield stored
+            else:
+                if sound:
+                    yield stored[:sound]
+                    offset = last_offset(stored[sound - 1][1]) + 1
+                for entry in self._one_by_one(stored[sound:], offset, first and not sound, check_crc):
+                    yield [entry]
+            first = False
+            offset = last_offset(stored[-1][1]) + 1
+
+    def _one_by_one(
+        self, stored: list[tuple[int, bytes]], offset: int, first: bool, check_crc: bool
+    ) -> Iterator[tuple[int, bytes]]:
+        """Batches of which not all are sound and follow one another: those up to one that is damaged."""
+        for base, batch in stored:
+            end = end_of_sound(batch, base, check_crc)
+            if end < 0:
+                found = damage(batch, base, check_crc)
+                assert found is not None, "what is not sound is damaged"
+                raise CorruptLogError(self.key, base, found[1])
+            if base != offset and not (first and base < offset < end):
+                self._check_step(base, end, offset)
+            first = False
+            offset = end
+            yield base, batch
 
     def _check_step(self, base: int, end: int, offset: int) -> None:
         """Between two batches of an iteration that do not meet at `offset`: only compaction may be the reason."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from crc32c import crc32c
-
 from kcore.log.errors import CorruptLogError, FailureReason, LogError
 from kcore.log.interface import PartitionKey, SnapshotInfo
 from kcore.log.round import SnapshotChunk
+from kcore_ext.crc32c import crc32c
 
 if TYPE_CHECKING:
     from kcore.log.storage import Storage

@@ -5,10 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from kcore.log.batch_header import last_offset
 from kcore.protocol.compression import decompress
 from kcore_ext.batch import iter_entries, parse_control, parse_header
+from kcore_ext.batch.run import plain_run
+
+if TYPE_CHECKING:
+    from kcore_ext.batch.run import Run
 
 logger = logging.getLogger(__name__)
 
@@ -32,8 +37,8 @@ class ShardLog(Protocol):
         """Stages a batch for the next commit; returns its base offset."""
         ...
 
-    def batches(self) -> Iterator[tuple[int, Any]]:
-        """Every committed batch with its base offset, in order."""
+    def runs(self) -> Iterator[list[tuple[int, bytes]]]:
+        """Every committed batch with its base offset, in order, in lists as they were read."""
         ...
 
 
@@ -66,29 +71,24 @@ def replay_log(log: ShardLog, machine: Any, report: LoadReport) -> Iterator[None
     """
     until_pause = SLICE_RECORDS
     next_offset = 0
-    replay_batch = getattr(machine, "replay_batch", None) or _one_by_one(machine)
-    for _, batch in log.batches():
-        header = parse_header(batch)
-        count = header.record_count
-        report.batches += 1
-        report.size_bytes += len(batch)
-        if header.is_control:
-            # One without a record: Kafka's compaction leaves such a marker when nothing of its transaction is left.
-            marker = parse_control(batch) if count else None
-            if marker is not None and marker.is_end_marker:
-                machine.replay_marker(header.base_offset, header.producer_id, header.producer_epoch, marker.is_commit)
-        elif count:
-            # Compaction that ran meanwhile may have merged what comes now with what came before.
-            from_offset = next_offset if header.base_offset < next_offset else header.base_offset
-            if header.is_transactional or header.compression:
-                producer_id = header.producer_id if header.is_transactional else -1
-                unknown = _replay_records(batch, from_offset, producer_id, machine)
+    replay_plain = getattr(machine, "replay_run", None) or _one_by_one(machine)
+    for run in log.runs():
+        at = 0
+        looked_at = report.records + report.unknown + report.batches
+        while at < len(run):
+            plain = plain_run(run, at)
+            if plain.stop > at:
+                unknown = replay_plain(run, at, plain.stop, next_offset)
+                report.batches += plain.stop - at
+                report.size_bytes += plain.size_bytes
+                report.records += plain.records - unknown
+                report.unknown += unknown
+                next_offset = plain.next_offset
+                at = plain.stop
             else:
-                unknown = replay_batch(batch, from_offset)
-            report.records += count - unknown
-            report.unknown += unknown
-        next_offset = header.next_offset
-        until_pause -= max(count, 1)
+                next_offset = _replay_special(run[at][1], next_offset, machine, report)
+                at += 1
+        until_pause -= report.records + report.unknown + report.batches - looked_at
         if until_pause <= 0:
             until_pause = SLICE_RECORDS
             yield
@@ -96,9 +96,36 @@ def replay_log(log: ShardLog, machine: Any, report: LoadReport) -> Iterator[None
         logger.warning("skipped %d records of unknown types", report.unknown)
 
 
-def _one_by_one(machine: Any) -> Callable[[Any, int], int]:
-    """`replay_batch` for a machine that has none."""
-    return lambda batch, from_offset: _replay_records(batch, from_offset, -1, machine)
+def _replay_special(batch: bytes, from_offset: int, machine: Any, report: LoadReport) -> int:
+    """Replays a batch that is a marker, a transaction's, compressed or empty; returns the offset behind it."""
+    header = parse_header(batch)
+    report.batches += 1
+    report.size_bytes += len(batch)
+    if header.is_control:
+        # One without a record: Kafka's compaction leaves such a marker when nothing of its transaction is left.
+        marker = parse_control(batch) if header.record_count else None
+        if marker is not None and marker.is_end_marker:
+            machine.replay_marker(header.base_offset, header.producer_id, header.producer_epoch, marker.is_commit)
+    elif header.record_count:
+        producer_id = header.producer_id if header.is_transactional else -1
+        unknown = _replay_records(batch, from_offset, producer_id, machine)
+        report.records += header.record_count - unknown
+        report.unknown += unknown
+    return header.next_offset
+
+
+def _one_by_one(machine: Any) -> Callable[[Run, int, int, int], int]:
+    """`replay_run` for a machine that has none."""
+
+    def replay(run: Run, start: int, stop: int, from_offset: int) -> int:
+        unknown = 0
+        for base_offset, batch in run[start:stop]:
+            # Compaction that ran meanwhile may have merged what comes now with what came before.
+            unknown += _replay_records(batch, max(from_offset, base_offset), -1, machine)
+            from_offset = last_offset(batch) + 1
+        return unknown
+
+    return replay
 
 
 def _replay_records(batch: Any, from_offset: int, producer_id: int, machine: Any) -> int:

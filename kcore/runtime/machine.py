@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from kcore.clock import Now
     from kcore.runtime.pending import Pending
     from kcore.runtime.shard import Shard, ShardTimer
+    from kcore_ext.batch.run import Run
     from kcore_ext.timer_wheel import Timer
 
 
@@ -58,16 +59,22 @@ class Outcome(NamedTuple):
     producer_epoch: int = -1
 
 
-class BatchReplay(Protocol):
+class RunReplay(Protocol):
     """What a machine may have to be loaded faster."""
 
-    def replay_batch(self, batch: bytes, from_offset: int) -> int:
-        """Applies the records of one uncompressed batch from an offset on, as `decode` and `replay` do one by one.
+    def replay_run(self, run: Run, start: int, stop: int, from_offset: int) -> int:
+        """Applies the records of uncompressed batches, as `decode` and `replay` do one by one.
 
         Only called at recovery, with batches that belong to no transaction.
 
+        Args:
+            run: pairs (base offset, batch).
+            start: the index of the first batch.
+            stop: the index behind the last.
+            from_offset: records below it were replayed before.
+
         Returns:
-            How many of the batch's records were passed over because their types are not known.
+            How many of the records were passed over because their types are not known.
 
         Raises:
             Exception: whatever `decode` and `replay` raise; the load has failed then.
@@ -78,7 +85,7 @@ class BatchReplay(Protocol):
 class StateMachine(Protocol):
     """The state of one shard. `replay` alone changes what is durable; everything else in it is soft.
 
-    A machine may have `replay_batch` too (see `BatchReplay`).
+    A machine may have `replay_run` too (see `RunReplay`).
     """
 
     def replay(self, offset: int, producer_id: int, key: Any, value: Any) -> None:

@@ -22,7 +22,7 @@ cdef class BatchHeader:
     cdef readonly int32_t record_count
 
 
-cdef uint32_t checksum(const unsigned char* start, Py_ssize_t size) except? 0xFFFFFFFF
+cdef uint32_t checksum(const unsigned char* start, Py_ssize_t size) noexcept
 cdef BatchHeader read_header(const unsigned char* start, Py_ssize_t size, Py_ssize_t position)
 cdef BatchHeader read_whole(const unsigned char* start, Py_ssize_t size, Py_ssize_t position)
 cdef int check_crc(const unsigned char* start, BatchHeader header) except -1

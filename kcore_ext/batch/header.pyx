@@ -1,8 +1,7 @@
 """The header of a record batch: parse it, check it, stamp it in place; find the batches in a run of bytes."""
 
 cimport cython
-from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint32_t
 
 from kcore_ext.batch.layout cimport (
@@ -25,9 +24,9 @@ from kcore_ext.batch.layout cimport (
     put_i64,
 )
 
-from typing import NamedTuple
+from kcore_ext.crc32c cimport crc32c_of
 
-from crc32c import crc32c as _crc32c
+from typing import NamedTuple
 
 cdef enum:
     SMALLEST_LEGACY_ENTRY = 14   # what the length field of a message of magic 0 counts at least
@@ -66,8 +65,8 @@ class SplitBatches(NamedTuple):
     error: object
 
 
-cdef uint32_t checksum(const unsigned char* start, Py_ssize_t size) except? 0xFFFFFFFF:
-    return _crc32c(PyMemoryView_FromMemory(<char*>start, size, PyBUF_READ))
+cdef uint32_t checksum(const unsigned char* start, Py_ssize_t size) noexcept:
+    return crc32c_of(start, size, 0)
 
 
 @cython.final

@@ -31,6 +31,7 @@ from kcore.protocol.messages.offset_delete import (
 from kcore.protocol.records import CONSUMER_OFFSETS
 from kcore.runtime import Outcome, Pending, Record, RequestContext, Shard
 from kcore.runtime.loader import SLICE_RECORDS, LoadReport, replay_log
+from kcore.runtime.shard import ShardState
 from kcore_ext.batch import parse_header
 from kcore_ext.offsets import CommitKey, OffsetAndMetadata
 
@@ -332,7 +333,7 @@ def test_it_is_made_when_enough_is_new_and_not_before() -> None:
 
 
 def test_a_batch_at_once_gives_the_state_that_records_one_by_one_give() -> None:
-    """`replay_batch` of group shards against `decode` and `replay`."""
+    """`replay_run` of group shards against `decode` and `replay`."""
 
     class OneByOne:
         def __init__(self, machine: GroupShard) -> None:
@@ -348,6 +349,57 @@ def test_a_batch_at_once_gives_the_state_that_records_one_by_one_give() -> None:
         assert node.state(machine) == node.replayed() == node.state()
         assert report.records > 0
         node.compact()
+
+
+def test_a_start_reads_a_coordinators_log_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One walk gives the shard its state and the partition its producers, open transactions among them."""
+    node = Node()
+    for number in range(3):
+        node.commit("g", {("t", number): number})
+    node.commit_in_transaction(7, "g", "t", 5, 50)
+    node.commit_in_transaction(8, "g", "t", 6, 60)
+    node.end(8, True)
+    expected, opened = node.state(), node.partition.producers.open_transactions
+    entries = {key: entry.state() for key, entry in node.partition.producers.entries.items()}
+    stable = node.partition.last_stable_offset
+    reads: list[tuple[int, int]] = []
+    slice_of = MemoryStorage.slice
+
+    def counted(self: MemoryStorage, number: int, offset: int, *bounds: int) -> list[tuple[int, bytes]]:
+        reads.append((number, offset))
+        return slice_of(self, number, offset, *bounds)
+
+    monkeypatch.setattr(MemoryStorage, "slice", counted)
+    node.restart()
+    assert len(reads) == len(set(reads)) == 2, "the metadata and the offsets, each in one piece"
+    assert node.state() == expected
+    partition = node.partition
+    assert not partition.recovering
+    assert partition.producers.open_transactions == opened == {7: 3}
+    assert {key: entry.state() for key, entry in partition.producers.entries.items()} == entries
+    assert partition.last_stable_offset == stable == 3
+
+
+def test_a_load_that_fails_leaves_its_partition_to_recover_by_itself() -> None:
+    """Half of a log says nothing of its producers: the next who needs them reads all of it."""
+    node = Node()
+    node.commit_in_transaction(7, "g", "t", 5, 50)
+    node.commit("g", {("t", 1): 1})
+    node.engine.close()
+    factory = GroupShard.replay
+
+    def fails(self: GroupShard, *record: Any) -> None:
+        raise RuntimeError("a bug")
+
+    GroupShard.replay = fails  # type: ignore[method-assign]
+    try:
+        node.start()
+    finally:
+        GroupShard.replay = factory  # type: ignore[method-assign]
+    assert node.shard.state is ShardState.FAILED
+    assert node.partition.recovering
+    node.partition.finish_recovery()
+    assert node.partition.producers.open_transactions == {7: 0}
 
 
 def test_records_that_came_before_are_not_replayed_again_from_a_merged_batch() -> None:
@@ -367,8 +419,8 @@ def test_records_that_came_before_are_not_replayed_again_from_a_merged_batch() -
         def __init__(self, batches: list[tuple[int, bytes]]) -> None:
             self.all = batches
 
-        def batches(self) -> Iterator[tuple[int, bytes]]:
-            return iter(self.all)
+        def runs(self) -> Iterator[list[tuple[int, bytes]]]:
+            return iter([self.all])
 
     node = Node()
     for number in range(30):

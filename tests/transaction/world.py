@@ -280,7 +280,7 @@ class World:
         for index in range(2):
             partition = self.engine.partitions.get("__transaction_state", index)
             assert partition is not None
-            for _, batch in partition.batches():
+            for _, batch in partition.log.batches():
                 if parse_header(batch).is_control:
                     continue
                 for record in iter_records(batch):

@@ -1,4 +1,4 @@
-"""Replay of a whole batch of a log at once: there may be millions of offsets, and most of them are plain ones."""
+"""Replay of many batches of a log at once: there may be millions of offsets, and most of them are plain ones."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from kcore_ext.offsets import OffsetAndMetadata, OffsetDecoder
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
+    from kcore_ext.batch.run import Run
 
 
 class _Target:
-    """Where the records of a batch go. What is not a plain offset takes the way of any record."""
+    """Where the records go. What is not a plain offset takes the way of any record."""
 
     __slots__ = ("shard", "unknown")
 
@@ -36,9 +37,9 @@ class _Target:
             self.shard.replay(offset, -1, *typed)
 
 
-def replay_batch(shard: GroupShard, batch: bytes, from_offset: int) -> int:
-    """Applies the records of a batch that belongs to no transaction; see `StateMachine.replay_batch`."""
+def replay_run(shard: GroupShard, run: Run, start: int, stop: int, from_offset: int) -> int:
+    """Applies the records of batches that belong to no transaction; see `RunReplay`."""
     target = _Target(shard)
-    added = OffsetDecoder().replay(batch, from_offset, target.partitions_of, target.other)
+    added = OffsetDecoder().replay(run, start, stop, from_offset, target.partitions_of, target.other)
     shard.offsets.offset_count += added  # not in one step: tombstones among the records have changed it meanwhile
     return target.unknown

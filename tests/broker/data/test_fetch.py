@@ -77,7 +77,7 @@ def plane_with(*batches: bytes, verify: bool = False, **settings: Any) -> DataPl
 def test_whole_answer_with_stored_bytes() -> None:
     """The batches as they are stored, in one piece, from the one that holds the offset on."""
     plane = plane_with(batch_of(b"a", b"b"), batch_of(b"c"))
-    stored = b"".join(bytes(batch) for _, batch in plane.partition("t").batches())
+    stored = b"".join(bytes(batch) for _, batch in plane.partition("t").log.batches())
     expected = PartitionData(
         high_watermark=3, last_stable_offset=3, log_start_offset=0, aborted_transactions=None, records=stored
     )
@@ -325,4 +325,4 @@ def test_a_coordinators_topic_is_read_like_any_other_and_wakes_its_readers() -> 
     plane.commit()
     records = data_of(pending.response).records
     assert (values_in(records), parse_header(records).partition_leader_epoch) == ([(0, b"fact")], 4)
-    assert [base for base, _ in partition.batches()] == [0]
+    assert [base for base, _ in partition.log.batches()] == [0]

@@ -64,7 +64,7 @@ def test_damaged_batches_are_refused_or_stored_whole(batches: list[bytes]) -> No
     findings: list[Finding] = plane.log.verify(deep=True)
     assert findings == []
     expected = 0
-    for base_offset, batch in plane.partition("t").batches():
+    for base_offset, batch in plane.partition("t").log.batches():
         header = validate(batch, decompress=decompress)
         offsets = [record.offset for record in iter_records(batch, decompress=decompress)]
         assert base_offset == expected

@@ -68,7 +68,7 @@ def produce(plane: DataPlane, records: bytes, version: int = 11, **more: Any) ->
 
 
 def stored(plane: DataPlane, topic: str = "t") -> list[bytes]:
-    return [bytes(batch) for _, batch in plane.partition(topic).batches()]
+    return [bytes(batch) for _, batch in plane.partition(topic).log.batches()]
 
 
 def with_header(records: bytes, at: int, layout: str, value: int) -> bytes:

@@ -1,0 +1,113 @@
+"""Runs of stored batches, walked in C: a load looks at every batch there is, and there may be millions of small ones."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.tuple cimport PyTuple_GET_ITEM
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
+
+from kcore_ext.batch.layout cimport (
+    CHECKED_FROM,
+    CODEC_BITS,
+    CONTROL_BIT,
+    CRC_AT,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    MAGIC_AT,
+    TRANSACTIONAL_BIT,
+    get_i16,
+    get_i32,
+    get_i64,
+)
+from kcore_ext.crc32c cimport crc32c_of
+
+from typing import NamedTuple
+
+cdef enum:
+    KEY_BYTES = 12
+    ATTRIBUTES_AT = 21
+    LAST_DELTA_AT = 23
+    PRODUCER_ID_AT = 43
+    COUNT_AT = 57
+
+
+class PlainRun(NamedTuple):
+    stop: int
+    records: int
+    size_bytes: int
+    next_offset: int
+
+
+cdef inline bytes batch_of(list run, Py_ssize_t index):
+    return <bytes?>PyTuple_GET_ITEM(<tuple?>PyList_GET_ITEM(run, index), 1)
+
+
+def gather(entries, uint32_t number, int64_t limit, Py_ssize_t max_bytes, Py_ssize_t max_batches):
+    cdef list found = []
+    cdef Py_ssize_t size_bytes = 0
+    cdef const unsigned char* at
+    cdef int64_t base
+    cdef bytes key, batch
+    for key, batch in entries:
+        if PyBytes_GET_SIZE(key) != KEY_BYTES:
+            raise ValueError(f"a key of {PyBytes_GET_SIZE(key)} bytes, of a batch it has {KEY_BYTES}")
+        at = <const unsigned char*>PyBytes_AS_STRING(key)
+        base = get_i64(at + 4)
+        if <uint32_t>get_i32(at) != number or base >= limit:
+            break
+        found.append((base, batch))
+        size_bytes += PyBytes_GET_SIZE(batch)
+        if size_bytes >= max_bytes or PyList_GET_SIZE(found) >= max_batches:
+            break
+    return found
+
+
+def count_sound(list run not None, int64_t offset, int64_t cleaned_to, bint check_crc):
+    cdef Py_ssize_t index, size, count = PyList_GET_SIZE(run)
+    cdef const unsigned char* at
+    cdef int32_t delta
+    cdef int64_t base
+    cdef bytes batch
+    for index in range(count):
+        batch = batch_of(run, index)
+        size = PyBytes_GET_SIZE(batch)
+        base = <object>PyTuple_GET_ITEM(<tuple>PyList_GET_ITEM(run, index), 0)
+        if size < HEADER_BYTES or base < offset or (base > offset and base > cleaned_to):
+            return index
+        at = <const unsigned char*>PyBytes_AS_STRING(batch)
+        delta = get_i32(at + LAST_DELTA_AT)
+        if get_i64(at) != base or get_i32(at + 8) != size - LENGTH_OVERHEAD or at[MAGIC_AT] != 2 or delta < 0:
+            return index
+        if check_crc and crc32c_of(at + CHECKED_FROM, size - CHECKED_FROM, 0) != <uint32_t>get_i32(at + CRC_AT):
+            return index
+        offset = base + delta + 1
+    return count
+
+
+def plain_run(list run not None, Py_ssize_t index):
+    cdef Py_ssize_t size_bytes = 0, records = 0, count = PyList_GET_SIZE(run)
+    cdef int64_t next_offset = -1
+    cdef const unsigned char* at
+    cdef int32_t in_batch
+    cdef bytes batch
+    while 0 <= index < count:
+        batch = batch_of(run, index)
+        if PyBytes_GET_SIZE(batch) < HEADER_BYTES:
+            break
+        at = <const unsigned char*>PyBytes_AS_STRING(batch)
+        in_batch = get_i32(at + COUNT_AT)
+        if get_i16(at + ATTRIBUTES_AT) & (CODEC_BITS | TRANSACTIONAL_BIT | CONTROL_BIT) or in_batch <= 0:
+            break
+        records += in_batch
+        size_bytes += PyBytes_GET_SIZE(batch)
+        next_offset = get_i64(at) + get_i32(at + LAST_DELTA_AT) + 1
+        index += 1
+    return PlainRun(index, records, size_bytes, next_offset)
+
+
+def replay_producers(list run not None, replay):
+    cdef Py_ssize_t index
+    cdef bytes batch
+    for index in range(PyList_GET_SIZE(run)):
+        batch = batch_of(run, index)
+        if PyBytes_GET_SIZE(batch) >= HEADER_BYTES and get_i64(<const unsigned char*>PyBytes_AS_STRING(batch) + PRODUCER_ID_AT) >= 0:
+            replay(batch)

@@ -1,0 +1,118 @@
+"""Runs of stored batches in C against the plain definitions: `damage`, `parse_header`, and the crc32c package."""
+
+from __future__ import annotations
+
+import struct
+
+import crc32c as reference
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcore.log.batch_header import damage
+from kcore_ext.batch import BatchBuilder, build_control_batch, parse_header, stamp
+from kcore_ext.batch.run import PlainRun, count_sound, gather, plain_run, replay_producers
+from kcore_ext.crc32c import _crc32c_by_tables, crc32c
+
+
+def plain(base_offset: int, records: int = 1, **kinds: object) -> bytes:
+    builder = BatchBuilder(10_000, base_timestamp_ms=5, **kinds)  # type: ignore[arg-type]
+    for number in range(records):
+        assert builder.append(5 + number, b"key", b"value %d" % number)
+    data = bytearray(builder.build())
+    stamp(data, base_offset, 3)
+    return bytes(data)
+
+
+def with_attributes(batch: bytes, attributes: int) -> bytes:
+    return batch[:21] + struct.pack(">h", attributes) + batch[23:]
+
+
+@given(st.binary(max_size=300), st.integers(0, 2**32 - 1), st.integers(0, 20))
+def test_crc32c(data: bytes, crc: int, start: int) -> None:
+    """By the instruction and by tables, at any alignment, and continued from any checksum."""
+    view = memoryview(data)[start:]
+    assert crc32c(view, crc) == _crc32c_by_tables(view, crc) == reference.crc32c(bytes(view), crc)
+
+
+def test_crc32c_of_the_standard() -> None:
+    """RFC 3720, appendix B.4."""
+    for data, expected in ((bytes(32), 0x8A9136AA), (b"\xff" * 32, 0x62A8AB43), (bytes(range(32)), 0x46DD794E)):
+        assert crc32c(data) == _crc32c_by_tables(data) == expected
+
+
+@given(st.data())
+def test_sound_batches_are_counted_up_to_the_first_that_is_not(data: st.DataObject) -> None:
+    """Each fault in turn: bytes of the batch, its length, another place, a gap that compaction did not make."""
+    run, ends = [], []
+    offset = data.draw(st.integers(0, 5))
+    start = offset
+    for _ in range(data.draw(st.integers(1, 6))):
+        offset += data.draw(st.sampled_from([0, 0, 0, 4]))
+        run.append((offset, plain(offset, data.draw(st.integers(1, 3)))))
+        offset = parse_header(run[-1][1]).next_offset
+        ends.append(offset)
+    at = data.draw(st.integers(0, len(run) - 1))
+    base, batch = run[at]
+    kind = data.draw(st.sampled_from(["sound", "byte", "cut", "moved"]))
+    if kind == "byte":
+        place = data.draw(st.integers(0, len(batch) - 1))
+        run[at] = (base, batch[:place] + bytes([batch[place] ^ 1]) + batch[place + 1 :])
+    elif kind == "cut":
+        run[at] = (base, batch[: data.draw(st.integers(0, len(batch) - 1))])
+    elif kind == "moved":
+        run[at] = (base + 1, batch)
+    cleaned_to = data.draw(st.integers(0, offset))
+    check_crc = data.draw(st.booleans())
+
+    expected, next_offset = 0, start
+    for base, batch in run:
+        if damage(batch, base, check_crc) is not None or not (base == next_offset or next_offset < base <= cleaned_to):
+            break
+        next_offset = parse_header(batch).next_offset
+        expected += 1
+    assert count_sound(run, start, cleaned_to, check_crc) == expected
+
+
+def test_plain_batches_end_at_the_first_of_another_kind() -> None:
+    plains = [plain(0), plain(1, 3), plain(4, 2, producer_id=7, producer_epoch=0, base_sequence=0)]
+    marker = bytearray(build_control_batch(1, 0, producer_id=7, producer_epoch=0, timestamp_ms=5))
+    stamp(marker, 6, 3)
+    empty = plain(6)[:57] + bytes(4)
+    others = [
+        bytes(marker),
+        plain(6, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True),
+        with_attributes(plain(6), 2),
+        empty,
+        b"too short",
+    ]
+    sizes = [len(batch) for batch in plains]
+    for other in others:
+        run = [(parse_header(batch).base_offset, batch) for batch in plains] + [(6, other), (7, plain(7))]
+        assert plain_run(run, 0) == PlainRun(3, 6, sum(sizes), 6)
+        assert plain_run(run, 1) == PlainRun(3, 5, sum(sizes[1:]), 6)
+        assert plain_run(run, 3) == PlainRun(3, 0, 0, -1)
+        assert plain_run(run, 5) == PlainRun(5, 0, 0, -1)
+
+
+def test_producers_are_told_of_their_batches_alone() -> None:
+    with_producer = plain(1, producer_id=0, producer_epoch=0, base_sequence=0)
+    marker = bytes(build_control_batch(1, 0, producer_id=9, producer_epoch=0, timestamp_ms=5))
+    seen: list[bytes] = []
+    replay_producers([(0, plain(0)), (1, with_producer), (2, plain(2)), (3, marker), (4, b"short")], seen.append)
+    assert seen == [with_producer, marker]
+
+
+def test_entries_are_taken_up_to_each_bound() -> None:
+    def entry(number: int, base: int) -> tuple[bytes, bytes]:
+        return struct.pack(">Iq", number, base), b"x" * 10
+
+    entries = [entry(2**32 - 1, base) for base in range(5)] + [entry(3, 5)]
+    every = [(base, b"x" * 10) for base in range(5)]
+    assert gather(iter(entries), 2**32 - 1, 100, 1000, 1000) == every
+    assert gather(iter(entries), 2**32 - 1, 3, 1000, 1000) == every[:3]
+    assert gather(iter(entries), 2**32 - 1, 100, 11, 1000) == every[:2]
+    assert gather(iter(entries), 2**32 - 1, 100, 1000, 4) == every[:4]
+    assert gather(iter(entries), 1, 100, 1000, 4) == []
+    with pytest.raises(ValueError, match="a key of 3 bytes"):
+        gather(iter([(b"abc", b"")]), 1, 1, 1, 1)
