@@ -10,31 +10,11 @@ from cpython.unicode cimport (
 )
 from libc.string cimport memcmp, memcpy, memset
 
-from kcore_ext.assign.containers cimport Memory, Scratch, ints, take
+from kcore_ext.assign.containers cimport Memory, Scratch, ints, take, u64
 
 from kcore_ext.assign.model import utf16_key
 
-ctypedef unsigned long long u64
 ctypedef const unsigned char* Bytes
-
-
-cdef extern from * nogil:
-    """
-    #include <string.h>
-    // The first eight bytes as a number that orders like they do; what is missing counts as zero.
-    static inline unsigned long long kcore_word(const unsigned char *at, Py_ssize_t left) {
-        unsigned long long word = 0;
-        if (left >= 8) {
-            memcpy(&word, at, 8);
-            const unsigned one = 1;
-            if (*(const unsigned char *)&one) word = __builtin_bswap64(word);
-            return word;
-        }
-        for (Py_ssize_t i = 0; i < left; i++) word |= (unsigned long long)at[i] << (8 * (7 - i));
-        return word;
-    }
-    """
-    u64 big_endian_word "kcore_word"(const unsigned char* at, Py_ssize_t left)
 
 
 cdef inline int _compare(Bytes a, Py_ssize_t n, Bytes b, Py_ssize_t k) noexcept nogil:

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 
+from cpython.dict cimport PyDict_GetItemWithError, PyDict_Next
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.ref cimport Py_INCREF, PyObject
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
 from kcore_ext.assign.containers cimport (
     Index,
@@ -16,6 +18,7 @@ from kcore_ext.assign.containers cimport (
     copied,
     flags,
     found,
+    found_next,
     ints,
     nones,
     push,
@@ -24,12 +27,15 @@ from kcore_ext.assign.containers cimport (
     take,
     u64,
 )
-from kcore_ext.assign.ids cimport compare_ids, order_of_ids, same_text
+from kcore_ext.assign.ids cimport big_endian_word, compare_ids, order_of_ids, same_text
 from kcore_ext.assign.model cimport Member, Subscription, Topics
 from kcore_ext.assign.problem cimport Problem
-from kcore_ext.assign.result cimport GroupAssignment, MemberAssignment
+from kcore_ext.assign.result cimport GroupAssignment
 
 from kcore_ext.assign.model import utf16_key
+
+cdef extern from "Python.h":
+    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
 
 cdef int GONE = -(1 << 30)
 
@@ -80,6 +86,10 @@ cdef class Lowered:
         out.topic_count = n
         out.first = copied(&out.memory, self.problem.first, n + 1)
         out.partitions = self.problem.partitions
+        if self.before is not None:
+            out.before = self.before
+            # One back is enough: else every assignment that there was would be kept.
+            self.before.before = None
         return out
 
 
@@ -89,6 +99,7 @@ cdef Lowered lower(object members, object topics, Source source, bint racks, obj
     cdef list given = list(members.values() if isinstance(members, Mapping) else members)
     cdef Scratch scratch = Scratch.__new__(Scratch)
     low.topics = topics if isinstance(topics, Topics) else Topics(topics)
+    low.before = previous if isinstance(previous, GroupAssignment) else None
     low.problem = Problem.__new__(Problem)
     _sort_members(low, &scratch.memory, given, previous)
     _read_subscriptions(low, &scratch.memory)
@@ -288,38 +299,110 @@ cdef int _read_racks(Lowered low) except -1:
     return 0
 
 
+cdef inline int _slot(PyObject* name) noexcept nogil:
+    return <int>((<size_t>name >> 4) & (SEEN_TOPICS - 1))
+
+
+cdef inline u64 _spelling(const unsigned char* text, Py_ssize_t size) noexcept nogil:
+    """A hash of a topic's name."""
+    cdef u64 mix = <u64>size
+    while size >= 8:
+        mix = (mix ^ big_endian_word(text, 8)) * 0x9E3779B97F4A7C15ULL
+        mix ^= mix >> 29
+        text += 8
+        size -= 8
+    mix = (mix ^ big_endian_word(text, size)) * 0x9E3779B97F4A7C15ULL
+    return mix ^ (mix >> 32)
+
+
+cdef const char* _utf8(object key, Py_ssize_t* size) except NULL:
+    """A topic's name as bytes that the str keeps; nothing for an id or for what UTF-8 cannot spell."""
+    if type(key) is str:
+        try:
+            return PyUnicode_AsUTF8AndSize(key, size)
+        except UnicodeEncodeError:
+            pass
+    size[0] = 0
+    return ""
+
+
 cdef class Rows:
     """Collects claims; remembers how partition numbers of an earlier assignment translate."""
 
     def __cinit__(self, Lowered low):
-        cdef int i, t
+        cdef Topics topics = low.topics
+        cdef PyObject* name
+        cdef int i, t, slot
         self.low = low
-        local = {low.local[i]: i for i in range(low.problem.topics)}
-        self.where = {}
-        for name, t in low.topics.index.items():
-            if t in local:
-                self.where[name] = local[t]
+        self.local = nones(&low.memory, topics.count)
+        for i in range(low.problem.topics):
+            self.local[low.local[i]] = i
+        memset(self.seen, 0, sizeof(self.seen))
+        for t in range(topics.count):
+            name = PyTuple_GET_ITEM(topics.ordered, t)
+            slot = _slot(name)
+            self.seen[slot] = name
+            self.seen_topic[slot] = self.local[t]
 
     cdef int add(self, object owned) except -1:
         """Appends the partitions of a mapping topic -> numbers that exist here; unknown ones are dropped."""
+        cdef Py_ssize_t at = 0
+        cdef PyObject* topic
+        cdef PyObject* numbers
+        cdef int t
+        if not isinstance(owned, dict):
+            owned = dict(owned)
+        while PyDict_Next(owned, &at, &topic, &numbers):
+            t = self.topic(topic)
+            if t >= 0:
+                self.add_numbers(t, <object>numbers)
+        return 0
+
+    cdef inline int topic(self, PyObject* name) except -2:
+        """The local number of a topic key or alias; -1: not here. What comes out of an assignment has our own keys."""
+        cdef int slot = _slot(name)
+        cdef PyObject* found
+        if self.seen[slot] == name:
+            return self.seen_topic[slot]
+        found = PyDict_GetItemWithError(self.low.topics.index, <object>name)
+        return -1 if found == NULL else self.local[<int>(<object>found)]
+
+    cdef int spelled(self, const unsigned char* name, Py_ssize_t size) except -2:
+        """The same for a name in UTF-8."""
+        cdef Topics topics = self.low.topics
+        cdef const char* text
+        cdef Py_ssize_t length
+        cdef int t
+        if not self.spellings_read:
+            self.spellings_read = True
+            for t in range(topics.count):
+                text = _utf8(topics.ordered[t], &length)
+                add_key(&self.low.memory, &self.spellings, _spelling(<const unsigned char*>text, length))
+        t = found(&self.spellings, _spelling(name, size))
+        while t >= 0:
+            text = _utf8(topics.ordered[t], &length)
+            if length == size and memcmp(text, name, size) == 0:
+                return self.local[t]
+            t = found_next(&self.spellings, t)
+        # An alias, or bytes that Java would replace.
+        known = topics.index.get(name[:size].decode("utf-8", "replace"))
+        return -1 if known is None else self.local[<int>known]
+
+    cdef inline int add_numbers(self, int t, object numbers) except -1:
         cdef Problem p = self.low.problem
-        cdef MemberAssignment row
-        cdef int t, number, count
-        if type(owned) is MemberAssignment:
-            row = <MemberAssignment>owned
-            if row.parent is not None:
-                return self.add_row(row.parent, row.member)
-            owned = row.values_by_topic
-        for topic, numbers in owned.items():
-            known = self.where.get(topic)
-            if known is None:
-                continue
-            t = known
-            count = p.first[t + 1] - p.first[t]
-            for number in numbers:
+        cdef int first = p.first[t], count = p.first[t + 1] - first
+        cdef long number
+        cdef Py_ssize_t i
+        if type(numbers) is tuple:
+            for i in range(PyTuple_GET_SIZE(numbers)):
+                number = <object>PyTuple_GET_ITEM(numbers, i)
                 # Kafka does not check the index and stumbles over a partition that is gone.
                 if 0 <= number < count:
-                    push(&p.memory, &p.claims, p.first[t] + number)
+                    push(&p.memory, &p.claims, first + <int>number)
+        else:
+            for number in numbers:
+                if 0 <= number < count:
+                    push(&p.memory, &p.claims, first + <int>number)
         return 0
 
     cdef int add_row(self, GroupAssignment parent, int member) except -1:
@@ -358,7 +441,7 @@ cdef class Rows:
             if size >= 0x8000 or left < 2 + size + 4:
                 p.claims.size = kept
                 return -1
-            known = self.where.get(at[2:2 + size].decode("utf-8", "replace"))
+            t = self.spelled(at + 2, size)
             at += 2 + size
             count = _be32(at)
             at += 4
@@ -366,7 +449,6 @@ cdef class Rows:
             if count < 0 or left < 4 * <Py_ssize_t>count:
                 p.claims.size = kept
                 return -1
-            t = known if known is not None else -1
             here = p.first[t + 1] - p.first[t] if t >= 0 else 0
             for _ in range(count):
                 number = _be32(at)
@@ -385,12 +467,11 @@ cdef class Rows:
             self.table = ints(&self.low.memory, 2 * parent.topic_count)
             self.table_room = parent.topic_count
         for t in range(parent.topic_count):
-            known = self.where.get(parent.names[t])
-            if known is None:
+            here = self.topic(PyTuple_GET_ITEM(parent.names, t))
+            if here < 0:
                 self.table[2 * t] = GONE
                 self.table[2 * t + 1] = 0
             else:
-                here = known
                 self.table[2 * t] = p.first[here] - parent.first[t]
                 self.table[2 * t + 1] = p.first[here + 1] - p.first[here]
         return 0

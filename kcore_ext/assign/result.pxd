@@ -26,17 +26,19 @@ cdef class GroupAssignment:
     cdef int hint                     # topic of the row built last
     cdef int* withheld_rows
     cdef int withheld_count
+    cdef list built                   # the members' rows, None: not built yet; None: not one is
+    cdef bint whole                   # all are built
+    cdef GroupAssignment before       # whose rows are shared where they are the same
+    cdef int* table                   # see _translation, from `before` to this (NULL: not made yet)
 
     cdef int need_rows(self) except -1
     cdef int topic_at(self, int partition, int from_topic) noexcept
-    cdef dict row(self, int member)
+    cdef MemberAssignment made_row(self, int member)
+    cdef MemberAssignment row(self, int member)
+    cdef list all_rows(self)
+    cdef bint translated(self) except -1
     cdef int position(self, str member_id) except -2
-    cdef MemberAssignment member_at(self, int member)
 
 
-cdef class MemberAssignment:
-    cdef GroupAssignment parent       # with `member`: a row that is not built yet
-    cdef int member
-    cdef dict values_by_topic
-
-    cdef dict built(self)
+cdef class MemberAssignment(dict):
+    pass

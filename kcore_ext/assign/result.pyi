@@ -12,16 +12,13 @@ class TopicPartition(NamedTuple):
     topic: Key
     partition: int
 
-class MemberAssignment(Mapping[Key, tuple[int, ...]]):
+class MemberAssignment(dict[Key, tuple[int, ...]]):
     size: int
     partitions: tuple[TopicPartition, ...]
     def __init__(
         self, partitions: Mapping[str, Iterable[int]] | Mapping[bytes, Iterable[int]] | None = None
     ) -> None: ...
-    def __getitem__(self, topic: Key) -> tuple[int, ...]: ...
-    def __iter__(self) -> Iterator[Key]: ...
-    def __len__(self) -> int: ...
-    def __hash__(self) -> int: ...
+    def __hash__(self) -> int: ...  # type: ignore[override]
 
 class GroupAssignment(Mapping[str, MemberAssignment]):
     topics: Topics

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-cimport cython
-from cpython.dict cimport PyDict_SetItem
+from cpython.dict cimport PyDict_SetItem, PyDict_Update
+from cpython.list cimport PyList_GET_ITEM
 from cpython.long cimport PyLong_FromLong
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 
 from kcore_ext.assign.containers cimport IntVec, Memory, Scratch, copied, ints, nones, push, release, zeros
+from kcore_ext.assign.ids cimport same_text
 from kcore_ext.assign.model cimport Topics
 from kcore_ext.assign.problem cimport as_array
 
@@ -32,6 +33,10 @@ class TopicPartition(NamedTuple):
 
 
 cdef int GONE = -(1 << 30)
+
+
+cdef inline bint same_id(list some, int i, list others, int j) noexcept:
+    return same_text(PyList_GET_ITEM(some, i), PyList_GET_ITEM(others, j))
 
 # Partition numbers repeat for every topic, and so do short runs of them: one object each, up to a bound.
 cdef enum:
@@ -75,91 +80,100 @@ cdef inline tuple _numbers_of(const int* parts, int count, int base):
     return out
 
 
-# It refers to a group's assignment and to tuples of numbers, neither of which refers back: there is nothing to collect.
-@cython.no_gc
-cdef class MemberAssignment:
-    """What one member has: an immutable mapping topic -> partitions (ascending tuple). Topics without any are absent."""
+cdef tuple _sorted_numbers(numbers):
+    return tuple(sorted(set(numbers)))
+
+
+cdef class MemberAssignment(dict):
+    """What one member has: an immutable dict topic -> partitions (ascending tuple). Topics without any are absent.
+
+    Assignments share them: a member whose partitions stay the same has the same object in one result after the other.
+    `dict(row)` makes a copy that can be changed; whatever would change the row itself raises TypeError.
+    """
 
     def __init__(self, partitions=None):
-        self.values_by_topic = {}
+        if len(self):
+            _refuse()
         if partitions:
             for topic, numbers in partitions.items():
-                numbers = tuple(sorted(set(numbers)))
+                numbers = _sorted_numbers(numbers)
                 if numbers:
-                    self.values_by_topic[topic] = numbers
-
-    cdef dict built(self):
-        if self.values_by_topic is None:
-            self.parent.need_rows()
-            self.values_by_topic = self.parent.row(self.member)
-        return self.values_by_topic
+                    PyDict_SetItem(self, topic, numbers)
 
     @property
     def partitions(self):
         """All partitions as a tuple of TopicPartition, by topic and number."""
-        return tuple(TopicPartition(topic, number) for topic, numbers in self.built().items() for number in numbers)
+        return tuple([TopicPartition(topic, number) for topic, numbers in self.items() for number in numbers])
 
     @property
     def size(self):
         """Number of partitions."""
         cdef int total = 0
-        if self.parent is not None:
-            self.parent.need_rows()
-            return self.parent.row_first[self.member + 1] - self.parent.row_first[self.member]
-        for numbers in self.values_by_topic.values():
+        for numbers in self.values():
             total += len(numbers)
         return total
 
-    def __getitem__(self, topic):
-        return self.built()[topic]
-
-    def get(self, topic, default=None):
-        """Partitions of a topic, or `default`."""
-        return self.built().get(topic, default)
-
-    def __iter__(self):
-        return iter(self.built())
-
-    def __len__(self):
-        return len(self.built())
-
-    def __contains__(self, topic):
-        return topic in self.built()
-
-    def keys(self):
-        """The topics."""
-        return self.built().keys()
-
-    def values(self):
-        """The partitions, a tuple a topic."""
-        return self.built().values()
-
-    def items(self):
-        """Pairs of topic and partitions."""
-        return self.built().items()
-
     def __eq__(self, other):
-        if isinstance(other, MemberAssignment):
-            return self.built() == (<MemberAssignment>other).built()
-        if isinstance(other, Mapping):
-            return self.built() == {t: tuple(sorted(set(n))) for t, n in other.items() if n}
-        return NotImplemented
+        if type(other) is not MemberAssignment:
+            if not isinstance(other, Mapping):
+                return NotImplemented
+            other = {topic: _sorted_numbers(numbers) for topic, numbers in other.items() if numbers}
+        return dict.__eq__(self, other)
 
     def __hash__(self):
-        return hash(frozenset(self.built().items()))
+        return hash(frozenset(self.items()))
 
     def __repr__(self):
-        return f"MemberAssignment({self.built()!r})"
+        return f"MemberAssignment({dict(self)!r})"
 
     def __reduce__(self):
-        return MemberAssignment, (self.built(),)
+        return MemberAssignment, (dict(self),)
+
+    def __setitem__(self, topic, numbers):
+        _refuse()
+
+    def __delitem__(self, topic):
+        _refuse()
+
+    def __ior__(self, other):
+        _refuse()
+
+    def clear(self):
+        """Not possible: TypeError."""
+        _refuse()
+
+    def pop(self, *args):
+        """Not possible: TypeError."""
+        _refuse()
+
+    def popitem(self):
+        """Not possible: TypeError."""
+        _refuse()
+
+    def setdefault(self, *args):
+        """Not possible: TypeError."""
+        _refuse()
+
+    def update(self, *args, **changes):
+        """Not possible: TypeError."""
+        _refuse()
+
+
+cdef int _refuse() except -1:
+    raise TypeError("a MemberAssignment does not change; dict(row) makes a copy that does")
+
+
+# Most members of a large group may have nothing.
+cdef MemberAssignment _nothing = MemberAssignment()
 
 
 cdef class GroupAssignment:
     """What every member of a group has: an immutable mapping member id -> MemberAssignment, by member id.
 
     Every member is present, also one with nothing. The whole sits in arrays; a member's mapping is built when it is
-    asked for. Given back as `previous` to a server-side assignor it costs no conversion.
+    asked for, once. Given back as `previous` to a server-side assignor it costs no conversion, and members whose
+    partitions stay the same keep the mapping that they had: until all are built or the next assignment follows, a
+    result therefore keeps hold of the one before it.
     """
 
     def __dealloc__(self):
@@ -207,34 +221,108 @@ cdef class GroupAssignment:
                 high = middle
         return low
 
-    cdef dict row(self, int member):
+    cdef MemberAssignment made_row(self, int member):
         """Builds one member's topic -> partitions. `need_rows` was called."""
         cdef const int* rows = self.rows
         cdef int i = self.row_first[member], j, end = self.row_first[member + 1], t, topics = 0
-        cdef dict out
+        cdef MemberAssignment out
+        cdef dict values
         if i == end:
-            return {}
+            return _nothing
+        out = MemberAssignment.__new__(MemberAssignment)
+        values = out
         # Members that follow each other often have partitions that do.
         t = self.topic_at(rows[i], self.hint if self.first[self.hint] <= rows[i] else 0)
         self.hint = t
         if end - i > 5:
-            # More than fit into a new dict, perhaps.
-            t = self.hint
+            # More topics than fit into a new dict, perhaps: filled elsewhere, its table is then copied at once.
             topics = 1
             for j in range(i + 1, end):
                 if rows[j] >= self.first[t + 1]:
                     t = self.topic_at(rows[j], t)
                     topics += 1
-        out = presized_dict(topics)
-        t = self.hint
+            if topics > 5:
+                values = presized_dict(topics)
+            t = self.hint
         while i < end:
             t = self.topic_at(rows[i], t)
             j = i + 1
             while j < end and rows[j] < self.first[t + 1]:
                 j += 1
-            PyDict_SetItem(out, <object>self.names[t], _numbers_of(rows + i, j - i, self.first[t]))
+            PyDict_SetItem(values, <object>self.names[t], _numbers_of(rows + i, j - i, self.first[t]))
             i = j
+        if topics > 5:
+            PyDict_Update(out, values)
+        # As with the tuples: nothing in it can lead back to it.
+        PyObject_GC_UnTrack(out)
         return out
+
+    cdef MemberAssignment row(self, int member):
+        """One member's topic -> partitions, built once."""
+        cdef MemberAssignment out
+        cdef int q
+        if self.built is None:
+            self.built = [None] * len(self.ids)
+        found = self.built[member]
+        if found is not None:
+            return <MemberAssignment>found
+        self.need_rows()
+        if self.before is not None and self.translated():
+            q = self.before.position(self.ids[member])
+            if q >= 0 and _same_row(self, member, self.before, q, self.table):
+                out = self.before.row(q)
+                self.built[member] = out
+                return out
+        out = self.made_row(member)
+        self.built[member] = out
+        return out
+
+    cdef bint translated(self) except -1:
+        """Makes what comparing with the assignment before needs."""
+        self.before.need_rows()
+        if self.table == NULL:
+            self.table = _translation(self.before, self, &self.memory)
+        return True
+
+    cdef list all_rows(self):
+        """The rows of all members, built."""
+        cdef int m, q = 0, n = <int>len(self.ids), old
+        cdef GroupAssignment before = self.before
+        cdef bint collecting
+        if self.whole:
+            return self.built
+        self.need_rows()
+        if self.built is None:
+            self.built = [None] * n
+        # Nothing made here can be garbage before it is returned; looking for some would be much of the work.
+        collecting = PyGC_Disable()
+        try:
+            if before is not None and self.translated():
+                old = <int>len(before.ids)
+                if before.built is None:
+                    before.built = [None] * old
+                for m in range(n):
+                    # Both lists ascend: a member that stayed is usually met at once.
+                    if q < old and same_id(before.ids, q, self.ids, m):
+                        pass
+                    elif q + 1 < old and same_id(before.ids, q + 1, self.ids, m):
+                        q += 1
+                    else:
+                        continue
+                    if self.built[m] is None and _same_row(self, m, before, q, self.table):
+                        if before.built[q] is None:
+                            before.built[q] = before.made_row(q)
+                        self.built[m] = before.built[q]
+                    q += 1
+            for m in range(n):
+                if self.built[m] is None:
+                    self.built[m] = self.made_row(m)
+        finally:
+            if collecting:
+                PyGC_Enable()
+        self.whole = True
+        self.before = None
+        return self.built
 
     cdef int position(self, str member_id) except -2:
         if self.positions is None:
@@ -259,19 +347,15 @@ cdef class GroupAssignment:
         return tuple(out)
 
     def to_dict(self):
-        """Everything as plain dicts: member id -> topic -> tuple of partitions."""
+        """Everything as dicts: member id -> topic -> tuple of partitions.
+
+        The outer dict is the caller's; the inner ones are the members' MemberAssignments, which do not change.
+        """
+        cdef list rows = self.all_rows()
         cdef int m, n = <int>len(self.ids)
         cdef dict out = presized_dict(n)
-        cdef bint collecting
-        self.need_rows()
-        # Nothing made here can be garbage before it is returned; looking for some would be much of the work.
-        collecting = PyGC_Disable()
-        try:
-            for m in range(n):
-                PyDict_SetItem(out, <object>self.ids[m], self.row(m))
-        finally:
-            if collecting:
-                PyGC_Enable()
+        for m in range(n):
+            PyDict_SetItem(out, <object>PyList_GET_ITEM(self.ids, m), <object>PyList_GET_ITEM(rows, m))
         return out
 
     def owners(self):
@@ -322,14 +406,7 @@ cdef class GroupAssignment:
         cdef int m = self.position(member_id)
         if m < 0:
             raise KeyError(member_id)
-        return self.member_at(m)
-
-    cdef MemberAssignment member_at(self, int member):
-        """A view of one row. Not kept: a reference back would make every assignment a cycle."""
-        cdef MemberAssignment out = MemberAssignment.__new__(MemberAssignment)
-        out.parent = self
-        out.member = member
-        return out
+        return self.row(m)
 
     def get(self, member_id, default=None):
         """A member's assignment, or `default`."""
@@ -350,13 +427,11 @@ cdef class GroupAssignment:
 
     def values(self):
         """The members' assignments, by member id."""
-        cdef int m
-        return [self.member_at(m) for m in range(<int>len(self.ids))]
+        return list(self.all_rows())
 
     def items(self):
         """Pairs of member id and assignment."""
-        cdef int m
-        return [(self.ids[m], self.member_at(m)) for m in range(<int>len(self.ids))]
+        return list(zip(self.ids, self.all_rows()))
 
     def __eq__(self, other):
         if isinstance(other, Mapping):
@@ -456,5 +531,4 @@ def assignment_of(values, topics):
     return out
 
 
-Mapping.register(MemberAssignment)
 Mapping.register(GroupAssignment)
