@@ -28,6 +28,12 @@ from kcore.protocol.messages import (
     alter_user_scram_credentials as ausc,
 )
 from kcore.protocol.messages import (
+    consumer_group_describe as cgd,
+)
+from kcore.protocol.messages import (
+    consumer_group_heartbeat as cgh,
+)
+from kcore.protocol.messages import (
     create_acls as ca,
 )
 from kcore.protocol.messages import (
@@ -192,6 +198,9 @@ ROWS: list[tuple[Any, int | None, list[Need]]] = [
     (sync("g", "m", 1), None, [group(Op.READ)]),
     (heartbeat("g", "m", 1), None, [group(Op.READ)]),
     (lg.LeaveGroupRequest(group_id="g", members=[lg.MemberIdentity(member_id="m")]), None, [group(Op.READ)]),
+    (cgh.ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=1, subscribed_topic_names=["t"]), None,
+        [group(Op.READ, Op.ALL), SEES_TOPIC]),
+    (cgd.ConsumerGroupDescribeRequest(group_ids=["g"]), None, [SEES_GROUP]),
     (deg.DescribeGroupsRequest(groups=["g"]), 5, [SEES_GROUP]),
     (dg.DeleteGroupsRequest(groups_names=["g"]), None, [group(Op.DELETE)]),
     (commit("g", {("t", 0): 1}), 9, [group(Op.READ), topic(Op.READ)]),
@@ -247,8 +256,7 @@ OPEN = {
     "OFFSET_FETCH", "WRITE_TXN_MARKERS",  # tests of their own below
 }  # fmt: skip
 LATER = {
-    "CONSUMER_GROUP_HEARTBEAT", "CONSUMER_GROUP_DESCRIBE", "SHARE_GROUP_HEARTBEAT", "SHARE_GROUP_DESCRIBE",
-    "STREAMS_GROUP_HEARTBEAT", "STREAMS_GROUP_DESCRIBE",
+    "SHARE_GROUP_HEARTBEAT", "SHARE_GROUP_DESCRIBE", "STREAMS_GROUP_HEARTBEAT", "STREAMS_GROUP_DESCRIBE",
 }  # fmt: skip
 """Groups of the new protocols, tested beside those groups."""
 

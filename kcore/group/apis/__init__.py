@@ -65,7 +65,7 @@ def group_apis(
         HeartbeatApi(shards, authorizer),
         LeaveGroupApi(shards, authorizer),
         ConsumerGroupHeartbeatApi(shards, services, authorizer),
-        ConsumerGroupDescribeApi(shards, authorizer),
+        ConsumerGroupDescribeApi(shards, services, authorizer),
         DescribeGroupsApi(shards, authorizer),
         ListGroupsApi(shards, authorizer),
         DeleteGroupsApi(shards, authorizer),

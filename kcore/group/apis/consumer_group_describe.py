@@ -24,6 +24,7 @@ from kcore.runtime.api import Api
 from kcore.runtime.pending import gather
 
 if TYPE_CHECKING:
+    from kcore.group.consumer.services import ConsumerServices
     from kcore.group.shard import GroupShard
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
@@ -35,6 +36,7 @@ class ConsumerGroupDescribeApi(Api[ConsumerGroupDescribeRequest, ConsumerGroupDe
 
     Args:
         shards: the group shards.
+        services: whether the protocol is on.
         authorizer: who may describe groups and topics; None allows all.
     """
 
@@ -43,14 +45,19 @@ class ConsumerGroupDescribeApi(Api[ConsumerGroupDescribeRequest, ConsumerGroupDe
     response_type = ConsumerGroupDescribeResponse
     versions = (0, 1)
 
-    __slots__ = ("_authorizer", "_shards")
+    __slots__ = ("_authorizer", "_services", "_shards")
 
-    def __init__(self, shards: Shards[GroupShard], authorizer: Authorizer | None = None) -> None:
+    def __init__(
+        self, shards: Shards[GroupShard], services: ConsumerServices, authorizer: Authorizer | None = None
+    ) -> None:
         self._shards = shards
+        self._services = services
         self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: ConsumerGroupDescribeRequest) -> Any:
         """Asks each group's shard, twice for a group that is named twice."""
+        if not self._services.enabled:
+            return self.error(context, request, ErrorCode.UNSUPPORTED_VERSION)
         parts = [self._part(context, group_id, request.include_authorized_operations) for group_id in request.group_ids]
         return gather(self, context, request, parts, _merged)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kcore.group.apis.front import allowed
+from kcore.group.apis.front import allowed, visible_topics
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.heartbeat import JOIN, UNCHANGED, heartbeat
 from kcore.group.consumer.member import LEFT_FOR_A_WHILE
@@ -22,8 +22,6 @@ from kcore.protocol.messages.consumer_group_heartbeat import (
 from kcore.runtime.api import Api
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kcore.group.consumer.services import ConsumerServices
     from kcore.group.shard import GroupShard
     from kcore.protocol.authorizer import Authorizer
@@ -52,6 +50,7 @@ class ConsumerGroupHeartbeatApi(Api[ConsumerGroupHeartbeatRequest, ConsumerGroup
     request_type = ConsumerGroupHeartbeatRequest
     response_type = ConsumerGroupHeartbeatResponse
     versions = (0, 1)
+    repeats = True
 
     __slots__ = ("_authorizer", "_services", "_shards")
 
@@ -122,14 +121,7 @@ class ConsumerGroupHeartbeatApi(Api[ConsumerGroupHeartbeatRequest, ConsumerGroup
                             heartbeat_interval_ms=settings.heartbeat_interval_ms,
                         )
                     return reply
-        return heartbeat(machine, context, request, self._visible(context))
-
-    def _visible(self, context: RequestContext) -> Callable[[str], bool] | None:
-        """Which topics a pattern of this client may match (KIP-848)."""
-        authorizer = self._authorizer
-        if authorizer is None:
-            return None
-        return lambda name: authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        return heartbeat(machine, context, request, visible_topics(self._authorizer, context))
 
     def error(
         self,

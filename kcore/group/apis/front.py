@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 from kcore.protocol.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
 
@@ -27,3 +29,10 @@ def can_name_a_member(text: str | None) -> bool:
 def allowed(authorizer: Authorizer | None, context: RequestContext, operation: Operation, group_id: str) -> bool:
     """Whether the one who asks may do that to the group."""
     return authorizer is None or authorizer.allowed(context, operation, ResourceType.GROUP, group_id)
+
+
+def visible_topics(authorizer: Authorizer | None, context: RequestContext) -> Callable[[str], bool] | None:
+    """Which topics the one who asks may see: a pattern matches these alone (KIP-848). None: all."""
+    if authorizer is None:
+        return None
+    return lambda name: authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name)

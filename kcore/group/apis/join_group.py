@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kcore.group.apis.front import allowed, can_name_a_member
+from kcore.group.apis.front import allowed, can_name_a_member, visible_topics
 from kcore.group.classic.join import join_group
 from kcore.group.classic.replies import join_error
 from kcore.group.consumer.group import ConsumerGroup
@@ -73,7 +73,7 @@ class JoinGroupApi(Api[JoinGroupRequest, JoinGroupResponse]):
         """See `kcore.group.classic.join`, and `kcore.group.migration.join` for consumer groups with members."""
         group = machine.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup) and group.members:
-            return join_consumer_group(group, context, request)
+            return join_consumer_group(group, context, request, visible_topics(self._authorizer, context))
         return join_group(machine, self, context, request)
 
     def error(

@@ -28,6 +28,8 @@ from kcore.protocol.records.consumer_group_member_metadata import ConsumerGroupM
 from kcore.runtime.machine import Outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kcore.group.classic.member import Protocols
     from kcore.group.consumer.member import ConsumerMember
     from kcore.group.shard import GroupShard
@@ -41,7 +43,10 @@ REQUIRES_KNOWN_MEMBER_ID: Final = 4  # from this version on a dynamic member is 
 
 
 def join_consumer_group(
-    group: ConsumerGroup, context: RequestContext, request: JoinGroupRequest
+    group: ConsumerGroup,
+    context: RequestContext,
+    request: JoinGroupRequest,
+    visible: Callable[[str], bool] | None = None,
 ) -> JoinGroupResponse | Outcome:
     """Decides a JoinGroup on a consumer group with members.
 
@@ -49,14 +54,20 @@ def join_consumer_group(
         group: the group.
         context: version, client id and host.
         request: the request; group id and session timeout have been checked.
+        visible: which topics whoever asks may see, for the patterns of others; None: all.
     """
     try:
-        return _join(group, context, request)
+        return _join(group, context, request, visible)
     except KafkaError as error:
         return join_error(context.api_version, UNKNOWN_MEMBER, error.code)
 
 
-def _join(group: ConsumerGroup, context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse | Outcome:
+def _join(
+    group: ConsumerGroup,
+    context: RequestContext,
+    request: JoinGroupRequest,
+    visible: Callable[[str], bool] | None,
+) -> JoinGroupResponse | Outcome:
     if not migration_policy(group.shard.config.group_consumer_migration_policy).mixed:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     member_id = request.member_id or new_member_id(group.shard)
@@ -73,7 +84,8 @@ def _join(group: ConsumerGroup, context: RequestContext, request: JoinGroupReque
         subscription = read_subscription(protocols[0][1])
     except (DecodeError, UnicodeDecodeError):
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from None  # as Kafka 4.3.1 answers it
-    change.say(_metadata(change, context, request, subscription, protocols), visible=None, any_regex_counts=True)
+    metadata = _metadata(change, context, request, subscription, protocols)
+    change.say(metadata, visible=visible, any_regex_counts=True)
     downgraded = downgrade_by_replacement(change)
     if downgraded is not None:
         return Outcome(records + downgraded, _response(change, change.group_epoch, protocols))

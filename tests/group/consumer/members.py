@@ -40,7 +40,7 @@ class World(GroupContext):
 
     def describe(self, group_id: str = GROUP) -> DescribedGroup:
         request = ConsumerGroupDescribeRequest(group_ids=[group_id])
-        (found,) = self.call(ConsumerGroupDescribeApi(self.shards), request).groups
+        (found,) = self.call(ConsumerGroupDescribeApi(self.shards, self.consumer), request).groups
         assert isinstance(found, DescribedGroup)
         return found
 

@@ -145,9 +145,11 @@ def test_a_full_group_takes_no_stranger() -> None:
 
 
 def test_the_protocol_can_be_off() -> None:
-    """Without `consumer` among the rebalance protocols the API is not served."""
+    """Without `consumer` among the rebalance protocols both APIs say so, of whatever group."""
     world = World({"a": 1}, group_coordinator_rebalance_protocols="classic")
     assert world.beat(member_id="m", member_epoch=0).error_code == ErrorCode.UNSUPPORTED_VERSION
+    described = world.describe()
+    assert (described.group_id, described.error_code) == (GROUP, ErrorCode.UNSUPPORTED_VERSION)
 
 
 @pytest.mark.parametrize("version", [0, 1])
