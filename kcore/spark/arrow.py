@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kcore.spark.event import CREATE_TIME, EventRow
+from kcore.spark.event import CREATE_TIME, EventRow, LogFault
 
 EVENT_DDL: Final = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
@@ -36,6 +36,9 @@ EVENT_SCHEMA: Final = pa.schema(
     ]
 )
 
+FAULT_DDL: Final = "fault string, fault_detail string"
+"""Columns behind those of `EVENT_DDL` where faults are asked for: null but in rows that stand for one."""
+
 BATCH_ROWS: Final = 10_000
 NO_HEADERS: Final[list[dict[str, Any]]] = []
 
@@ -54,6 +57,22 @@ def to_batch(rows: list[EventRow]) -> pa.RecordBatch:
     columns[7] = [[{"key": k, "value": v} for k, v in of] if of else NO_HEADERS for of in columns[7]]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, EVENT_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=EVENT_SCHEMA)
+
+
+def beside_faults(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of events with the columns of `FAULT_DDL`, which say nothing of it."""
+    none = pa.nulls(batch.num_rows, pa.string())
+    return pa.RecordBatch.from_arrays(
+        [*batch.columns, none, none], names=[*batch.schema.names, "fault", "fault_detail"]
+    )
+
+
+def fault_batch(faults: list[LogFault]) -> pa.RecordBatch:
+    """Faults, at least one, as rows behind events: they say topic, partition and offset, and what is wrong there."""
+    rows = [EventRow(None, None, fault.topic, fault.partition, fault.offset, -1) for fault in faults]
+    batch = to_batch(rows)
+    texts = [pa.array([fault[place] for fault in faults], pa.string()) for place in (3, 4)]
+    return pa.RecordBatch.from_arrays([*batch.columns, *texts], names=[*batch.schema.names, "fault", "fault_detail"])
 
 
 DEFAULTS: Final[Mapping[str, Any]] = {

@@ -11,6 +11,7 @@ Options:
     endingTimestamp      in ms since the epoch: rows with this timestamp or later ones are left out
     rowsPerPartition     how many offsets one task reads at most (default 1000000); 0: a partition a task
     includeBatches       `true`: also rows for batches that compaction has left without records (see `batch_only`)
+    includeFaults        `true`: also rows for what could not be read, with the columns `fault` and `fault_detail`
     pushFilters          `true`: filters on topic, partition and offset choose what is read at all; Spark wants the
                          setting `spark.sql.python.filterPushdown.enabled` for it
     maxOffsetsPerTrigger streams: how many offsets of a partition one micro-batch takes at most
@@ -39,8 +40,8 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from kcore.spark.arrow import EVENT_DDL, to_batches
-from kcore.spark.event import EventRow
+from kcore.spark.arrow import EVENT_DDL, FAULT_DDL, beside_faults, fault_batch, to_batches
+from kcore.spark.event import EventRow, LogFault
 from kcore.spark.sources import Part, Source, open_source
 
 ROWS_PER_PARTITION = 1_000_000
@@ -58,6 +59,7 @@ class Range:
         from_ms: rows with earlier timestamps are left out.
         until_ms: rows with this timestamp or later ones are left out; None: none.
         batches: whether rows without records are wanted.
+        faults: whether rows for what could not be read are wanted.
     """
 
     topics: frozenset[str] | None = None
@@ -67,6 +69,7 @@ class Range:
     from_ms: int | None = None
     until_ms: int | None = None
     batches: bool = False
+    faults: bool = False
 
     @classmethod
     def of(cls, options: Any) -> Range:
@@ -79,7 +82,8 @@ class Range:
             _number(options.get("endingOffset")),
             _number(options.get("startingTimestamp")),
             _number(options.get("endingTimestamp")),
-            str(options.get("includeBatches", "false")).lower() == "true",
+            _is_true(options.get("includeBatches")),
+            _is_true(options.get("includeFaults")),
         )
 
     def wants(self, part: Part) -> bool:
@@ -139,6 +143,10 @@ def _common(one: frozenset[Any] | None, other: frozenset[Any]) -> frozenset[Any]
     return other if one is None else one & other
 
 
+def _is_true(text: str | None) -> bool:
+    return str(text).lower() == "true"
+
+
 def _number(text: str | None) -> int | None:
     return None if text is None else int(text)
 
@@ -179,10 +187,14 @@ def slices(source: Source, wanted: Range, rows_per_slice: int) -> list[Slice]:
 
 
 def read_slice(path: str, wanted: Range, part: Slice) -> Iterator[Any]:
-    """The record batches of a slice."""
+    """The record batches of a slice; behind them, if they are wanted, those of its faults."""
+    faults: list[LogFault] = []
     with open_source(path) as source:
         for place, start, stop in part.pieces:
-            yield from to_batches(wanted.within(source.rows(place, start, stop)))
+            batches = to_batches(wanted.within(source.rows(place, start, stop, faults.append)))
+            yield from map(beside_faults, batches) if wanted.faults else batches
+    if wanted.faults and faults:
+        yield fault_batch(faults)
 
 
 class KcoreDataSource(DataSource):
@@ -195,11 +207,11 @@ class KcoreDataSource(DataSource):
 
     def schema(self) -> str:
         """Its columns; see `kcore.spark.arrow`."""
-        return EVENT_DDL
+        return f"{EVENT_DDL}, {FAULT_DDL}" if _is_true(self.options.get("includeFaults")) else EVENT_DDL
 
     def reader(self, schema: Any) -> DataSourceReader:
         """For `spark.read`. Spark refuses readers that take filters while its setting for that is off, so they ask."""
-        pushing = str(self.options.get("pushFilters", "false")).lower() == "true"
+        pushing = _is_true(self.options.get("pushFilters"))
         return (PushingReader if pushing else KcoreReader)(self.options["path"], Range.of(self.options), self.options)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802  # Spark's name

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from kcore.spark.batches import BatchError, check, rows_of
+from kcore.spark.batches import BatchError, Header, check, rows_of
 from kcore.spark.event import EventRow, LogFault
 
 _FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
@@ -94,15 +94,20 @@ def read_rows(
             return
         if index + 1 < len(bases) and bases[index + 1] <= start:
             continue
-        for row in _segment_rows(part, path, next_offset, stop, on_fault):
+        for row in _segment_rows(part, path, next_offset, stop, on_fault, start):
             yield row
             next_offset = row.offset + 1
 
 
 def _segment_rows(
-    part: SegmentPartition, path: str, start: int, stop: int | None, on_fault: Callable[[LogFault], None]
+    part: SegmentPartition,
+    path: str,
+    start: int,
+    stop: int | None,
+    on_fault: Callable[[LogFault], None],
+    first: int,
 ) -> Iterator[EventRow]:
-    next_offset = start
+    next_offset, again = start, _Again(part, path, on_fault)
     with open(path, "rb") as file:
         if not file.seek(0, 2):
             return
@@ -113,14 +118,18 @@ def _segment_rows(
         try:
             header = check(view, position)
         except BatchError as fault:
-            _report(part, path, fault, on_fault)
+            again.end()
+            _report(part, path, fault, next_offset, on_fault)
             if not fault.size_bytes:
                 return  # where the next batch begins is not known
             position += fault.size_bytes
             continue
         batch_at, position = position, position + header.size_bytes
         if header.last_offset < next_offset:
+            if header.last_offset >= first:
+                again.saw(header)
             continue
+        again.end()
         if stop is not None and header.base_offset >= stop:
             return
         try:
@@ -128,9 +137,38 @@ def _segment_rows(
                 if row.offset >= next_offset and (stop is None or row.offset < stop):
                     yield row
         except BatchError as fault:
-            _report(part, path, fault, on_fault)
+            _report(part, path, fault, next_offset, on_fault)
         next_offset = header.last_offset + 1
+    again.end()
 
 
-def _report(part: SegmentPartition, path: str, fault: BatchError, on_fault: Callable[[LogFault], None]) -> None:
-    on_fault(LogFault(part.topic, part.partition, fault.offset, fault.kind, f"{Path(path).name}: {fault}"))
+def _report(
+    part: SegmentPartition, path: str, fault: BatchError, next_offset: int, on_fault: Callable[[LogFault], None]
+) -> None:
+    offset = fault.offset if fault.offset >= 0 else next_offset
+    on_fault(LogFault(part.topic, part.partition, offset, fault.kind, f"{Path(path).name}: {fault}"))
+
+
+class _Again:
+    """Batches of a file whose offsets were read before; a run of them is one fault."""
+
+    __slots__ = ("_file", "_first", "_last", "_on_fault", "_part")
+
+    def __init__(self, part: SegmentPartition, path: str, on_fault: Callable[[LogFault], None]) -> None:
+        self._part = part
+        self._file = Path(path).name
+        self._on_fault = on_fault
+        self._first = self._last = -1
+
+    def saw(self, header: Header) -> None:
+        """One more batch whose offsets are known."""
+        if self._first < 0:
+            self._first = header.base_offset
+        self._last = header.last_offset
+
+    def end(self) -> None:
+        """The run is over."""
+        if self._first >= 0:
+            detail = f"{self._file}: offsets {self._first} to {self._last} stand in the log once more"
+            self._on_fault(LogFault(self._part.topic, self._part.partition, self._first, "duplicate", detail))
+            self._first = -1

@@ -121,16 +121,20 @@ class FolderSource(Source):
         self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
     ) -> Iterator[EventRow]:
         """See Source."""
-        from kcore.spark.batches import rows_of  # noqa: PLC0415
+        from kcore.spark.batches import BatchError, check, rows_of  # noqa: PLC0415
 
         log = self._engine.open(self._keys[part.topic, part.partition])
         first = max(start, log.log_start_offset)
         if first >= log.high_watermark:
             return
-        for _, batch in log.batches(first, stop):
-            for row in rows_of(part.topic, part.partition, batch):
-                if row.offset >= first and (stop is None or row.offset < stop):
-                    yield row
+        for base, batch in log.batches(first, stop):
+            try:
+                check(memoryview(batch), 0)
+                for row in rows_of(part.topic, part.partition, batch):
+                    if row.offset >= first and (stop is None or row.offset < stop):
+                        yield row
+            except BatchError as fault:
+                on_fault(LogFault(part.topic, part.partition, base, fault.kind, str(fault)))
 
     def close(self) -> None:
         """See Source."""
