@@ -4,7 +4,6 @@ import os
 import sys
 from pathlib import Path
 
-import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
@@ -32,15 +31,7 @@ def extensions() -> list[Extension]:
         module = ".".join(path.with_suffix("").parts)
         if only and not only & set(path.with_suffix("").parts):
             continue
-        found.append(
-            Extension(
-                module,
-                [str(path)],
-                include_dirs=[numpy.get_include()],
-                define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
-                extra_compile_args=COMPILE_ARGS,
-            )
-        )
+        found.append(Extension(module, [str(path)], extra_compile_args=COMPILE_ARGS))
     return found
 
 
