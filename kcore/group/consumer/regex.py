@@ -102,11 +102,13 @@ def resolution_is_due(
     some = next(iter(resolved.values()), None)  # all are looked up together
     if some is not None and now_ms <= some.timestamp_ms + MIN_INTERVAL_MS:
         return False
-    if required or some is None:
-        return True
     wanted = len(subscriptions.regexes) + (new_regex not in subscriptions.regexes and bool(new_regex))
-    if wanted - bool(dropped_regex) != len(resolved) - (dropped_regex in resolved):
+    wanted -= bool(dropped_regex)
+    if not wanted:
+        return False
+    if required or wanted != len(resolved):  # a pattern that goes is still resolved: the others are looked up anew
         return True
+    assert some is not None, "as many resolved patterns as are wanted, and some are"
     services = group.shard.consumer
     if some.version < services.metadata.created_version:
         return True

@@ -13,6 +13,7 @@ from kcore.group.consumer.metadata import TopicMetadata, group_hash, topic_hash
 from kcore.group.consumer.states import MemberState
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kcore.protocol.records.consumer_group_regular_expression import ConsumerGroupRegularExpressionKey as RegexKey
 from kcore.protocol.records.consumer_group_target_assignment_member import ConsumerGroupTargetAssignmentMemberKey
 from kcore.protocol.records.consumer_group_target_assignment_metadata import ConsumerGroupTargetAssignmentMetadataKey
 from kcore.runtime import TopicInfo
@@ -322,6 +323,30 @@ def test_a_topic_that_comes_is_found_ten_seconds_after_the_last_look(world: Worl
     one.ack()
     one.ack()
     assert sorted(one.has()) == ["a", "a2"]
+
+
+def test_a_pattern_that_goes_has_the_others_looked_up(world: World) -> None:
+    """As in Kafka, ten seconds after the last look; the last pattern of a group leaves nothing to look up."""
+    one, two = Member(world, "m1"), Member(world, "m2")
+    one.join(None, subscribed_topic_regex="a.*")
+    two.join(None, subscribed_topic_regex="b.*")
+    world.settle(one, two)
+    world.advance(10_001)
+    one.ack()
+    world.finish()
+    assert sorted(world.group.subscriptions.resolved) == ["a.*", "b.*"]
+    world.settle(one, two)
+    world.records()
+    world.advance(10_001)
+    two.ack(subscribed_topic_regex="")
+    world.finish()
+    said = [(key.regular_expression, value is None) for key, value in world.records() if type(key) is RegexKey]
+    assert said == [("b.*", True), ("a.*", False)]
+    world.advance(10_001)
+    one.ack(subscribed_topic_regex="")
+    world.finish()
+    said = [(key.regular_expression, value is None) for key, value in world.records() if type(key) is RegexKey]
+    assert (said, world.machine.regex_jobs) == ([("a.*", True)], set())
 
 
 def test_patterns_are_looked_up_again_after_the_interval(world: World) -> None:
