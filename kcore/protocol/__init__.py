@@ -1,5 +1,8 @@
 """What Kafka's bytes mean: messages, internal records, error codes, the embedded consumer protocol."""
 
-from kcore_ext.codec_plan import DecodeError, EncodeError
+try:
+    from kcore_ext.codec_plan import DecodeError, EncodeError
+except ImportError:  # no build of it here: see plain
+    from kcore.protocol.plain import DecodeError, EncodeError  # type: ignore[assignment]
 
 __all__ = ["DecodeError", "EncodeError"]

@@ -31,8 +31,12 @@ from typing import (
     get_origin,
 )
 
-from kcore_ext import codec
-from kcore_ext.codec_plan import ARRAY, STRUCT, WIRE_KINDS, FieldSpec, Schema
+try:
+    from kcore_ext import codec
+    from kcore_ext.codec_plan import ARRAY, STRUCT, WIRE_KINDS, FieldSpec, Schema
+except ImportError:  # no build of it here: declarations can be read all the same
+    from kcore.protocol import plain as codec  # type: ignore[no-redef]
+    from kcore.protocol.plain import ARRAY, STRUCT, WIRE_KINDS, FieldSpec, Schema  # type: ignore[assignment]
 
 R = TypeVar("R")
 

@@ -6,8 +6,8 @@ that version; a missing value (null, a tombstone) deletes what the key names.
 
 from typing import ClassVar, Final, Self
 
+from kcore.protocol import DecodeError
 from kcore.protocol.schema import Message
-from kcore_ext.codec_plan import DecodeError
 
 Buffer = bytes | bytearray | memoryview
 

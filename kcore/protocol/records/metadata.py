@@ -7,6 +7,7 @@ varints, and the record's fields; all of them are flexible.
 from functools import cache
 from typing import Final
 
+from kcore.protocol import DecodeError
 from kcore.protocol.records.base import Buffer
 from kcore.protocol.schema import (
     ZERO_UUID,
@@ -22,7 +23,6 @@ from kcore.protocol.schema import (
     Uuid,
     field,
 )
-from kcore_ext.codec_plan import DecodeError
 
 CLUSTER_METADATA: Final = "__cluster_metadata"
 

@@ -1,0 +1,98 @@
+"""Records as typed columns by `kcore_ext.columns`, which goes from Arrow's buffers to Arrow's buffers."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from kcore.protocol.records import key_classes
+from kcore.spark.ddl import arrow_struct
+from kcore.spark.pure_record import decode_record
+from kcore.spark.record_types import HEAD_DDL, STATUSES, TOPICS, name_of, record_ddl
+from kcore_ext.columns import STATUSES as COMPILED_STATUSES
+from kcore_ext.columns import Input, RecordColumns
+
+assert COMPILED_STATUSES == STATUSES, "the extension was built from another version"
+
+_STATUS_TYPE, _DETAIL_TYPE, _RECORD_TYPE, _NAME_TYPE, _VERSION_TYPE = (field.type for field in arrow_struct(HEAD_DDL))
+
+
+class CompiledDecoder:
+    """Decodes without an object a row. See `kcore.spark.decode.Decoder`."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        topics = {
+            topic: [(number, name_of(cls), cls, cls.VALUE) for number, cls in key_classes(topic).items()]
+            for topic in TOPICS
+        }
+        self._columns = RecordColumns(topics, frozenset(names))
+        self._kinds = {name: arrow_struct(record_ddl(name)) for name in names}
+        self._statuses = pa.array(STATUSES, _STATUS_TYPE)
+        self._names = pa.array(self._columns.names, _NAME_TYPE)
+
+    def decode(self, batch: pa.RecordBatch) -> tuple[list[pa.Array], list[pa.Array]]:
+        """See Decoder."""
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        texts = (_texts(columns[name]) for name in ("topic", "key", "value"))
+        flags = (_flags(columns.get(name)) for name in ("control", "batch_only"))
+        odd = self._columns.read(batch.num_rows, *texts, *flags)
+        status, name, record_type, version = self._columns.take_heads()
+        heads = [
+            self._statuses.take(_array(pa.int8(), status)),
+            _details(columns, odd, batch.num_rows),
+            _array(_RECORD_TYPE, record_type),
+            self._names.take(_array(pa.int32(), name)),
+            _array(_VERSION_TYPE, version),
+        ]
+        return heads, [self._record(name, kind, batch.num_rows) for name, kind in self._kinds.items()]
+
+    def _record(self, name: str, kind: pa.DataType, size: int) -> pa.Array:
+        finished = self._columns.take(name)
+        return _nulls(size, kind) if finished is None else _array(kind, finished)
+
+
+@lru_cache(maxsize=64)
+def _nulls(size: int, kind: pa.DataType) -> pa.Array:
+    """Nulls; batches of a task are mostly of one size."""
+    return pa.nulls(size, kind)
+
+
+def _texts(column: pa.Array) -> Input:
+    validity, offsets, data = column.buffers()
+    return Input(validity, offsets, data, column.offset)
+
+
+def _flags(column: pa.Array | None) -> Input | None:
+    if column is None:
+        return None
+    validity, data = column.buffers()
+    return Input(validity, None, data, column.offset)
+
+
+def _details(columns: dict[str, pa.Array], odd: list[int], size: int) -> pa.Array:
+    """What is wrong with rows that could not be read: their reading is repeated in plain Python, which can say it."""
+    if not odd:
+        return _nulls(size, _DETAIL_TYPE)
+    details: list[str | None] = [None] * size
+    for row in odd:
+        head, _ = decode_record(*(columns[name][row].as_py() for name in ("topic", "key", "value")))
+        details[row] = head[1]
+    return pa.array(details, _DETAIL_TYPE)
+
+
+def _array(kind: pa.DataType, finished: Any) -> pa.Array:
+    """A column that the extension has filled."""
+    length, nulls, buffers, below = finished
+    if pa.types.is_struct(kind):
+        kinds = [field.type for field in kind]
+    else:
+        kinds = [kind.value_type] if pa.types.is_list(kind) else []
+    return pa.Array.from_buffers(
+        kind,
+        length,
+        [None if buffer is None else pa.py_buffer(buffer) for buffer in buffers],
+        nulls,
+        children=[_array(of, one) for of, one in zip(kinds, below, strict=True)],
+    )

@@ -1,0 +1,71 @@
+"""The record types of the internal topics: their names, and their columns in Spark's DDL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any, Final
+
+from kcore.protocol.plain import ARRAY, STRUCT, WIRE_KINDS
+from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, RecordKey, key_classes
+from kcore.protocol.schema import Struct
+
+TOPICS: Final = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
+STATUSES: Final = (
+    "ok",
+    "tombstone",
+    "control",
+    "no_record",
+    "unknown_type",
+    "unknown_version",
+    "malformed",
+    "other_topic",
+)
+"""What `status` may say."""
+
+HEAD_DDL: Final = "status string, detail string, record_type int, type string, value_version int"
+KEPT_DDL: Final = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
+KEPT: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
+
+_DDL_OF_KIND: Final = {
+    WIRE_KINDS[name]: ddl
+    for name, ddl in {
+        "bool": "boolean", "int8": "tinyint", "int16": "smallint", "uint16": "int", "int32": "int",
+        "uint32": "bigint", "int64": "bigint", "float64": "double", "uuid": "binary", "string": "string",
+        "bytes": "binary", "records": "binary",
+    }.items()
+}  # fmt: skip
+
+
+def fields_ddl(cls: type[Struct]) -> str:
+    """A struct's fields in Spark's DDL, as the fields of a struct type."""
+    return ",".join(f"{spec.name}:{_field_ddl(spec)}" for spec in cls.FIELDS)
+
+
+def _field_ddl(spec: Any) -> str:
+    if spec.kind == ARRAY:
+        item = f"struct<{fields_ddl(spec.struct)}>" if spec.item == STRUCT else _DDL_OF_KIND[spec.item]
+        return f"array<{item}>"
+    return f"struct<{fields_ddl(spec.struct)}>" if spec.kind == STRUCT else _DDL_OF_KIND[spec.kind]
+
+
+def name_of(cls: type[RecordKey]) -> str:
+    """A record type's name: that of its key's class without `Key`, which is its column's name too."""
+    return cls.__name__.removesuffix("Key")
+
+
+@cache
+def record_types() -> dict[str, type[RecordKey]]:
+    """Every record type of the internal topics by name, in the order of topics and types."""
+    return {name_of(cls): cls for topic in TOPICS for _, cls in sorted(key_classes(topic).items(), key=lambda e: e[0])}
+
+
+def record_ddl(name: str) -> str:
+    """The columns of a record type's struct: its key's fields and its value's."""
+    cls = record_types()[name]
+    return f"key struct<{fields_ddl(cls)}>, value struct<{fields_ddl(cls.VALUE)}>"
+
+
+def decoded_ddl(types: Iterable[str]) -> str:
+    """The schema of `decode`'s answer in Spark's DDL."""
+    return ", ".join([KEPT_DDL, HEAD_DDL, *(f"`{name}` struct<{record_ddl(name)}>" for name in types)])

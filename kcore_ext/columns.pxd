@@ -1,0 +1,68 @@
+"""Typed columns of internal records; see columns.pyx."""
+
+from cpython.buffer cimport Py_buffer
+
+from kcore_ext.codec_plan cimport Plan
+from kcore_ext.columns_store cimport Column, ColumnNode
+
+cdef struct Place:
+    Column* column
+    Route* nested           # of a struct, or of an array's structs
+
+cdef struct Route:
+    Plan* plan
+    Column* column          # the struct's own
+    Place* ops              # as in the plan
+    Place* tags
+    Place* absent
+
+cdef struct Bytes:
+    const unsigned char* at     # NULL for null
+    Py_ssize_t size
+
+cdef enum Status:           # what a row is; the order is that of STATUSES
+    OK
+    TOMBSTONE
+    CONTROL
+    NO_RECORD
+    UNKNOWN_TYPE
+    UNKNOWN_VERSION
+    MALFORMED
+    OTHER_TOPIC
+    BAD_KEY                 # malformed, and not even its key could be read
+
+cdef class Mapped:
+    cdef Route route
+    cdef ColumnNode node
+    cdef list nested            # owns the routes below
+
+cdef class RecordType:
+    cdef str name
+    cdef bint wanted            # False: read to see whether it can be read, and forgotten
+    cdef ColumnNode node        # {key, value}
+    cdef Mapped key
+    cdef list values            # a Mapped for each version from `low` on
+    cdef int low
+    cdef int high
+    cdef int flexible_since
+    cdef int read(self, Bytes* key, Bytes* value, Py_ssize_t row) except -1
+
+cdef class Input:
+    cdef Py_buffer views[3]     # validity, offsets, data
+    cdef Py_ssize_t first
+    cdef bint is_valid(self, Py_ssize_t row) noexcept
+    cdef bint is_true(self, Py_ssize_t row) noexcept
+    cdef void get(self, Py_ssize_t row, Bytes* found) noexcept
+
+cdef class RecordColumns:
+    cdef list types             # of RecordType
+    cdef list topics            # of bytes
+    cdef list by_type           # for each topic, record type -> place in `types`
+    cdef ColumnNode status
+    cdef ColumnNode kind
+    cdef ColumnNode record_type
+    cdef ColumnNode version
+    cdef int _topic(self, Bytes* topic) except -2
+    cdef int _row(self, Py_ssize_t row, Bytes* topic, Bytes* key, Bytes* value) except -1
+    cdef int _head(self, int status, int place, Bytes* key, Bytes* value) except -1
+    cdef int _close(self, Py_ssize_t size) except -1

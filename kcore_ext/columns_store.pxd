@@ -1,0 +1,37 @@
+"""Growing columns in Arrow's layout; see columns_store.pyx."""
+
+from libc.stdint cimport int32_t
+
+from kcore_ext.codec_plan cimport FieldSpec
+
+cdef struct Column:
+    int kind                    # a Kind of codec_plan
+    Py_ssize_t width            # of one value; 0 for text, bytes, arrays and structs
+    Py_ssize_t length           # values so far
+    Py_ssize_t capacity         # values that there is room for
+    Py_ssize_t size             # text and bytes: how many bytes `values` holds
+    Py_ssize_t room             # text and bytes: how many it has room for
+    unsigned char* values       # fixed values one after the other, or the bytes of all texts
+    unsigned char* validity     # a byte a value, 0 for null; NULL while no value is
+    int32_t* offsets            # text, bytes and arrays: where each value begins, and where the last one ends
+    int n_children
+    Column** children           # a struct's fields, or an array's elements
+    bint default_null
+    const unsigned char* default    # `width` bytes, or `default_size` of text; NULL for arrays and structs
+    Py_ssize_t default_size
+
+cdef class ColumnNode:
+    cdef Column column
+    cdef list children          # of ColumnNode, as in column.children
+    cdef bytes default          # owns column.default
+
+cdef ColumnNode field_column(FieldSpec spec)
+cdef ColumnNode struct_column(list children)
+cdef ColumnNode plain_column(int kind)
+
+cdef int reserve(Column* column, Py_ssize_t extra) noexcept
+cdef int make_room(Column* column, Py_ssize_t size) noexcept
+cdef int pad(Column* column, Py_ssize_t count, bint null) noexcept
+cdef int put_default(Column* column) noexcept
+cdef void truncate(Column* column, Py_ssize_t length) noexcept
+cdef object finish(ColumnNode node)

@@ -1,0 +1,311 @@
+"""Growing columns in Arrow's layout: values, validity, offsets, and the columns below them.
+
+What is appended in the middle of a row can be taken back: a struct is as long as the rows that are whole, and
+`truncate` cuts everything below it to that. Room for values is made ahead (`reserve`), for as many as a caller knows to
+come, so that appending one is a store and an addition. Validity and truth are a byte a value here, and a bit a value
+once a column is finished.
+
+Functions that return int give 0, or -1 when there is no memory.
+"""
+
+import struct
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.stdint cimport int32_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memset
+
+from kcore_ext.codec_plan cimport (
+    ARRAY, BOOL, BYTES, FLOAT64, INT8, INT16, INT32, INT64, RECORDS, STRING, STRUCT, UINT16, UINT32, UUID, FieldSpec,
+)
+
+cdef enum:
+    FIRST_CAPACITY = 64
+    LARGEST = 0x7FFFFFFF    # Arrow's offsets of text, bytes and arrays are int32
+
+# Kind -> (bytes of a value, its format); Arrow through Spark has no unsigned numbers, so these are wider.
+_FIXED = {
+    BOOL: (1, "=b"), INT8: (1, "=b"), INT16: (2, "=h"), UINT16: (4, "=i"), INT32: (4, "=i"), UINT32: (8, "=q"),
+    INT64: (8, "=q"), FLOAT64: (8, "=d"), UUID: (16, "16s"),
+}
+
+
+cdef class Memory:
+    """A piece of memory that Python may read, freed with the last reader."""
+
+    cdef unsigned char* start
+    cdef Py_ssize_t size
+
+    def __dealloc__(self):
+        free(self.start)
+
+    def __getbuffer__(self, Py_buffer* buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self.start, self.size, 1, flags)
+
+
+cdef Memory _hand_over(unsigned char* start, Py_ssize_t size):
+    cdef Memory memory = Memory.__new__(Memory)
+    memory.start = <unsigned char*>malloc(1) if start == NULL else start
+    if memory.start == NULL:
+        raise MemoryError
+    memory.size = size
+    return memory
+
+
+cdef class ColumnNode:
+    """Owns one column and those below it."""
+
+    def __dealloc__(self):
+        free(self.column.values)
+        free(self.column.validity)
+        free(self.column.offsets)
+        free(self.column.children)
+
+
+# ---------------------------------------------------------------- making them
+cdef ColumnNode plain_column(int kind):
+    """A column of numbers, text or bytes."""
+    cdef ColumnNode node = ColumnNode.__new__(ColumnNode)
+    node.column.kind = kind
+    node.column.width = _FIXED[kind][0] if kind in _FIXED else 0
+    node.children = []
+    return node
+
+
+cdef ColumnNode _with_children(int kind, list children):
+    cdef ColumnNode node = plain_column(kind)
+    cdef int i
+    node.children = children
+    node.column.n_children = len(children)
+    node.column.children = <Column**>malloc(max(1, len(children)) * sizeof(Column*))
+    if node.column.children == NULL:
+        raise MemoryError
+    for i in range(len(children)):
+        node.column.children[i] = &(<ColumnNode>children[i]).column
+    return node
+
+
+cdef ColumnNode struct_column(list children):
+    """A column of structs with these fields."""
+    return _with_children(STRUCT, children)
+
+
+cdef ColumnNode field_column(FieldSpec spec):
+    """The column of a declared field, with its default."""
+    cdef ColumnNode node
+    if spec.kind == STRUCT:
+        node = struct_column([field_column(one) for one in spec.struct.FIELDS])
+    elif spec.kind == ARRAY:
+        if spec.item == STRUCT:
+            item = struct_column([field_column(one) for one in spec.struct.FIELDS])
+        else:
+            item = plain_column(spec.item)
+        node = _with_children(ARRAY, [item])
+    else:
+        node = plain_column(spec.kind)
+    node.column.default_null = spec.default is None and not spec.fresh
+    if not node.column.default_null:
+        _set_default(node, spec)
+    return node
+
+
+cdef int _set_default(ColumnNode node, FieldSpec spec) except -1:
+    value = spec.default
+    if spec.kind == ARRAY:
+        if len(value):
+            raise TypeError(f"{spec.name}: an array's default is empty or null, not {value!r}")
+        return 0
+    if spec.kind == STRUCT:
+        if not spec.fresh:
+            raise TypeError(f"{spec.name}: a struct's default is one of defaults or null, not {value!r}")
+        return 0
+    if spec.kind in _FIXED:
+        node.default = struct.pack(_FIXED[spec.kind][1], value)
+    else:
+        node.default = value.encode() if isinstance(value, str) else bytes(value)
+    node.column.default = <const unsigned char*>node.default
+    node.column.default_size = len(node.default)
+    return 0
+
+
+# ---------------------------------------------------------------- room
+cdef int reserve(Column* column, Py_ssize_t extra) noexcept:
+    """Makes room for more values, in a struct's fields too; not for an array's elements."""
+    cdef Py_ssize_t capacity = column.length + extra
+    cdef void* grown
+    cdef int i
+    if capacity > column.capacity:
+        capacity = max(capacity, 2 * column.capacity, FIRST_CAPACITY)
+        if column.width:
+            grown = realloc(column.values, capacity * column.width)
+            if grown == NULL:
+                return -1
+            column.values = <unsigned char*>grown
+        elif column.kind != STRUCT:
+            grown = realloc(column.offsets, (capacity + 1) * sizeof(int32_t))
+            if grown == NULL:
+                return -1
+            column.offsets = <int32_t*>grown
+            if column.capacity == 0:
+                column.offsets[0] = 0
+        if column.validity != NULL:
+            grown = realloc(column.validity, capacity)
+            if grown == NULL:
+                return -1
+            column.validity = <unsigned char*>grown
+            memset(column.validity + column.capacity, 1, capacity - column.capacity)
+        column.capacity = capacity
+    if column.kind == STRUCT:
+        for i in range(column.n_children):
+            if reserve(column.children[i], extra) < 0:
+                return -1
+    return 0
+
+
+cdef int make_room(Column* column, Py_ssize_t size) noexcept:
+    """Makes room for so many more bytes of text."""
+    cdef Py_ssize_t room = column.size + size
+    cdef void* grown
+    if room <= column.room:
+        return 0
+    if room > LARGEST:
+        return -1
+    room = max(room, 2 * column.room, 16 * column.capacity)
+    grown = realloc(column.values, room)
+    if grown == NULL:
+        return -1
+    column.values = <unsigned char*>grown
+    column.room = room
+    return 0
+
+
+# ---------------------------------------------------------------- values; room was made for them
+cdef int pad(Column* column, Py_ssize_t count, bint null) noexcept:
+    """Appends values that nobody looks at: nulls, or what stands below nulls."""
+    cdef Py_ssize_t at = column.length
+    cdef Py_ssize_t i
+    cdef int child
+    if null:
+        if column.validity == NULL:
+            column.validity = <unsigned char*>malloc(max(1, column.capacity))
+            if column.validity == NULL:
+                return -1
+            memset(column.validity, 1, column.capacity)
+        memset(column.validity + at, 0, count)
+    if column.width:
+        memset(column.values + at * column.width, 0, count * column.width)
+    elif column.kind == STRUCT:
+        for child in range(column.n_children):
+            if pad(column.children[child], count, False) < 0:
+                return -1
+    else:
+        for i in range(at, at + count):
+            column.offsets[i + 1] = column.offsets[at]
+    column.length = at + count
+    return 0
+
+
+cdef int put_default(Column* column) noexcept:
+    """Appends what a field has that its record does not mention."""
+    cdef int i
+    if column.default_null:
+        return pad(column, 1, True)
+    if column.kind == STRUCT:
+        for i in range(column.n_children):
+            if put_default(column.children[i]) < 0:
+                return -1
+        column.length += 1
+        return 0
+    if column.width:
+        memcpy(column.values + column.length * column.width, column.default, column.width)
+    else:
+        if column.default_size:
+            if make_room(column, column.default_size) < 0:
+                return -1
+            memcpy(column.values + column.size, column.default, column.default_size)
+            column.size += column.default_size
+        column.offsets[column.length + 1] = column.offsets[column.length] + <int32_t>column.default_size
+    column.length += 1
+    return 0
+
+
+cdef void truncate(Column* column, Py_ssize_t length) noexcept:
+    """Takes back what stands behind `length` values, in the columns below too, which may be ahead of this one."""
+    cdef int i
+    if column.validity != NULL and column.length > length:
+        memset(column.validity + length, 1, column.length - length)
+    if column.kind == STRUCT:
+        for i in range(column.n_children):
+            truncate(column.children[i], length)
+    elif column.offsets != NULL:
+        if column.kind == ARRAY:
+            truncate(column.children[0], column.offsets[length])
+        else:
+            column.size = column.offsets[length]
+    column.length = min(column.length, length)
+
+
+# ---------------------------------------------------------------- handing them over
+cdef Memory _packed(const unsigned char* flags, Py_ssize_t count):
+    """A bit for each byte, the least significant first."""
+    cdef Py_ssize_t size = (count + 7) // 8
+    cdef Py_ssize_t i
+    cdef unsigned char* bits = <unsigned char*>malloc(size + 1)
+    if bits == NULL:
+        raise MemoryError
+    memset(bits, 0, size)
+    for i in range(count):
+        bits[i >> 3] |= <unsigned char>((flags[i] != 0) << (i & 7))
+    return _hand_over(bits, size)
+
+
+cdef Memory _multiples(Py_ssize_t count, int32_t width):
+    """The offsets of values that are all `width` bytes long."""
+    cdef int32_t* offsets = <int32_t*>malloc((count + 1) * sizeof(int32_t))
+    cdef Py_ssize_t i
+    if offsets == NULL:
+        raise MemoryError
+    for i in range(count + 1):
+        offsets[i] = <int32_t>i * width
+    return _hand_over(<unsigned char*>offsets, (count + 1) * sizeof(int32_t))
+
+
+cdef object finish(ColumnNode node):
+    """A column's (length, nulls, buffers, columns below it), in Arrow's order; the column begins anew."""
+    cdef Column* column = &node.column
+    cdef Py_ssize_t length = column.length
+    cdef Py_ssize_t nulls = 0
+    cdef Py_ssize_t i
+    cdef unsigned char* values = column.values
+    cdef unsigned char* offsets = <unsigned char*>column.offsets
+    children = [finish(child) for child in node.children]
+    validity = None
+    if column.validity != NULL:
+        for i in range(length):
+            nulls += column.validity[i] == 0
+        if nulls:
+            validity = _packed(column.validity, length)
+        free(column.validity)
+        column.validity = NULL
+    if column.kind == STRUCT:
+        buffers = [validity]
+    elif column.kind == BOOL:
+        buffers = [validity, _packed(values, length)]
+    else:
+        column.values = NULL
+        column.offsets = NULL
+        if column.kind == UUID:  # Spark's binary is of any length
+            buffers = [validity, _multiples(length, 16), _hand_over(values, length * 16)]
+        elif column.width:
+            buffers = [validity, _hand_over(values, length * column.width)]
+        else:
+            if offsets == NULL:
+                buffers = [validity, _multiples(0, 0)]
+            else:
+                buffers = [validity, _hand_over(offsets, (length + 1) * sizeof(int32_t))]
+            if column.kind != ARRAY:
+                buffers.append(_hand_over(values, column.size))
+    column.length = column.size = 0
+    if column.values == NULL:
+        column.capacity = column.room = 0
+    return length, nulls, buffers, children

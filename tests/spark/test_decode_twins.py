@@ -1,0 +1,245 @@
+"""The compiled decoder, its twin in plain Python and the engine's codec say the same of every record, whole or not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kcore.protocol.records import RecordKey
+from kcore.protocol.records.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey
+from kcore.protocol.records.transaction_log import TransactionLogKey, TransactionLogValue
+from kcore.spark.decode import decode_batch, decode_record, decoder, record_types
+from kcore.spark.decode_compiled import CompiledDecoder
+from kcore.spark.decode_pure import PureDecoder
+from tests.spark import records as known
+from tests.spark.records import Record
+
+ALL = tuple(record_types())
+HEADS = ("status", "detail", "record_type", "type", "value_version")
+KEY = TransactionLogKey(transactional_id="t").encode_key()
+
+
+def frame(found: list[Record], **more: list[Any]) -> pa.RecordBatch:
+    """Records as the data sources deliver them."""
+    topics, keys, values = zip(*found, strict=True) if found else ((), (), ())
+    size = len(found)
+    columns = {
+        "key": pa.array(keys, pa.binary()),
+        "value": pa.array(values, pa.binary()),
+        "topic": pa.array(topics, pa.string()),
+        "partition": pa.array([0] * size, pa.int32()),
+        "offset": pa.array(range(size), pa.int64()),
+        "timestamp": pa.array([0] * size, pa.timestamp("us", "UTC")),
+    }
+    return pa.RecordBatch.from_pydict(columns | {name: pa.array(of, pa.bool_()) for name, of in more.items()})
+
+
+def expected(found: list[Record], names: tuple[str, ...] = ALL) -> list[dict[str, Any]]:
+    """What the codec says of the rows."""
+    rows = []
+    for head, body in (known.by_codec(*record) for record in found):
+        rows.append(dict(zip(HEADS, head, strict=True)) | {n: body if n == head[3] else None for n in names})
+    return rows
+
+
+def rows_of(batch: pa.RecordBatch, using: Any, names: tuple[str, ...] = ALL) -> list[dict[str, Any]]:
+    """What a decoder says of them; every one of its arrays is laid out as Arrow wants it."""
+    decoded = decode_batch(batch, names, using)
+    for column in decoded.columns:
+        column.validate(full=True)
+    return decoded.select([*HEADS, *names]).to_pylist()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("cls", record_types().values(), ids=list(record_types()))
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_whole_records_of_every_type_and_version(cls: type[RecordKey], data: st.DataObject) -> None:
+    """Field by field, and nothing of them malformed."""
+    found = data.draw(st.lists(known.whole_records(cls), min_size=1, max_size=8))
+    for using in (CompiledDecoder(ALL), PureDecoder(ALL)):
+        rows = rows_of(frame(found), using)
+        assert rows == expected(found)
+        assert {row["status"] for row in rows} <= {"ok", "tombstone"}
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(known.records(), max_size=12), st.lists(st.sampled_from(ALL), unique=True, max_size=4))
+def test_records_that_may_be_anything(found: list[Record], names: list[str]) -> None:
+    """Damage, noise, unknown types, versions and tags: the same status, words and fields, whichever types are wanted.
+
+    A decoder is used for two batches: nothing of the first is left for the second.
+    """
+    for wanted in (ALL, tuple(names)):
+        rows = expected(found, wanted)
+        for using in (CompiledDecoder(wanted), PureDecoder(wanted)):
+            assert rows_of(frame(found), using, wanted) == rows
+            assert rows_of(frame(found[::-1]), using, wanted) == rows[::-1]
+
+
+def test_slices_and_larger_types_are_read_as_they_are() -> None:
+    """Rows of a longer batch, and Arrow's large types, which Spark may be set to hand over."""
+    found: list[Record] = [
+        ("orders", b"k", b"v"),
+        (None, None, None),
+        ("__transaction_state", KEY, TransactionLogValue(producer_id=7).encode_value(1)),
+        ("__transaction_state", KEY, None),
+        ("__transaction_state", b"", b""),
+        ("__consumer_offsets", b"\x00\x02\x00\x01g", b"\x00\x03"),
+    ]
+    whole = frame(found, control=[False, None, False, False, True, False], batch_only=[None] * 5 + [True])
+    rows = expected(found)
+    nothing = {**dict.fromkeys(HEADS), **dict.fromkeys(ALL)}
+    rows[4:] = [nothing | {"status": "control"}, nothing | {"status": "no_record"}]
+    large = whole.set_column(0, "key", whole.column("key").cast(pa.large_binary()))
+    large = large.set_column(2, "topic", whole.column("topic").cast(pa.large_string()))
+    for using in (CompiledDecoder(ALL), PureDecoder(ALL)):
+        for begin in range(len(found)):
+            assert rows_of(whole.slice(begin, 3), using) == rows[begin : begin + 3]
+        assert rows_of(large, using) == rows
+        assert rows_of(frame([]), using) == []
+
+
+def test_of_a_tag_that_comes_twice_the_last_one_counts() -> None:
+    """And a row that is refused behind it leaves nothing in its columns."""
+    whole = TransactionLogValue(producer_id=7).encode_value(1)
+    twice = whole[:-1] + b"\x03" + b"\x00\x08" + bytes(8) + b"\x00\x08" + bytes(7) + b"\x05" + b"\x63\x01x"
+    half = whole[:-1] + b"\x02" + b"\x00\x08" + bytes(8) + b"\x01\x07" + bytes(8)
+    found: list[Record] = [("__transaction_state", KEY, value) for value in (half, twice, half, whole, twice)]
+    for using in (CompiledDecoder(ALL), PureDecoder(ALL)):
+        rows = rows_of(frame(found), using)
+        assert rows == expected(found)
+        assert [row["status"] for row in rows] == ["malformed", "ok", "malformed", "ok", "ok"]
+        values = [row["TransactionLog"]["value"] for row in rows]
+        assert [value and value["previous_producer_id"] for value in values] == [None, 5, None, -1, 5]
+
+
+MEMBERS = ConsumerGroupMemberMetadataKey(group_id="g", member_id="m").encode_key()
+TEXT = b"\x00\x00\x01\x01\x01\x01\x01\x00"
+"""The version of a member's metadata, four empty texts, no topics, no pattern."""
+
+
+@pytest.mark.parametrize(
+    ("topic", "key", "value", "status"),
+    [
+        ("__consumer_offsets", MEMBERS, TEXT + bytes(4) + b"\x00" + b"\x00", "ok"),
+        ("__consumer_offsets", MEMBERS, TEXT + bytes(4) + b"\x00" + b"\x80\x80\x80\x80\x00", "ok"),
+        ("__consumer_offsets", MEMBERS, TEXT + bytes(4) + b"\x00" + b"\x80\x80\x80\x80\x70", "ok"),
+        ("__consumer_offsets", MEMBERS, TEXT + bytes(4) + b"\x00" + b"\x80\x80\x80\x80\x80\x00", "malformed"),
+        ("__consumer_offsets", MEMBERS, TEXT + bytes(4) + b"\x00" + b"\x01\x00\x01\x00", "ok"),  # no struct in tag 0
+        ("__consumer_offsets", MEMBERS, TEXT + bytes(4) + b"\x00" + b"\x01\x00\x02\x01\x00", "malformed"),
+        ("__consumer_offsets", MEMBERS, TEXT + bytes(4) + b"\x00" + b"\x01\x00\x07\x01", "malformed"),
+        ("__consumer_offsets", MEMBERS, TEXT + bytes(4) + b"\x00" + b"\x7f\x00", "malformed"),
+        ("__consumer_offsets", MEMBERS, b"\x00\x00" + b"\x81\x80\x02" + bytes(32_768), "malformed"),  # 32768 bytes
+        ("__consumer_offsets", MEMBERS, b"\x00\x00" + b"\x80\x80\x02" + bytes(32_767), "malformed"),  # cut behind it
+        ("__consumer_offsets", MEMBERS, b"\x00\x00\x00\x00\x00", "malformed"),  # a null that may not be
+        ("__consumer_offsets", MEMBERS, b"\x00\x00\x01\x01\x01\x01\x7f\x00", "malformed"),  # 126 topics
+        ("__consumer_offsets", MEMBERS, b"\x00\x00\x04\xed\xa0\x80\x03\xc3\x28" + TEXT[4:] + bytes(6), "ok"),
+        ("__consumer_offsets", MEMBERS, b"\x00\x09" + TEXT[2:] + bytes(6), "ok"),  # KIP-915
+        ("__consumer_offsets", MEMBERS, b"\x00\x09" + TEXT[2:] + bytes(3), "unknown_version"),
+        ("__consumer_offsets", MEMBERS[:-2], TEXT, "malformed"),
+        ("__consumer_offsets", MEMBERS + b"more", None, "tombstone"),
+        ("__consumer_offsets", b"\x00\x02\x80\x00g", None, "malformed"),
+        ("__consumer_offsets", b"\xff\xff", b"", "unknown_type"),
+        ("__consumer_offsets", b"\x00\x02\x00\x01g", bytes(8) + b"\xff" * 4 + b"\x7f\xff\xff\xff", "malformed"),
+        ("__transaction_state", KEY, bytes(17) + b"\xff" * 4 + bytes(16), "ok"),  # a null array
+    ],
+)  # fmt: skip
+def test_rare_bytes(topic: str, key: bytes, value: bytes | None, status: str) -> None:
+    """Limits and refusals that random records seldom meet."""
+    rows = expected([(topic, key, value)] * 2)
+    assert rows[0]["status"] == status
+    for using in (CompiledDecoder(ALL), PureDecoder(ALL)):
+        assert rows_of(frame([(topic, key, value)] * 2), using) == rows
+
+
+def test_one_record_alone() -> None:
+    """The function for a single record says what decoders say."""
+    value = TransactionLogValue(producer_id=7).encode_value(0)
+    for record in (("__transaction_state", KEY, value), ("__transaction_state", KEY, value[:-1]), ("orders", b"", b"")):
+        assert decode_record(*record) == known.by_codec(*record)
+
+
+def test_the_numbers_of_wire_types_are_the_codec_s() -> None:
+    from kcore.protocol import plain
+    from kcore_ext import codec_plan
+
+    assert (plain.WIRE_KINDS, plain.ARRAY, plain.STRUCT) == (
+        codec_plan.WIRE_KINDS,
+        codec_plan.ARRAY,
+        codec_plan.STRUCT,
+    )
+
+
+def test_a_wrong_name_is_refused() -> None:
+    from kcore.errors import KcoreError
+
+    with pytest.raises(KcoreError, match="OffsetCommits: no such record type; there are OffsetCommit, "):
+        decoder(["OffsetCommits"])
+
+
+WITHOUT_EXTENSION = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "kcore_ext":
+            raise ModuleNotFoundError(f"no module named {name}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+
+
+def without_extension(program: str, *arguments: str) -> str:
+    """Runs a program in a process that has no kcore_ext; gives what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_EXTENSION + program, *arguments],
+        capture_output=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+DECODING = """
+import pyarrow as pa
+from kcore.spark import decode
+from kcore.spark.segments import find_partitions, read_rows
+from kcore.spark.arrow import to_batches
+
+assert not decode.HAS_EXTENSION
+names = tuple(decode.record_types())
+with pa.OSFile(sys.argv[2], "wb") as file:
+    writer = None
+    for part in find_partitions(sys.argv[1]):
+        for batch in to_batches(read_rows(part)):
+            found = decode.decode_batch(batch, names)
+            writer = writer or pa.ipc.new_file(file, found.schema)
+            writer.write(found)
+    writer.close()
+assert not any(name.startswith("kcore_ext") for name in sys.modules)
+"""
+
+
+def test_segments_are_read_and_decoded_without_the_extension(kafka_logs: Path, tmp_path: Path) -> None:
+    """Every record of three topics of a real broker: a process without kcore_ext gives the rows of one that has it."""
+    from kcore.spark.arrow import to_batches
+    from kcore.spark.segments import find_partitions, read_rows
+
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    for name in ("__consumer_offsets-0", "__transaction_state-1", "__share_group_state-3"):
+        (folder / name).symlink_to(kafka_logs / "moment-1" / name)
+    without_extension(DECODING, str(folder), str(tmp_path / "rows"))
+    with pa.ipc.open_file(tmp_path / "rows") as reader:
+        found = reader.read_all()
+    own = [decode_batch(batch, ALL) for part in find_partitions(folder) for batch in to_batches(read_rows(part))]
+    assert found.num_rows == sum(batch.num_rows for batch in own) > 2_000
+    assert found.to_pylist() == pa.Table.from_batches(own).to_pylist()
