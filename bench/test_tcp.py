@@ -2,18 +2,26 @@
 
 The figure is for 64 requests, client included: the client only copies bytes. The baseline is ApiVersions, an answer
 that is never thought about. For requests per second of server CPU see bench/peers/load.
+
+The two storms are groups that form at once, a connection for each member; the client's share is in their time, and what
+the server used is told beside it. Members of the new protocol beat without a pause, and the group does not wait for its
+assignment interval (KIP-1263): with Kafka's default of a second that second is all that there is to see.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from bench.storms import ClassicStorm, ConsumerStorm, Seat, cpu_ms
 from bench.tcp import Pipeline
 from kcore.client import Connection
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
+from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -33,15 +41,18 @@ from kcore.testing import ServerProcess
 
 DEPTH = 64
 PARTITIONS = 10
+STORM_PARTITIONS = 100
+SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.consumer.assignment.interval.ms": "0"}
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     data = tmp_path_factory.mktemp("bench") / "data"
-    with ServerProcess(data, {"group.initial.rebalance.delay.ms": "0"}) as running:
+    with ServerProcess(data, SETTINGS) as running:
         with Connection.to(running.bootstrap) as client:
-            topic = CreatableTopic(name="t", num_partitions=PARTITIONS, replication_factor=1)
-            client.send(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
+            sizes = {"t": PARTITIONS, "storm": STORM_PARTITIONS}
+            topics = [CreatableTopic(name=n, num_partitions=size, replication_factor=1) for n, size in sizes.items()]
+            client.send(CreateTopicsRequest(topics=topics, timeout_ms=10_000))
         yield running
 
 
@@ -89,6 +100,23 @@ def test_heartbeat(benchmark: BenchmarkFixture, server: ServerProcess) -> None:
     assert run(benchmark, server, request, 4).answer[-3:] == b"\0\0\0", "NONE"
 
 
+def test_consumer_heartbeat(benchmark: BenchmarkFixture, server: ServerProcess) -> None:
+    """A member at rest says that it lives."""
+    with Connection.to(server.bootstrap) as client:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="new-beats",
+            member_id="m",
+            rebalance_timeout_ms=300_000,
+            subscribed_topic_names=["t"],
+            topic_partitions=[],
+        )
+        epoch = client.send(request, 1).member_epoch
+        plain = ConsumerGroupHeartbeatRequest(group_id="new-beats", member_id="m", member_epoch=epoch)
+        answer = client.send(plain, 1)
+        assert (answer.error_code, answer.assignment) == (0, None)
+    assert run(benchmark, server, plain, 1).answer
+
+
 @pytest.mark.parametrize("partitions", [1, PARTITIONS])
 def test_commit(benchmark: BenchmarkFixture, server: ServerProcess, partitions: int) -> None:
     assert run(benchmark, server, commit_of(partitions), 9).answer
@@ -98,3 +126,57 @@ def test_fetch_offsets(benchmark: BenchmarkFixture, server: ServerProcess) -> No
     topic = OffsetFetchRequestTopics(name="t", partition_indexes=list(range(PARTITIONS)))
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=[topic])])
     assert run(benchmark, server, request, 9).answer
+
+
+class Storms:
+    """Groups of one size, one after the other over the same connections."""
+
+    def __init__(self, server: ServerProcess, members: int) -> None:
+        self.server = server
+        self.seats = [Seat(server.port) for _ in range(members)]
+        self.names = (f"{members}-storm-{number}" for number in itertools.count())
+        self.last: Any = None
+        self.cpu_ms: list[float] = []
+
+    def run(self, benchmark: BenchmarkFixture, make: Any) -> None:
+        """Measures them; they leave outside of what is measured."""
+
+        def setup() -> tuple[tuple[Any], dict[str, Any]]:
+            self.tidy()
+            self.last = make(self.seats, next(self.names))
+            return (self.last,), {}
+
+        def storm(one: Any) -> None:
+            before = cpu_ms(self.server.pid)
+            one.run()
+            self.cpu_ms.append(cpu_ms(self.server.pid) - before)
+
+        benchmark.pedantic(storm, setup=setup, rounds=20, warmup_rounds=1)
+        benchmark.extra_info["server_cpu_ms"] = sum(self.cpu_ms) / len(self.cpu_ms)
+
+    def tidy(self) -> None:
+        if self.last is not None:
+            self.last.leave()
+
+    def close(self) -> None:
+        self.tidy()
+        for seat in self.seats:
+            seat.close()
+
+
+def test_consumer_storm(benchmark: BenchmarkFixture, server: ServerProcess) -> None:
+    """50 members of the new protocol share 100 partitions: from the first join to rest."""
+    storms = Storms(server, 50)
+    storms.run(benchmark, lambda seats, group: ConsumerStorm(seats, group, "storm", STORM_PARTITIONS))
+    assert storms.last.at_rest
+    benchmark.extra_info["turns"] = storms.last.turns
+    storms.close()
+
+
+def test_join_storm(benchmark: BenchmarkFixture, server: ServerProcess) -> None:
+    """100 members of the classic protocol: from the first join to a generation in which all have synced."""
+    storms = Storms(server, 100)
+    storms.run(benchmark, ClassicStorm)
+    assert storms.last.at_rest
+    benchmark.extra_info["requests"] = storms.last.requests
+    storms.close()

@@ -1,0 +1,237 @@
+"""Groups that form at once over TCP: every member on a connection of its own, from the first join to rest.
+
+Time and CPU of the client are in the figures; what the server alone used is told beside them.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kcore.protocol.api_keys import response_class
+from kcore.protocol.consumer_protocol import ConsumerProtocolSubscription
+from kcore.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from kcore.protocol.messages.heartbeat import HeartbeatRequest
+from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kcore.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kcore.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kcore.protocol.schema import Request
+from kcore_ext.codec import encode_request
+
+R = TypeVar("R")
+
+HEARTBEAT, CONSUMER_HEARTBEAT, JOIN, SYNC, LEAVE = 4, 1, 9, 5, 5  # versions; all have flexible headers
+HEADER_BYTES = 5  # correlation id and an empty tag section
+MEMBER_ID_REQUIRED, REBALANCE_IN_PROGRESS = 79, 27
+MINUTES_MS = 300_000
+MAX_TURNS = 200
+
+
+def cpu_ms(pid: int) -> float:
+    """What a process has used so far, in milliseconds, by the kernel's ticks."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
+
+
+class Seat:
+    """A member's connection."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._waiting: tuple[int, int] = (0, 0)
+
+    def send(self, request: Any, version: int) -> None:
+        """Sends a request; its answer is to be received before the next one."""
+        self._waiting = (type(request).API_KEY, version)
+        self.socket.sendall(encode_request(request, version, 1, "bench"))
+
+    def receive(self) -> Any:
+        """The answer."""
+        size = int.from_bytes(self._exactly(4), "big")
+        key, version = self._waiting
+        return response_class(key).decode(self._exactly(size), version, HEADER_BYTES)
+
+    def ask(self, request: Request[R], version: int) -> R:
+        """Both."""
+        self.send(request, version)
+        response: R = self.receive()
+        return response
+
+    def _exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            part = self.socket.recv(size - len(data))
+            if not part:
+                raise ConnectionError("the server closed the connection")
+            data += part
+        return data
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self.socket.close()
+
+
+class ConsumerStorm:
+    """A consumer group whose members join at once and beat in turns, each once a turn, until it is at rest.
+
+    Args:
+        seats: a connection for each member.
+        group: its id, not used before.
+        topic: what all read.
+        partitions: how many partitions that has.
+    """
+
+    def __init__(self, seats: list[Seat], group: str, topic: str, partitions: int) -> None:
+        self.seats, self.group, self.topic, self.partitions = seats, group, topic, partitions
+        self.last: list[ConsumerGroupHeartbeatResponse] = []
+        self.owned: list[list[TopicPartitions]] = [[] for _ in seats]
+        self.turns = 0
+
+    def _turn(self, request_of: Callable[[int], ConsumerGroupHeartbeatRequest]) -> None:
+        for index, seat in enumerate(self.seats):
+            seat.send(request_of(index), CONSUMER_HEARTBEAT)
+        self.last = [seat.receive() for seat in self.seats]
+        self.turns += 1
+        for index, answer in enumerate(self.last):
+            assert not answer.error_code, answer
+            if answer.assignment is not None:
+                told = answer.assignment.topic_partitions
+                self.owned[index] = [TopicPartitions(topic_id=t.topic_id, partitions=t.partitions) for t in told]
+
+    def _joining(self, index: int) -> ConsumerGroupHeartbeatRequest:
+        return ConsumerGroupHeartbeatRequest(
+            group_id=self.group,
+            member_id=f"{self.group}-{index}",
+            rebalance_timeout_ms=MINUTES_MS,
+            subscribed_topic_names=[self.topic],
+            topic_partitions=[],
+        )
+
+    def _beating(self, index: int) -> ConsumerGroupHeartbeatRequest:
+        answer = self.last[index]
+        return ConsumerGroupHeartbeatRequest(
+            group_id=self.group,
+            member_id=f"{self.group}-{index}",
+            member_epoch=answer.member_epoch,
+            topic_partitions=self.owned[index] if answer.assignment is not None else None,
+        )
+
+    def run(self) -> None:
+        """From the first join until all are in one epoch and every partition has an owner."""
+        self._turn(self._joining)
+        while not self.at_rest:
+            assert self.turns < MAX_TURNS, self.last
+            self._turn(self._beating)
+
+    @property
+    def at_rest(self) -> bool:
+        counts = [sum(len(topic.partitions) for topic in owned) for owned in self.owned]
+        one_epoch = len({answer.member_epoch for answer in self.last}) == 1
+        return one_epoch and sum(counts) == self.partitions and max(counts) - min(counts) <= 1
+
+    def leave(self) -> None:
+        """All members go."""
+        for index, seat in enumerate(self.seats):
+            request = ConsumerGroupHeartbeatRequest(
+                group_id=self.group, member_id=f"{self.group}-{index}", member_epoch=-1
+            )
+            assert not seat.ask(request, CONSUMER_HEARTBEAT).error_code
+
+
+class ClassicStorm:
+    """A classic group whose members join at once; at rest when all have synced in one generation.
+
+    Args:
+        seats: a connection for each member.
+        group: its id, not used before.
+    """
+
+    def __init__(self, seats: list[Seat], group: str) -> None:
+        self.seats, self.group = seats, group
+        self.members = ["" for _ in seats]
+        self.generations = [-1 for _ in seats]
+        self.synced = [-1 for _ in seats]
+        self.requests = 0
+
+    def run(self) -> None:
+        """From the first join until everybody is in the last generation."""
+        with selectors.DefaultSelector() as selector:
+            for index, seat in enumerate(self.seats):
+                selector.register(seat.socket, selectors.EVENT_READ, index)
+                self._send(index, self._joining(index), JOIN)
+            waiting = set(range(len(self.seats)))
+            while waiting or not self.at_rest:
+                for key, _ in selector.select():
+                    waiting.discard(key.data)
+                    if self._answered(key.data, self.seats[key.data].receive()):
+                        waiting.add(key.data)
+
+    def _send(self, index: int, request: Any, version: int) -> None:
+        self.requests += 1
+        self.seats[index].send(request, version)
+
+    def _joining(self, index: int) -> JoinGroupRequest:
+        metadata = ConsumerProtocolSubscription(topics=["t"]).encode_versioned(1)
+        return JoinGroupRequest(
+            group_id=self.group,
+            session_timeout_ms=MINUTES_MS,
+            rebalance_timeout_ms=MINUTES_MS,
+            member_id=self.members[index],
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=metadata)],
+        )
+
+    def _answered(self, index: int, answer: Any) -> bool:
+        """Goes on with a member; whether it waits for another answer then."""
+        code = answer.error_code
+        if hasattr(answer, "members"):  # JoinGroup
+            self.members[index] = answer.member_id
+            if code == MEMBER_ID_REQUIRED:
+                self._send(index, self._joining(index), JOIN)
+                return True
+            assert not code, answer
+            self.generations[index] = answer.generation_id
+            self._send(index, self._syncing(index, answer), SYNC)
+            return True
+        if code == REBALANCE_IN_PROGRESS:
+            self.synced[index] = -1
+            self._send(index, self._joining(index), JOIN)
+            return True
+        assert not code, answer
+        self.synced[index] = self.generations[index]
+        if self.at_rest:
+            return False
+        beat = HeartbeatRequest(
+            group_id=self.group, generation_id=self.generations[index], member_id=self.members[index]
+        )
+        self._send(index, beat, HEARTBEAT)
+        return True
+
+    def _syncing(self, index: int, joined: Any) -> SyncGroupRequest:
+        given = [SyncGroupRequestAssignment(member_id=one.member_id, assignment=b"a" * 40) for one in joined.members]
+        return SyncGroupRequest(
+            group_id=self.group,
+            generation_id=joined.generation_id,
+            member_id=self.members[index],
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=given,
+        )
+
+    @property
+    def at_rest(self) -> bool:
+        return self.synced[0] > 0 and len(set(self.synced)) == 1
+
+    def leave(self) -> None:
+        """All members go."""
+        members = [MemberIdentity(member_id=member_id) for member_id in self.members]
+        assert not self.seats[0].ask(LeaveGroupRequest(group_id=self.group, members=members), LEAVE).error_code
