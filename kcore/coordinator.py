@@ -398,7 +398,16 @@ class Engine:
         api = self.apis[request.API_KEY]
         try:
             return api.handle(context, request)
-        except KafkaError as error:
+        except Exception as error:
+            return self.failed(api, context, request, error)
+
+    def failed(self, api: Api[Any, Any], context: RequestContext, request: Any, error: Exception) -> Any:
+        """The response to a request whose `handle` raised `error`. What is not a refusal is logged.
+
+        Raises:
+            CloseConnectionError: the protocol has no answer that could say so (Produce, acks=0).
+        """
+        if isinstance(error, KafkaError):
             if logger.isEnabledFor(logging.INFO):
                 event = fields(
                     api=type(api).__name__.removesuffix("Api"),
@@ -408,14 +417,13 @@ class Engine:
                 )
                 logger.info("refused: %s", error, extra=event)
             return api.error(context, request, error.code, error.message)
-        except CloseConnectionError:
-            raise
-        except LogError as error:
+        if isinstance(error, CloseConnectionError):
+            raise error
+        if isinstance(error, LogError):
             logger.error("%s: %s", type(request).__name__, error)
             return api.error(context, request, api.storage_error)
-        except Exception:
-            logger.exception("%s failed", type(request).__name__)
-            return api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
+        logger.error("%s failed", type(request).__name__, exc_info=error)
+        return api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def newest_version(self, request: Any) -> int:
         """The newest version of a request that is served.

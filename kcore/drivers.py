@@ -42,6 +42,7 @@ class AsyncDriver:
         self.loop = loop
         self._ends: list[Callable[[], None]] = []
         self._round = False
+        self._timed = False  # the clock was read for this round
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ms = -1
         self._slicing = False
@@ -72,6 +73,9 @@ class AsyncDriver:
 
     def begin_round(self) -> None:
         """A turn of the loop brought requests: take the time for all of them."""
+        if self._timed:
+            return
+        self._timed = True
         self.engine.now.update()
         if not self._round:
             if self._times is not None:
@@ -93,7 +97,7 @@ class AsyncDriver:
     def _end_round(self) -> None:
         if self._closed:
             return
-        self._round = False
+        self._round = self._timed = False
         if self._times is None:
             self.engine.commit()
         else:

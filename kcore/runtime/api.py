@@ -54,6 +54,10 @@ class Api(ABC, Generic[Request, Response]):
     """The versions that are served and advertised, lowest and highest."""
     differs: ClassVar[str] = ""
     """In what it differs from Apache Kafka, for people; "" if it does not. Shown in docs/apis.md."""
+    repeats: ClassVar[bool] = False
+    """Whether a client asks the same again and again, byte for byte (heartbeats, look-ups). Requests of such an API may
+    be decoded once for many times, and a response that was given out may be sent again if it is given out again: neither
+    may ever be changed."""
     storage_error: ClassVar[ErrorCode] = ErrorCode.NOT_COORDINATOR
     """What is answered if the commit fails. For coordinators it is Kafka's mapping of KAFKA_STORAGE_ERROR: clients
     look for the coordinator again, and retry."""

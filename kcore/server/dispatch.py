@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.errors import KcoreError
 from kcore.protocol.api_keys import ApiKey, response_header_version
-from kcore.server.errors import Counts, Walk, error_walk
+from kcore.server.errors import error_walk
+from kcore.server.plain_line import shorten_messages
+from kcore_ext.request_line import Route
 
 if TYPE_CHECKING:
     from kcore.coordinator import Engine
@@ -18,47 +20,39 @@ class RefusedError(KcoreError):
     """A request that the protocol has no answer for: an unknown key, a version that is not served."""
 
 
-class Served:
-    """An API as the server serves it.
+class Served(Route):
+    """An API as the server serves it; see `Route`. Error codes are counted from when somebody asks for them."""
 
-    Attributes:
-        requests: how many requests came.
-        errors: the error codes that were answered, and how often; counted from when somebody asks, see `count_errors`.
-        walk: counts the error codes of one response; None while nobody asked, or where it can say none.
-    """
-
-    __slots__ = ("_header_versions", "api", "decode", "errors", "key", "max_version", "min_version", "requests", "walk")
+    __slots__ = ()
 
     def __init__(self, api: Api[Any, Any]) -> None:
-        self.api = api
-        self.key = int(api.key)
         # Some ranges are told wider than they are served (Produce, KAFKA-18659): what cannot be read is not served.
-        self.min_version = max(api.versions[0], api.request_type.MIN_VERSION)
-        self.max_version = min(api.versions[1], api.request_type.MAX_VERSION)
-        self.decode = api.request_type.decode
-        self._header_versions = [response_header_version(self.key, v) for v in range(self.max_version + 1)]
-        self.requests = 0
-        self.errors: Counts = {}
-        self.walk: Walk | None = None
-
-    def header_version(self, version: int) -> int:
-        """The version of the header that goes before a response."""
-        return self._header_versions[version]
+        max_version = min(api.versions[1], api.request_type.MAX_VERSION)
+        super().__init__(
+            api,
+            min_version=max(api.versions[0], api.request_type.MIN_VERSION),
+            max_version=max_version,
+            header_versions=[response_header_version(int(api.key), v) for v in range(max_version + 1)],
+            shorten=shorten_messages,
+        )
 
 
 class Dispatch:
-    """Looks requests up and hands them to the engine.
+    """What the server serves, and what it says to the rest.
 
     Args:
         engine: decides them.
+
+    Attributes:
+        routes: what is served by API key, None for keys that are not.
     """
 
-    __slots__ = ("_served", "engine", "submit")
+    __slots__ = ("_served", "engine", "routes")
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.submit = engine.submit
         self._served = {served.key: served for served in map(Served, engine.apis.values())}
+        self.routes: list[Route | None] = [self._served.get(key) for key in range(max(self._served) + 1)]
 
     def __iter__(self) -> Iterator[Served]:
         return iter(self._served.values())
@@ -86,7 +80,7 @@ class Dispatch:
         """
         if api_key == ApiKey.API_VERSIONS and api_key in self._served:
             served = self._served[api_key]
-            return served.api.unsupported(), served, 0  # type: ignore[attr-defined]
+            return served.api.unsupported(), served, 0
         raise RefusedError(f"API key {api_key}, version {version}, is not served")
 
 

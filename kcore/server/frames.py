@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kcore.errors import KcoreError
 
 LENGTH_BYTES = 4
@@ -19,12 +21,14 @@ class FrameCutter:
 
     Args:
         max_frame_bytes: the largest length that is accepted (`socket.request.max.bytes`).
+        error: makes what is raised for a length that no frame can have.
     """
 
-    __slots__ = ("_buffer", "_max_frame_bytes", "_position")
+    __slots__ = ("_buffer", "_error", "_max_frame_bytes", "_position")
 
-    def __init__(self, max_frame_bytes: int) -> None:
+    def __init__(self, max_frame_bytes: int, error: Callable[[str], Exception] = FrameError) -> None:
         self._max_frame_bytes = max_frame_bytes
+        self._error = error
         self._buffer: bytes | bytearray = b""
         self._position = 0
 
@@ -72,14 +76,14 @@ class FrameCutter:
         """The next whole frame without its length, or None if it has not arrived.
 
         Raises:
-            FrameError: its length is negative or over the limit.
+            FrameError: its length is negative or over the limit; or what `error` makes.
         """
         buffer, position = self._buffer, self._position
         if len(buffer) - position < LENGTH_BYTES:
             return None
         size = self._size()
         if size < 0 or size > self._max_frame_bytes:
-            raise FrameError(f"a frame of {size} bytes; 0 to {self._max_frame_bytes} are accepted")
+            raise self._error(f"a frame of {size} bytes; 0 to {self._max_frame_bytes} are accepted")
         end = position + LENGTH_BYTES + size
         if len(buffer) < end:
             return None

@@ -13,10 +13,10 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from kcore.security.mechanism import AuthenticationError
 from kcore.security.sasl import SaslState
-from kcore.server.connection import Answer, Connection
 from kcore.server.dispatch import RefusedError
 from kcore.server.secure import SecureConnection
 from kcore_ext.codec import decode_request_header
+from kcore_ext.request_line import Answer
 
 if TYPE_CHECKING:
     from kcore.server.authentication import ListenerSecurity
@@ -36,11 +36,10 @@ class RawAnswer(Answer):
     def arrive(self, response: Any) -> None:
         """The response came; what is wrong with a token has no form here."""
         if response is None or response.error_code:
-            self.frame = b""
+            self.give(b"")
         else:
             token = bytes(response.auth_bytes)
-            self.frame = len(token).to_bytes(4, "big") + token
-        self.connection.answered(len(self.frame))
+            self.give(len(token).to_bytes(4, "big") + token)
 
 
 class SaslConnection(SecureConnection):
@@ -50,23 +49,21 @@ class SaslConnection(SecureConnection):
     others go on.
     """
 
-    __slots__ = ("_authenticated", "_exchange")
+    __slots__ = ("_exchange",)
 
     def __init__(self, server: Server, security: ListenerSecurity, connection_id: int) -> None:
         super().__init__(server, security, connection_id)
         self._exchange = security.exchange()
-        self._authenticated = False  # for good: the session has no end
-        self._frames.accept(security.settings.sasl_server_max_receive_size)
+        self._line.gate = self._at_gate
+        self._line.accept(security.settings.sasl_server_max_receive_size)
 
-    def _request(self, frame: Any) -> None:
-        if self._authenticated:
-            Connection._request(self, frame)
-            return
+    def _at_gate(self, frame: bytes) -> None:
+        """A frame before the client has authenticated for good."""
         exchange = self._exchange
         if exchange.state is SaslState.RAW:
             served = self._dispatch.find(ApiKey.SASL_AUTHENTICATE, 0)
             assert served is not None, "SaslAuthenticate is always served"
-            self._token(bytes(frame), RawAnswer(self, served, 0, 0, None))
+            self._token(frame, RawAnswer(self._line, served, 0, 0))
             return
         if exchange.complete:
             now_ms = self.server.engine.now.now_ms
@@ -74,11 +71,11 @@ class SaslConnection(SecureConnection):
             if not again:
                 if exchange.expired(now_ms):
                     raise RefusedError("its session is over, and it did not authenticate again")
-                Connection._request(self, frame)
+                self._line.request(frame)
                 return
         self._negotiate(frame)
 
-    def _negotiate(self, frame: Any) -> None:
+    def _negotiate(self, frame: bytes) -> None:
         """A request of the exchange."""
         api_key, version, correlation_id, client_id, position = decode_request_header(frame, 0)
         exchange = self._exchange
@@ -87,46 +84,45 @@ class SaslConnection(SecureConnection):
             if not exchange.takes(api_key):
                 raise RefusedError(f"API key {api_key} before it has authenticated")
             response, served, version = self._dispatch.unsupported(api_key, version)
-            self._answer(response, served, version, correlation_id)
+            self._line.answer(served, version, correlation_id, response)
             return
         if not (exchange.takes(api_key) or exchange.complete):
             self._unexpected(frame, served, version, correlation_id, client_id, position)
             return
         served.requests += 1
-        request: Any = served.decode(frame, version, position)
+        request: Any = served.api.request_type.decode(frame, version, position)
         if api_key == ApiKey.API_VERSIONS:
-            response = self._dispatch.submit(self._context(version, client_id), request)
+            response = self.server.engine.submit(self.make_context(version, client_id), request)
             if not response.error_code:
                 exchange.negotiated()
-            self._answer(response, served, version, correlation_id)
+            self._line.answer(served, version, correlation_id, response)
         elif api_key == ApiKey.SASL_HANDSHAKE:
             response = exchange.handshake(version, request.mechanism, self.server.engine.now.now_ms)
             if response.error_code:
-                answer = Answer(self, served, version, correlation_id, None)
+                answer = Answer(self._line, served, version, correlation_id)
                 self._fail(answer, response, f"the mechanism {request.mechanism[:MAX_SHOWN_NAME]!r} is not enabled")
             else:
-                self._answer(response, served, version, correlation_id)
+                self._line.answer(served, version, correlation_id, response)
         else:
-            self._token(bytes(request.auth_bytes), Answer(self, served, version, correlation_id, None))
+            self._token(bytes(request.auth_bytes), Answer(self._line, served, version, correlation_id))
 
     def _unexpected(
-        self, frame: Any, served: Served, version: int, correlation_id: int, client_id: str, position: int
+        self, frame: bytes, served: Served, version: int, correlation_id: int, client_id: str, position: int
     ) -> None:
         """A request that does not belong here. Only one in the midst of tokens is answered, as in Kafka: before that,
         nothing of what a stranger sends is looked at.
         """
         response = None
         if self._exchange.state is SaslState.TOKENS:
-            request = served.decode(frame, version, position)
-            response = served.api.error(self._context(version, client_id), request, ErrorCode.ILLEGAL_SASL_STATE)
+            request = served.api.request_type.decode(frame, version, position)
+            response = served.api.error(self.make_context(version, client_id), request, ErrorCode.ILLEGAL_SASL_STATE)
         name = ApiKey(served.key).name
-        self._fail(Answer(self, served, version, correlation_id, None), response, f"{name} before it has authenticated")
+        self._fail(Answer(self._line, served, version, correlation_id), response, f"{name} before it has authenticated")
 
     def _token(self, token: bytes, answer: Answer) -> None:
         exchange = self._exchange
         if exchange.blocking:
-            self._answers.append(answer)
-            self._parked = True
+            self._line.defer(answer, parked=True)
             future = self.server.loop.run_in_executor(None, exchange.evaluate, token)
             future.add_done_callback(partial(self._evaluated, answer))
             return
@@ -159,16 +155,16 @@ class SaslConnection(SecureConnection):
         lifetime_ms = exchange.evaluated(now.now_ms, now.wall_ms)
         if exchange.complete:
             self.principal = exchange.principal
-            self._contexts.clear()
-            self._frames.accept(self.server.config.socket_request_max_bytes)
-            self._authenticated = exchange.expires_at_ms < 0
+            self._line.forget()
+            self._line.accept(self.server.config.socket_request_max_bytes)
+            if exchange.expires_at_ms < 0:
+                self._line.gate = None  # for good: the session has no end
             logger.debug(
                 "%s authenticated with %s", self.client_host, exchange.mechanism_name,
                 extra=fields(connection=self.connection_id, principal=self.principal),
             )  # fmt: skip
         response = SaslAuthenticateResponse(error_message=None, auth_bytes=reply, session_lifetime_ms=lifetime_ms)
-        if not self._answers or self._answers[-1] is not answer:
-            self._answers.append(answer)
+        self._line.defer(answer)
         answer.arrive(response)
 
     def _not_authenticated(self, answer: Answer, error: AuthenticationError) -> None:
@@ -180,8 +176,7 @@ class SaslConnection(SecureConnection):
         """Answers late and closes: guessing should take time (KIP-306)."""
         if self._exchange.state is not SaslState.FAILED:
             self._exchange.fail()
-        if not self._answers or self._answers[-1] is not answer:
-            self._answers.append(answer)
+        self._line.defer(answer)
         self._refuse(f"not authenticated: {why}")
         delay_ms = self.server.config.connection_failed_authentication_delay_ms
         self.server.loop.call_later(delay_ms / 1000, self._tell, answer, response)

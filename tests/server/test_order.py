@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import struct
 import threading
@@ -17,7 +18,7 @@ from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.metadata import MetadataRequest
 from kcore.protocol.messages.offset_commit import OffsetCommitRequest
 from kcore.protocol.messages.produce import ProduceRequest
-from kcore.server.connection import READ_AHEAD_BYTES
+from kcore.server.connection import READ_AHEAD_BYTES, Connection
 from tests.kit import batch, commit, committed, create, fetch, heartbeat, produce, read_all, wait_until
 from tests.server.live import LiveServer
 
@@ -78,7 +79,7 @@ def test_reading_stops_behind_a_parked_request(live: LiveServer) -> None:
         assert sent < 1 << 27, "the server took 128 MiB behind a parked request"
         for _ in range(5):
             other.send(BEAT)
-        held = live.call(lambda: max(len(connection._frames) for connection in live.server.connections))
+        held = live.call(lambda: max(len(connection._line) for connection in live.server.connections))
         assert 0 < held <= READ_AHEAD_BYTES + (1 << 18)
 
 
@@ -181,20 +182,16 @@ def test_an_answer_that_cannot_be_written_closes_its_connection(
     later: bool, live: LiveServer, log_lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those in front of it are sent; the commit that it waited for answers everybody else."""
-    from kcore.server import connection as module
 
-    real = module.encode_response
-
-    def encode(response: Any, *arguments: Any) -> bytes:
-        if arguments[1] == 77:
+    def fail(response: Any, counts: Any) -> None:
+        if not later or next(turns) == 2:
             raise EncodeError("name", "the test wants it")
-        return real(response, *arguments)
 
+    turns = itertools.count(1)
     with live.connect() as other, live.raw() as raw:
         other.send(create("t"))
-        monkeypatch.setattr(module, "encode_response", encode)
+        monkeypatch.setattr(live.server.dispatch.routes[8 if later else 3], "walk", fail)
         front = raw.request(commit("g", {("t", 0): 1}), 8)
-        raw.correlation_id = 76
         bad = raw.request(commit("g", {("t", 0): 2}), 8) if later else raw.request(MetadataRequest(topics=None), 9)
         behind = raw.request(commit("g", {("t", 0): 3}), 8)
         raw.send(front + bad + behind)
@@ -205,27 +202,27 @@ def test_an_answer_that_cannot_be_written_closes_its_connection(
 
 
 def test_a_bug_in_an_api_is_an_error_code_and_the_connection_lives(live: LiveServer) -> None:
-    class Broken:
-        def __init__(self, real: Any) -> None:
-            self.error = real.error
-
-        def handle(self, context: Any, request: Any) -> Any:
-            raise RuntimeError("a bug")
+    def broken(context: Any, request: Any) -> Any:
+        raise RuntimeError("a bug")
 
     with live.connect() as connection:
-        real = live.engine.apis[12]
-        live.call(lambda: live.engine.apis.__setitem__(12, Broken(real)))  # type: ignore[arg-type]
+        route = live.server.dispatch.routes[12]
+        assert route is not None
+        real = route.handle
+        live.call(lambda: setattr(route, "handle", broken))
         assert connection.send(BEAT).error_code == -1
-        live.call(lambda: live.engine.apis.__setitem__(12, real))
+        live.call(lambda: setattr(route, "handle", real))
         assert connection.send(BEAT).error_code == 25
 
 
-def test_a_bug_outside_of_apis_closes_one_connection(live: LiveServer, log_lines: list[str]) -> None:
+def test_a_bug_outside_of_apis_closes_one_connection(
+    live: LiveServer, log_lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with live.connect() as other, live.raw() as raw:
         other.send(create("t"))
-        live.call(lambda: setattr(live.server.dispatch, "submit", lambda context, request: 1 / 0))
+        assert other.send(BEAT).error_code == 25
+        monkeypatch.setattr(Connection, "make_context", lambda *arguments: 1 / 0)
         raw.send(raw.request(BEAT, 4))
         assert raw.closed
-        live.call(lambda: setattr(live.server.dispatch, "submit", live.engine.submit))
         assert other.send(BEAT).error_code == 25
     assert any(line.endswith("closes: a failure of the server's own") for line in log_lines)

@@ -358,9 +358,9 @@ class Requests(Target):
         if served is None:
             self.dispatch.unsupported(api_key, version)
             return
-        request = served.decode(data, version, position)
+        request = served.api.request_type.decode(data, version, position)
         context = RequestContext(version, client_id, connection_id=self.count)
-        answer = self.dispatch.submit(context, request)
+        answer = self.engine.submit(context, request)
         self.engine.commit()
         if isinstance(answer, Pending):
             answer = answer.response

@@ -38,6 +38,7 @@ class HeartbeatApi(Api[HeartbeatRequest, HeartbeatResponse]):
     request_type = HeartbeatRequest
     response_type = HeartbeatResponse
     versions = (0, 4)
+    repeats = True
 
     __slots__ = ("_authorizer", "_shards")
 

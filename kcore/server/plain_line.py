@@ -1,0 +1,253 @@
+"""A connection's requests in a line, in plain Python: the definition of what `kcore_ext.request_line` does fast.
+
+Kafka serves one request of a connection at a time. So does a line, with one difference that nobody can see: while an
+answer waits for nothing but the commit of what was decided, the requests behind it are decided too, and all of them
+share that commit. Behind a parked request (a join, a sync, a long poll) nothing is looked at.
+
+Servers use the compiled line; tests hold it to this one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from kcore.protocol import EncodeError
+from kcore.runtime import Pending
+from kcore.server.frames import FrameCutter, FrameError
+from kcore_ext.codec import decode_request_header, encode_response
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kcore_ext.request_line import Owner, Route
+
+
+class PlainAnswer:
+    """A place in the row of answers; its frame is there once the request was answered."""
+
+    __slots__ = ("correlation_id", "frame", "line", "pending", "route", "version")
+
+    def __init__(self, line: PlainLine, route: Route, version: int, correlation_id: int) -> None:
+        self.line = line
+        self.route = route
+        self.version = version
+        self.correlation_id = correlation_id
+        self.pending: Pending | None = None
+        self.frame: bytes | None = None
+
+    def arrive(self, response: Any) -> None:
+        """The response came; None: there is none."""
+        self.pending = None
+        try:
+            frame = b"" if response is None else frame_of(self.route, response, self.version, self.correlation_id)
+        except Exception as error:
+            self.line.owner.cannot_answer(self, error)  # type: ignore[arg-type]
+        else:
+            self.give(frame)
+
+    def give(self, frame: bytes) -> None:
+        """The frame came, whole; b"" sends nothing."""
+        self.frame = frame
+        self.line.arrived(len(frame))
+
+
+def frame_of(route: Route, response: Any, version: int, correlation_id: int) -> bytes:
+    """The frame of a response, its errors counted; messages that are too long to be written are cut."""
+    if route.walk is not None:
+        route.walk(response, route.errors)
+    header_version = route.header_version(version)
+    try:
+        return encode_response(response, version, correlation_id, header_version)
+    except EncodeError:
+        if not shorten_messages(response):
+            raise
+        return encode_response(response, version, correlation_id, header_version)
+
+
+MAX_MESSAGE = 1_000
+"""What is left of an error message that names what a client sent, where the whole does not fit into a string."""
+
+
+def shorten_messages(message: Any) -> bool:
+    """Cuts error messages, in a response and the structs in it; returns whether any was long."""
+    any_cut = False
+    for spec in message.FIELDS:
+        value = getattr(message, spec.name)
+        if spec.struct is not None and value is not None:
+            for inner in value if isinstance(value, list | tuple) else [value]:
+                any_cut = shorten_messages(inner) or any_cut
+        elif spec.name.endswith("error_message") and isinstance(value, str) and len(value) > MAX_MESSAGE:
+            setattr(message, spec.name, value[:MAX_MESSAGE])
+            any_cut = True
+    return any_cut
+
+
+class PlainLine:
+    """See `kcore_ext.request_line.RequestLine`; the arguments and attributes are the same."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        routes: list[Route | None],
+        *,
+        pending_type: type = Pending,
+        frame_error: Callable[[str], Exception] = FrameError,
+        max_frame_bytes: int,
+        buffer_bytes: int,
+    ) -> None:
+        self.owner = owner
+        self.gate: Callable[[bytes], None] | None = None
+        self.parked = False
+        self.stopped = False
+        self.held_bytes = 0
+        self._routes = routes
+        self._pending_type = pending_type
+        self._buffer_bytes = buffer_bytes
+        self._frames = FrameCutter(max_frame_bytes, frame_error)
+        self._answers: deque[PlainAnswer] = deque()  # in the order of the requests; the first one has not come
+        self._out: list[bytes] = []
+        self._serving = False
+
+    # ---- bytes in
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    @property
+    def claim_bytes(self) -> int:
+        """What is held, or will be once the frame that has begun is whole."""
+        return self._frames.claim_bytes
+
+    def feed(self, data: bytes) -> None:
+        """Takes what arrived."""
+        self._frames.feed(data)
+
+    def accept(self, max_frame_bytes: int) -> None:
+        """Accepts frames of another length from now on."""
+        self._frames.accept(max_frame_bytes)
+
+    def clear(self) -> None:
+        """Forgets what arrived."""
+        self._frames.clear()
+
+    @property
+    def remembered(self) -> int:
+        """Nothing: contexts are made for every request."""
+        return 0
+
+    def forget(self) -> None:
+        """Forgets who asked: nothing is remembered here."""
+
+    # ---- requests
+
+    def serve(self) -> bool:
+        """Serves whole frames until one parks or there is none left; True if it stopped because too much is held."""
+        if self._serving:
+            return False
+        self._serving = True
+        try:
+            while not (self.parked or self.stopped):
+                if self.held_bytes > self._buffer_bytes:
+                    return True
+                frame = self._frames.next_frame()
+                if frame is None:
+                    break
+                if self.gate is not None:
+                    self.gate(frame)
+                else:
+                    self.request(frame)
+        finally:
+            self._serving = False
+        return False
+
+    def request(self, frame: bytes) -> None:
+        """Serves one frame, whatever the gate says."""
+        api_key, version, correlation_id, client_id, position = decode_request_header(frame, 0)
+        route = self._routes[api_key] if 0 <= api_key < len(self._routes) else None
+        if route is None or not route.min_version <= version <= route.max_version:
+            response, route, version = self.owner.unsupported(api_key, version)
+            self.answer(route, version, correlation_id, response)
+            return
+        context = self.owner.make_context(version, client_id)
+        request = route.api.request_type.decode(frame, version, position)
+        route.requests += 1
+        try:
+            response = route.handle(context, request)
+        except Exception as error:
+            response = self.owner.failed(route, context, request, error)
+        if isinstance(response, self._pending_type):
+            assert isinstance(response, Pending)
+            if not response.done:
+                answer = PlainAnswer(self, route, version, correlation_id)
+                answer.pending = response
+                self.defer(answer)
+                self.parked = response.parked
+                response.on_complete(answer.arrive)
+                return
+            response = response.response
+        if response is not None:
+            self.answer(route, version, correlation_id, response)
+
+    # ---- answers
+
+    def answer(self, route: Route, version: int, correlation_id: int, response: Any) -> None:
+        """A response that is there at once: it may leave, or waits behind those in front of it."""
+        frame = frame_of(route, response, version, correlation_id)
+        self.held_bytes += len(frame)
+        if self._answers:
+            answer = PlainAnswer(self, route, version, correlation_id)
+            answer.frame = frame
+            self._answers.append(answer)
+        else:
+            self._out.append(frame)
+
+    def defer(self, answer: PlainAnswer, *, parked: bool = False) -> None:
+        """Keeps a place in the row for an answer that comes later. Keeping the last place again changes nothing."""
+        if not self._answers or self._answers[-1] is not answer:
+            self._answers.append(answer)
+        if parked:
+            self.parked = True
+
+    def arrived(self, size_bytes: int) -> None:
+        """Some answer of `size_bytes` came: everything at the front of the row that is there may leave."""
+        self.held_bytes += size_bytes
+        answers = self._answers
+        while answers and answers[0].frame is not None:
+            frame = answers.popleft().frame
+            if frame:
+                self._out.append(frame)
+        if not answers:
+            self.parked = False
+        self.owner.arrived()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether any answer is waited for."""
+        return bool(self._answers)
+
+    def cut(self, failed: PlainAnswer) -> None:
+        """Gives up an answer and all behind it."""
+        while self._answers and self._answers.pop() is not failed:
+            pass
+        if not self._answers:
+            self.parked = False
+
+    def take(self) -> bytes | None:
+        """What may be sent now; None for nothing."""
+        if not self._out:
+            return None
+        data = b"".join(self._out)
+        self._out.clear()
+        self.held_bytes -= len(data)
+        return data
+
+    def close(self) -> None:
+        """The connection is gone: answers on their way are thrown away, what was asked goes on."""
+        self.stopped = True
+        answers, self._answers = self._answers, deque()
+        for answer in answers:
+            if answer.pending is not None:
+                answer.pending.abandon()
+        self._out.clear()
+        self._frames.clear()

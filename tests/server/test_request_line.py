@@ -1,0 +1,299 @@
+"""The compiled line of requests does what the plain one does: same answers, same calls, same errors, at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kcore.errors import KafkaError
+from kcore.protocol import EncodeError
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kcore.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from kcore.runtime import Api, Pending, RequestContext
+from kcore.server.dispatch import RefusedError, Served
+from kcore.server.errors import error_walk
+from kcore.server.frames import FrameError
+from kcore.server.plain_line import MAX_MESSAGE, PlainAnswer, PlainLine
+from kcore_ext.codec import encode_request
+from kcore_ext.request_line import Answer, RequestLine
+
+MAX_FRAME = 2_000
+BUFFER = 120
+
+SHARED = [HeartbeatResponse(error_code=code) for code in (0, 25, 27)]
+"""Answers that are given out again and again, as a group's are."""
+
+
+class Beat(Api[HeartbeatRequest, HeartbeatResponse]):
+    """Answers one of few shared responses, as the generation says; refuses, fails or parks for some groups."""
+
+    key = ApiKey.HEARTBEAT
+    request_type = HeartbeatRequest
+    response_type = HeartbeatResponse
+    versions = (1, 4)
+    repeats = True
+
+    __slots__ = ("owner",)
+
+    def __init__(self, owner: Owner) -> None:
+        self.owner = owner
+
+    def handle(self, context: RequestContext, request: HeartbeatRequest) -> Any:
+        self.owner.calls.append((context, request))
+        match request.group_id:
+            case "refused":
+                raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            case "broken":
+                raise RuntimeError("a bug")
+            case "silent":
+                return None
+            case "new":
+                return HeartbeatResponse(error_code=request.generation_id % 3)
+            case "parked" | "later" as how:
+                pending = Pending(self, context, request, parked=how == "parked")
+                self.owner.pendings.append(pending)
+                return pending
+            case "done":
+                pending = Pending(self, context, request)
+                pending.complete(SHARED[0])
+                return pending
+        return SHARED[request.generation_id % 3]
+
+    def error(
+        self, context: RequestContext, request: HeartbeatRequest, code: ErrorCode, message: str | None = None
+    ) -> HeartbeatResponse:
+        return HeartbeatResponse(error_code=code)
+
+
+class Find(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
+    """Answers with a message of as many characters as the key's name says: some are too long to be written."""
+
+    key = ApiKey.FIND_COORDINATOR
+    request_type = FindCoordinatorRequest
+    response_type = FindCoordinatorResponse
+    versions = (0, 2)
+
+    def handle(self, context: RequestContext, request: FindCoordinatorRequest) -> Any:
+        return FindCoordinatorResponse(error_message="x" * int(request.key or 0), host="h" * int(request.key == "1"))
+
+    def error(self, *arguments: Any) -> FindCoordinatorResponse:
+        return FindCoordinatorResponse()
+
+
+class Delete(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
+    """Answers what cannot be written at all."""
+
+    key = ApiKey.OFFSET_DELETE
+    request_type = OffsetDeleteRequest
+    response_type = OffsetDeleteResponse
+    versions = (0, 0)
+
+    def handle(self, context: RequestContext, request: OffsetDeleteRequest) -> Any:
+        return OffsetDeleteResponse(throttle_time_ms="never")  # type: ignore[arg-type]
+
+    def error(self, *arguments: Any) -> OffsetDeleteResponse:
+        return OffsetDeleteResponse()
+
+
+class Owner:
+    """A connection as a line sees it; keeps all that it is asked and told."""
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self.calls: list[Any] = []
+        self.pendings: list[Pending] = []
+        served = [Served(api) for api in (Beat(self), Find(), Delete())]
+        routes: list[Any] = [None] * 48
+        for route in served:
+            route.walk = error_walk(route.api.response_type)
+            routes[route.key] = route
+        self.served = served
+        self.line = make(
+            self,
+            routes,
+            pending_type=Pending,
+            frame_error=FrameError,
+            max_frame_bytes=MAX_FRAME,
+            buffer_bytes=BUFFER,
+        )
+
+    def make_context(self, version: int, client_id: str) -> RequestContext:
+        return RequestContext(version, client_id)
+
+    def unsupported(self, api_key: int, version: int) -> Any:
+        if api_key == ApiKey.HEARTBEAT:
+            return HeartbeatResponse(error_code=35), self.served[0], 1
+        raise RefusedError(f"{api_key} {version}")
+
+    def failed(self, route: Any, context: Any, request: Any, error: Exception) -> Any:
+        self.calls.append((type(error), str(error)))
+        return route.api.error(context, request, error.code if isinstance(error, KafkaError) else ErrorCode(-1))
+
+    def arrived(self) -> None:
+        self.calls.append("arrived")
+
+    def cannot_answer(self, failed: Any, error: Exception) -> None:
+        self.calls.append(("cannot answer", type(error)))
+        self.line.cut(failed)
+
+    def gate(self, frame: bytes) -> None:
+        self.calls.append(("gate", frame))
+        if len(frame) % 2:
+            self.line.request(frame)
+
+    def facts(self) -> dict[str, Any]:
+        """Everything that can be seen of the line and of what it did."""
+        line = self.line
+        return {
+            "calls": self.calls,
+            "pendings": len(self.pendings),
+            "parked": line.parked,
+            "stopped": line.stopped,
+            "held": line.held_bytes,
+            "waiting": line.waiting,
+            "left": len(line),
+            "claim": line.claim_bytes,
+            "counts": [(route.requests, route.errors) for route in self.served],
+        }
+
+
+def beat(group: str, generation: int, version: int, correlation_id: int, client_id: str | None) -> bytes:
+    request = HeartbeatRequest(group_id=group, generation_id=generation, member_id="m")
+    return encode_request(request, version, correlation_id, client_id)
+
+
+groups = st.sampled_from(["g", "g", "g", "new", "refused", "broken", "silent", "parked", "later", "done"])
+requests = st.one_of(
+    st.builds(
+        beat, groups, st.integers(0, 2), st.integers(1, 4), st.integers(-(2**31), 2**31 - 1),
+        st.sampled_from(["a", "b", "", None, "y" * 300]),
+    ),
+    st.builds(
+        lambda size, version: encode_request(FindCoordinatorRequest(key=str(size)), version, 7, "a"),
+        st.sampled_from([0, 1, MAX_MESSAGE, 40_000]), st.integers(1, 2),
+    ),
+    st.just(encode_request(OffsetDeleteRequest(group_id="g"), 0, 9, "a")),
+    st.binary(max_size=30).map(lambda frame: len(frame).to_bytes(4, "big") + frame),
+    st.sampled_from([(-1).to_bytes(4, "big", signed=True), (MAX_FRAME + 1).to_bytes(4, "big")]),
+    st.just(beat("g", 0, 4, 5, "a").replace(b"\0\x0c\0\x04", b"\0\x0c\0\x09", 1)),  # a version to come
+)  # fmt: skip
+steps = st.lists(
+    st.one_of(
+        st.lists(requests, min_size=1, max_size=8).map(lambda frames: ("feed", b"".join(frames))),
+        st.integers(1, 60).map(lambda size: ("pieces", size)),
+        st.tuples(st.just("complete"), st.integers(0, 5)),
+        st.sampled_from([("take", 0), ("forget", 0), ("gate", 0), ("open", 0), ("accept", 60), ("close", 0)]),
+    ),
+    max_size=14,
+)
+
+
+def play(make: Callable[..., Any], script: list[tuple[str, Any]]) -> list[Any]:
+    """Runs a script; returns what was seen after every step."""
+    owner = Owner(make)
+    line = owner.line
+    seen: list[Any] = []
+    pieces = 0
+
+    def serve() -> None:
+        try:
+            seen.append(line.serve())
+        except (FrameError, RefusedError, EncodeError) as error:
+            seen.append((type(error), str(error)))
+            line.clear()
+            line.stopped = True
+        except ValueError as error:  # a request that cannot be read
+            seen.append((type(error), str(error)))
+            line.clear()
+
+    for what, argument in script:
+        if what == "feed":
+            for at in range(0, len(argument), pieces or len(argument)):
+                line.feed(argument[at : at + (pieces or len(argument))])
+                serve()
+        elif what == "pieces":
+            pieces = argument
+        elif what == "complete":
+            waiting = [pending for pending in owner.pendings if not pending.done]
+            if argument < len(waiting):
+                response: Any = SHARED[argument % 3] if argument < 4 else HeartbeatResponse(error_code="no")  # type: ignore[arg-type]
+                waiting[argument].complete(response)
+                serve()
+        elif what == "take":
+            seen.append(line.take())
+            serve()
+        elif what == "gate":
+            line.gate = owner.gate
+        elif what == "open":
+            line.gate = None
+        elif what == "accept":
+            line.accept(argument)
+        else:
+            getattr(line, what)()
+        seen.append(owner.facts() | {"calls": list(owner.calls)})
+    seen.append(line.take())
+    return seen
+
+
+@settings(max_examples=400, deadline=None)
+@given(steps)
+def test_both_lines_do_the_same(script: list[tuple[str, Any]]) -> None:
+    assert play(RequestLine, script) == play(PlainLine, script)
+
+
+@pytest.mark.parametrize(("make", "answer_type"), [(RequestLine, Answer), (PlainLine, PlainAnswer)])
+def test_a_place_in_the_row_holds_up_what_comes_behind_it(make: Any, answer_type: Any) -> None:
+    owner = Owner(make)
+    answer = answer_type(owner.line, owner.served[0], 4, 3)
+    owner.line.defer(answer, parked=True)
+    owner.line.defer(answer)
+    owner.line.feed(beat("g", 0, 1, 4, "a"))
+    assert (owner.line.serve(), owner.calls, owner.line.waiting) == (False, [], True)
+    answer.give(b"whole")
+    owner.line.serve()
+    assert owner.line.take() == b"whole" + b"\0\0\0\x0a\0\0\0\x04\0\0\0\0\0\0"
+    assert (owner.line.waiting, owner.line.parked, owner.line.held_bytes) == (False, False, 0)
+
+
+def test_a_request_that_came_before_is_not_read_again_and_its_context_is_made_once() -> None:
+    """Until the line is told to forget who asked: the next request is that of another principal."""
+    owner = Owner(RequestLine)
+    for correlation_id in range(3):
+        owner.line.feed(beat("g", 1, 4, correlation_id, "a"))
+        owner.line.serve()
+    (first, *others) = owner.calls
+    assert all(context is first[0] and request is first[1] for context, request in others)
+    assert owner.line.take() == b"".join(
+        b"\0\0\0\x0c" + correlation_id.to_bytes(4, "big") + b"\0\0\0\0\0\0\x19\0" for correlation_id in range(3)
+    )
+    owner.line.forget()
+    owner.line.feed(beat("g", 1, 4, 3, "a"))
+    owner.line.serve()
+    assert owner.calls[-1] == first
+    assert owner.calls[-1][0] is not first[0]
+
+
+@pytest.mark.parametrize("make", [RequestLine, PlainLine])
+def test_a_large_frame_in_small_pieces_is_one_frame(make: Any) -> None:
+    owner = Owner(make)
+    frame = beat("g" * 1_500, 0, 1, 4, "a")
+    for at in range(0, len(frame), 7):
+        assert owner.line.claim_bytes == (0 if at == 0 else len(frame))
+        owner.line.feed(frame[at : at + 7])
+        owner.line.serve()
+    assert [request.group_id for _, request in owner.calls] == ["g" * 1_500]
+
+
+def test_what_a_line_remembers_is_bounded() -> None:
+    owner = Owner(RequestLine)
+    for number in range(500):
+        owner.line.feed(beat(f"g{number}", 0, 4, number, f"client-{number}"))
+        owner.line.serve()
+        owner.line.take()
+        assert owner.line.remembered <= 32 + 64
