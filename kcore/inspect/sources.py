@@ -57,7 +57,7 @@ def folder_events(path: str | Path, selection: Selection) -> Iterator[Event]:
     """
     engine = LmdbLogEngine(path, create=False)
     try:
-        names = _topic_names(engine)
+        names = topic_names(engine)
         for key in sorted(engine.partitions(), key=lambda key: (names.get(key.topic_id, ""), key.partition)):
             topic = names.get(key.topic_id)
             if topic is None or not selection.wants(topic, key.partition):
@@ -71,7 +71,7 @@ def folder_events(path: str | Path, selection: Selection) -> Iterator[Event]:
         engine.close()
 
 
-def _topic_names(engine: LmdbLogEngine) -> dict[bytes, str]:
+def topic_names(engine: LmdbLogEngine) -> dict[bytes, str]:
     """The names of the topics that there are, read from the metadata's own log."""
     names = {METADATA_TOPIC_ID: CLUSTER_METADATA}
     log = engine.get(PartitionKey(METADATA_TOPIC_ID, 0))

@@ -100,11 +100,11 @@ class FolderSource(Source):
     parallel = False
 
     def __init__(self, path: str | Path) -> None:
-        from kcore.inspect.sources import _topic_names  # noqa: PLC0415
+        from kcore.inspect.sources import topic_names  # noqa: PLC0415
         from kcore.log import LmdbLogEngine  # noqa: PLC0415
 
         self._engine = LmdbLogEngine(path, create=False)
-        names = _topic_names(self._engine)
+        names = topic_names(self._engine)
         self._keys = {
             (names[key.topic_id], key.partition): key for key in self._engine.partitions() if key.topic_id in names
         }

@@ -1,0 +1,123 @@
+"""Record batches as rows: by the extension and in plain Python, compressed in every way, whole and damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kcore.protocol.compression import CompressionType, compress
+from kcore.spark import batches, pure_batch
+from kcore.spark.event import EventRow, LogFault
+from kcore.spark.segments import find_partitions, read_rows
+from kcore_ext.batch import BatchBuilder, build_control_batch
+
+CODECS = list(CompressionType)
+
+
+def batch_of(
+    records: list[tuple[int, bytes | None, bytes | None, Any]], base_offset: int = 0, codec: int = 0, **more: Any
+) -> bytes:
+    """One batch of (timestamp, key, value, headers)."""
+    builder = BatchBuilder(1 << 24, base_timestamp_ms=1_000, compression=codec, compress=compress, **more)
+    for record in records:
+        assert builder.append(*record)
+    return builder.build(base_offset)
+
+
+def sealed(batch: bytes) -> bytes:
+    """The batch with a CRC that is right for its bytes."""
+    return batch[:17] + crc32c(batch[21:]).to_bytes(4, "big") + batch[21:]
+
+
+def read(backend: Any, batch: bytes) -> tuple[list[EventRow], str]:
+    """The rows that come out of a batch, and what is said of the rest."""
+    rows = []
+    try:
+        for row in backend("t", 1, batch):
+            rows.append(row)  # noqa: PERF402  # those before the damage count
+    except batches.BatchError as error:
+        return rows, f"{error.kind} {error.offset} {error.size_bytes}: {error}"
+    return rows, ""
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+HEADERS = st.lists(st.tuples(TEXTS, st.none() | st.binary(max_size=5)), max_size=3).map(tuple)
+BYTES = st.none() | st.binary(max_size=200)
+RECORDS = st.lists(st.tuples(st.integers(-5, 1 << 40), BYTES, BYTES, HEADERS), min_size=1, max_size=8)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data(), RECORDS, st.sampled_from(CODECS), st.integers(0, 1 << 50), st.booleans())
+def test_both_readers_say_the_same(
+    data: st.DataObject, records: list[Any], codec: CompressionType, base: int, append_time: bool
+) -> None:
+    """Of whole batches, and of such that are damaged although their CRC is right."""
+    more = {"producer_id": 7, "producer_epoch": 1, "base_sequence": 2**31 - 3, "transactional": True}
+    whole = batch_of(records, base, codec, log_append_time=append_time, **more)
+    rows, fault = read(batches._rows_pure, whole)
+    assert fault == ""
+    assert [(row.key, row.value, row.headers) for row in rows] == [record[1:] for record in records]
+    assert (rows, fault) == read(batches._rows_ext, whole)
+    damaged = bytearray(whole)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.sampled_from([21, 22, *range(57, len(whole))]))
+        damaged[at] = data.draw(st.sampled_from([0, 1, 2, 3, 0x7F, 0x80, 0xFF, damaged[at] ^ 1]))
+    assert read(batches._rows_pure, sealed(bytes(damaged))) == read(batches._rows_ext, sealed(bytes(damaged)))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=60), st.integers(-2, 4))
+def test_both_readers_say_the_same_of_noise(noise: bytes, count: int) -> None:
+    """Bytes that are no records at all, behind a header that says they are."""
+    batch = bytearray(batch_of([(0, None, None, ())])[:61]) + noise
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    batch[57:61] = count.to_bytes(4, "big", signed=True)
+    assert read(batches._rows_pure, sealed(bytes(batch))) == read(batches._rows_ext, sealed(bytes(batch)))
+
+
+def test_control_batches_and_batches_without_records() -> None:
+    marker = build_control_batch(1, 3, producer_id=7, producer_epoch=1, timestamp_ms=5, base_offset=9)
+    empty = BatchBuilder(1 << 20, base_timestamp_ms=0, producer_id=7, producer_epoch=1, base_sequence=4).build(
+        20, last_offset_delta=5
+    )
+    for batch in (marker, empty):
+        assert read(batches._rows_pure, batch) == read(batches._rows_ext, batch)
+    (row,) = batches.rows_of("t", 1, empty)
+    assert row == EventRow(None, None, "t", 1, 25, row.timestamp_ms, 0, (), 7, 1, 9, False, False, True)
+
+
+@pytest.mark.parametrize("data", [b"", b"a", b"123456789", bytes(range(256)) * 5], ids=len)
+def test_the_checksum_without_its_package(data: bytes) -> None:
+    assert pure_batch.slow_crc32c(data) == crc32c(data)
+    assert pure_batch.slow_crc32c(b"123456789") == 0xE3069283, "the check value of CRC-32C"
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+def test_segments_are_read_whatever_their_codec(tmp_path: Path, codec: CompressionType) -> None:
+    """And a block that its codec refuses is a fault: what stands before and behind it is read."""
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    found = [
+        [(1_000 + n, b"key", b"value %d" % n * 20, (("trace", b"%d" % n), ("none", None))) for n in range(at, at + 10)]
+        for at in (0, 10, 20)
+    ]
+    first, second, third = (batch_of(part, 10 * at, codec) for at, part in enumerate(found))
+    segment = folder / f"{0:020d}.log"
+    segment.write_bytes(first + second + third)
+    (part,) = find_partitions(tmp_path)
+    rows = list(read_rows(part))
+    assert [(row.timestamp_ms, row.key, row.value, row.headers) for row in rows] == [
+        record for part in found for record in part
+    ]
+    assert [row.offset for row in rows] == list(range(30))
+    faults: list[LogFault] = []
+    segment.write_bytes(first + sealed(second[:61] + b"\x55" * (len(second) - 61)) + third)
+    assert list(read_rows(part, on_fault=faults.append)) == rows[:10] + rows[20:]
+    ((_, _, offset, kind, detail),) = faults
+    assert (offset, kind) == (10, "corrupt")
+    assert detail.startswith(f"{segment.name}: corrupt record batch at byte ")
