@@ -22,7 +22,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "consume": ("consume", "print the records of topics"),
     "groups": ("groups", "list and describe groups"),
     "users": ("users", "who can authenticate with a password: add, remove, list"),
-    "offsets": ("offsets", "list committed offsets and lag"),
+    "offsets": ("offsets", "list committed offsets and lag; apply a restore plan"),
     "transactions": ("transactions", "list, describe and end transactions; find those that hang"),
     "producers": ("producers", "describe the producers of partitions"),
 }

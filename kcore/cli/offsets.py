@@ -1,10 +1,10 @@
-"""`kcore offsets`: committed offsets and lag."""
+"""`kcore offsets`: committed offsets and lag; setting offsets by a plan."""
 
 from __future__ import annotations
 
 import argparse
 
-from kcore.cli import output, target
+from kcore.cli import offsets_apply, output, target
 from kcore.inspect import list_groups, offset_rows
 
 
@@ -15,10 +15,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     target.add_arguments(listing)
     output.add_arguments(listing)
     listing.add_argument("--group", action="append", default=[], help="a group (may be repeated); none: all")
+    listing.set_defaults(run=_list)
+    applying = actions.add_parser("apply", help="commit the offsets of a restore plan")
+    offsets_apply.add_arguments(applying)
+    applying.set_defaults(run=offsets_apply.run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Lists offsets."""
+    """Runs the action."""
+    return int(options.run(options))
+
+
+def _list(options: argparse.Namespace) -> int:
     with target.open_target(options) as server:
         rows = offset_rows(server, options.group or [group.group_id for group in list_groups(server)])
     columns = ("group", "topic", "partition", "current_offset", "log_end_offset", "lag", "metadata")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 
 from kcore.errors import ConfigError
 
@@ -24,4 +26,5 @@ def run(options: argparse.Namespace) -> int:
 
     if options.master is None:
         options.master = "local[*]"
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers are whatever `python3` is here
     return int(job(options.job).run(options))

@@ -11,6 +11,7 @@ from typing import Final
 
 JOBS: Final = {
     "rebuild": "the state of coordinators as tables, as of any moment",
+    "restore-plan": "committed offsets as of any moment, as a plan for `kcore offsets apply`",
 }
 """Name of a job -> what it gives, for people. A job `a-b` is the module `a_b` here."""
 

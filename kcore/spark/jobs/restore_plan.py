@@ -1,0 +1,179 @@
+"""The job `restore-plan`: committed offsets as of a moment, as a plan for `kcore offsets apply`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcore.errors import ConfigError
+from kcore.protocol.records.base import CONSUMER_OFFSETS
+from kcore.spark.frames import rebuild_state
+from kcore.spark.jobs.rebuild import facts_of
+from kcore.spark.jobs.session import add_session_arguments, parse_offsets, session
+from kcore.spark.restore import Then, counts, make_rows
+from kcore.spark.restore_plan import COMPACTED, REFUSE, WHOLE, Checked, Plan, is_csv
+from kcore.spark.restore_target import Brokers, OneEngine, by_group, look
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Key = tuple[str, str, int]
+
+
+def committed_then(
+    spark: SparkSession,
+    path: str | Path,
+    *,
+    offsets: Mapping[tuple[str, int], int] | None = None,
+    timestamp_ms: int | None = None,
+    groups: Collection[str] = (),
+) -> tuple[list[Then], list[int]]:
+    """What groups had committed as of a moment, as far as a log still knows.
+
+    Where compaction has come beyond the moment, a record that is still there is right: whatever replaced it earlier
+    would have taken it away. What is missing is not known. So the keys that the end of such a log has, and the moment
+    has not, come as offsets of which nothing is known.
+
+    Args:
+        spark: a session.
+        path: an export, a data folder, or a broker's log folder.
+        offsets: (topic, partition) -> the offset before which to stop.
+        timestamp_ms: stop before the first record with a later timestamp.
+        groups: which; none: all.
+
+    Returns:
+        The offsets, and the partitions of the log to which that happened: what was deleted there since, and long ago,
+        may have left no trace at all.
+    """
+    events = spark.read.format("kcore").option("includeBatches", "true").option("topic", CONSUMER_OFFSETS)
+    frame = events.load(str(path))
+    facts = facts_of(path)
+    state = rebuild_state(frame, offsets=offsets, timestamp_ms=timestamp_ms, facts=facts)
+    found, incomplete = _offsets(state, groups)
+    if incomplete:
+        parts = frame.where(frame["partition"].isin(*sorted(incomplete)))
+        at_end, _ = _offsets(rebuild_state(parts, facts=facts), groups)
+        for key in at_end.keys() - found.keys():
+            found[key] = Then(*key, None, history=COMPACTED)
+    # In a whole history, what only a transaction had then was not committed.
+    then = [one for _, one in sorted(found.items()) if one.offset is not None or one.history == COMPACTED]
+    return then, sorted(incomplete)
+
+
+def _offsets(state: DataFrame, groups: Collection[str]) -> tuple[dict[Key, Then], set[int]]:
+    """Offsets out of a state, those of open transactions with None; and the partitions whose history is not whole."""
+    wanted = state["table"] == "offsets"
+    if groups:
+        wanted &= state["offsets.group_id"].isin(*groups)
+    rows = state.where(wanted | (state["table"] == "partitions")).select("table", "offsets", "partitions").collect()
+    incomplete = {
+        row["partitions"]["coordinator_partition"]
+        for row in rows
+        if row["table"] == "partitions" and not row["partitions"]["complete"]
+    }
+    found: dict[Key, Then] = {}
+    pending: set[Key] = set()
+    for row in (row["offsets"] for row in rows if row["table"] == "offsets"):
+        key = (row["group_id"], row["topic"], row["partition"])
+        history = COMPACTED if row["coordinator_partition"] in incomplete else WHOLE
+        if row["pending"]:
+            pending.add(key)
+            found.setdefault(key, Then(*key, None, history=history))
+        else:
+            found[key] = Then(*key, row["offset"], row["metadata"] or "", row["topic_id"] or "", history)
+    return {key: one._replace(pending=key in pending) for key, one in found.items()}, incomplete
+
+
+def plan_restore(then: list[Then], brokers: Brokers | None, where: str, *, include_same: bool = False) -> Plan:
+    """The plan for what was committed then, checked against a target where there is one.
+
+    Args:
+        then: see `committed_then`.
+        brokers: the target; None: none.
+        where: what the target is called.
+        include_same: whether offsets that are right already are committed again.
+
+    Returns:
+        A plan without its source and moment.
+    """
+    if brokers is None:
+        return Plan("", rows=tuple(make_rows(then, None)))
+    target = look(brokers, by_group((one.group, one.place) for one in then))
+    rows = tuple(make_rows(then, target, include_same))
+    return Plan("", target=Checked(where, target.cluster_id), rows=rows)
+
+
+@contextmanager
+def _target(options: argparse.Namespace) -> Iterator[tuple[Brokers | None, str]]:
+    """The target that the arguments name, and what it is called."""
+    if options.bootstrap is not None:
+        from kcore.client.cluster import Cluster  # noqa: PLC0415
+
+        with Cluster(options.bootstrap) as cluster:
+            yield cluster, options.bootstrap
+    elif options.data is not None:
+        import kcore  # noqa: PLC0415
+
+        with kcore.open(options.data, create=False) as engine:
+            yield OneEngine(engine), options.data
+    else:
+        yield None, ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The job's arguments."""
+    parser.add_argument("path", metavar="FOLDER", help="an export, a data folder, or a broker's log folder")
+    parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="the plan, .json or .csv")
+    parser.add_argument("--as-of-ms", type=int, metavar="MS", help="the offsets at that time, in ms since the epoch")
+    parser.add_argument(
+        "--as-of-offset",
+        action="append",
+        default=[],
+        metavar="TOPIC-PARTITION:OFFSET",
+        help=f"the offsets before that offset of a partition of {CONSUMER_OFFSETS} (may be repeated)",
+    )
+    parser.add_argument("--group", action="append", default=[], help="a group (may be repeated); none: all")
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="check against this running server")
+    parser.add_argument("--data", metavar="DIR", help="check against this data folder, which no server has open")
+    parser.add_argument(
+        "--include-same",
+        action="store_true",
+        help="commit offsets that are right already once more: renews their retention",
+    )
+    add_session_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the job in a session of its own; 1 if an offset cannot be restored."""
+    is_csv(options.out)
+    if options.bootstrap is not None and options.data is not None:
+        raise ConfigError("name one target: --bootstrap HOST:PORT or --data DIR")
+    if options.as_of_ms is None and not options.as_of_offset:
+        raise ConfigError("name the moment: --as-of-ms MS or --as-of-offset TOPIC-PARTITION:OFFSET")
+    offsets = parse_offsets(options.as_of_offset)
+    with session(options, "restore-plan") as spark:
+        then, compacted = committed_then(
+            spark, options.path, offsets=offsets, timestamp_ms=options.as_of_ms, groups=frozenset(options.group)
+        )
+    with _target(options) as (brokers, where):
+        checked = plan_restore(then, brokers, where, include_same=options.include_same)
+    moment = tuple((*place, at) for place, at in offsets.items())
+    plan = replace(
+        checked, source=str(options.path), timestamp_ms=options.as_of_ms, offsets=moment, compacted=tuple(compacted)
+    )
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    plan.save(options.out)
+    found: Mapping[str, Any] = counts(plan.rows)
+    for action, count in found.items():
+        print(f"{action:10} {count}")
+    if compacted:
+        numbers = ", ".join(map(str, compacted))
+        print(f"partitions {numbers} of {CONSUMER_OFFSETS} were compacted since: what was deleted there may be missing")
+    unheard = sorted(set(options.group) - {row.group for row in plan.rows})
+    for group in unheard:
+        print(f"group {group!r} had no offsets then")
+    return 1 if found[REFUSE] or unheard else 0

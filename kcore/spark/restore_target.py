@@ -1,0 +1,321 @@
+"""What a restore must know of its target: groups and their members, topics, where logs begin and end, offsets.
+
+Everything is asked through Kafka's own protocol, of the broker that knows: a group's coordinator, a partition's leader.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from kcore.errors import KcoreError
+from kcore.inspect.groups import EARLIEST, LATEST, Target
+from kcore.protocol.error_codes import ErrorCode, code_name
+from kcore.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
+from kcore.protocol.messages.list_groups import ListGroupsRequest
+from kcore.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kcore.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from kcore.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
+from kcore.protocol.schema import ZERO_UUID
+
+METADATA_VERSION: Final = 12
+OFFSETS_VERSION: Final = 8
+"""The newest of OffsetFetch that speaks of several groups and asks nothing of members (KIP-709, KIP-848)."""
+GROUPS_A_REQUEST: Final = 100
+TRIES: Final = 100
+PAUSE_S: Final = 0.2
+
+AWAY: Final = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+)
+"""The coordinator is not there, or not ready: look for it again."""
+
+Place = tuple[str, int]
+
+
+class Brokers(Protocol):
+    """A cluster: `kcore.client.cluster.Cluster`, or one engine."""
+
+    def send(self, request: Any, version: int | None = None) -> Any:
+        """Asks any of them."""
+        ...
+
+    def coordinator(self, group_id: str) -> Target:
+        """A group's coordinator."""
+        ...
+
+    def partitions(self, topics: Sequence[str], create: bool = False) -> dict[str, list[int]]:
+        """The partitions of topics."""
+        ...
+
+    def leader(self, topic: str, partition: int) -> Target:
+        """The leader of a partition that `partitions` has found."""
+        ...
+
+
+class OneEngine:
+    """An engine of this process in the place of a cluster."""
+
+    def __init__(self, engine: Target) -> None:
+        self._engine = engine
+
+    def send(self, request: Any, version: int | None = None) -> Any:
+        """See Brokers."""
+        return self._engine.send(request, version)
+
+    def coordinator(self, group_id: str) -> Target:
+        """See Brokers."""
+        return self._engine
+
+    def partitions(self, topics: Sequence[str], create: bool = False) -> dict[str, list[int]]:
+        """See Brokers."""
+        return {}
+
+    def leader(self, topic: str, partition: int) -> Target:
+        """See Brokers."""
+        return self._engine
+
+
+class Committed(NamedTuple):
+    """A committed offset of a target; `pending`: an open transaction holds one that is not decided."""
+
+    offset: int | None
+    metadata: str = ""
+    pending: bool = False
+
+
+class Log(NamedTuple):
+    """Where a partition's log begins and ends; `topic_id` is empty where the server does not say."""
+
+    start: int
+    end: int
+    topic_id: str = ""
+
+
+class TargetState(NamedTuple):
+    """A target as of now.
+
+    Attributes:
+        cluster_id: its cluster's id.
+        refused: group -> why its offsets must not be touched.
+        committed: group -> (topic, partition) -> what is committed.
+        logs: (topic, partition) -> its log; what is not there is left out.
+        unknown_topics: topics that are not there.
+    """
+
+    cluster_id: str | None
+    refused: Mapping[str, str]
+    committed: Mapping[str, Mapping[Place, Committed]]
+    logs: Mapping[Place, Log]
+    unknown_topics: frozenset[str]
+
+
+def look(brokers: Brokers, wanted: Mapping[str, Collection[Place]]) -> TargetState:
+    """Asks a target for all that a restore depends on.
+
+    Args:
+        brokers: the target.
+        wanted: group -> the partitions whose offsets are to be restored.
+
+    Raises:
+        KcoreError: it cannot be reached, or refuses to say.
+    """
+    places = {place for own in wanted.values() for place in own}
+    topic_ids, cluster_id = _topics(brokers, {topic for topic, _ in places})
+    logs = _logs(brokers, [place for place in sorted(places) if place[0] in topic_ids], topic_ids)
+    unknown = frozenset({topic for topic, _ in places} - topic_ids.keys())
+    committed = {group: committed_offsets(brokers, group, own) for group, own in sorted(wanted.items())}
+    return TargetState(cluster_id, refused_groups(brokers, wanted.keys()), committed, logs, unknown)
+
+
+def by_group(places: Iterable[tuple[str, Place]]) -> dict[str, set[Place]]:
+    """(group, partition) as group -> partitions."""
+    found: dict[str, set[Place]] = defaultdict(set)
+    for group, place in places:
+        found[group].add(place)
+    return dict(found)
+
+
+def _topics(brokers: Brokers, names: Collection[str]) -> tuple[dict[str, str], str | None]:
+    """Ids of the topics that are there, and the cluster's id."""
+    asked = [MetadataRequestTopic(name=name) for name in sorted(names)]
+    answer = brokers.send(MetadataRequest(topics=asked, allow_auto_topic_creation=False), METADATA_VERSION)
+    found = {}
+    for topic in answer.topics:
+        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            continue
+        if topic.error_code:
+            raise KcoreError(f"topic {topic.name!r}: {code_name(topic.error_code)}")
+        found[str(topic.name)] = "" if topic.topic_id == ZERO_UUID else topic.topic_id.hex()
+    return found, answer.cluster_id
+
+
+def _logs(brokers: Brokers, places: Sequence[Place], topic_ids: Mapping[str, str]) -> dict[Place, Log]:
+    brokers.partitions(sorted(topic_ids))
+    by_leader: dict[Target, list[Place]] = defaultdict(list)
+    for place in places:
+        try:
+            by_leader[brokers.leader(*place)].append(place)
+        except KcoreError:  # the topic has fewer partitions, or this one has no leader: nothing can be said of it
+            continue
+    found: dict[Place, Log] = {}
+    for leader, own in by_leader.items():
+        starts, ends = _offsets_at(leader, own, EARLIEST), _offsets_at(leader, own, LATEST)
+        for place in starts.keys() & ends.keys():
+            found[place] = Log(starts[place], ends[place], topic_ids[place[0]])
+    return found
+
+
+def _offsets_at(leader: Target, places: Iterable[Place], timestamp: int) -> dict[Place, int]:
+    by_topic: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
+    for topic, partition in places:
+        by_topic[topic].append(ListOffsetsPartition(partition_index=partition, timestamp=timestamp))
+    topics = [ListOffsetsTopic(name=name, partitions=parts) for name, parts in by_topic.items()]
+    found = {}
+    for topic in leader.send(ListOffsetsRequest(replica_id=-1, topics=topics)).topics:
+        for part in topic.partitions:
+            if not part.error_code:
+                found[topic.name, part.partition_index] = int(part.offset)
+            elif part.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise KcoreError(f"{topic.name}-{part.partition_index}: {code_name(part.error_code)}")
+    return found
+
+
+def committed_offsets(brokers: Brokers, group: str, places: Collection[Place]) -> dict[Place, Committed]:
+    """Everything that a group has committed, and where transactions hold offsets that are not decided.
+
+    Args:
+        brokers: the target.
+        group: the group.
+        places: partitions in which such offsets matter. Kafka shows one that has no committed offset beside it only to
+            whoever names its partition.
+
+    Raises:
+        KcoreError: the coordinator refuses, or stays away.
+    """
+    found: dict[Place, Committed] = {}
+    for place, part in _fetch_offsets(brokers, group, None).items():
+        _check(group, place, part.error_code)
+        if part.committed_offset >= 0:
+            found[place] = Committed(int(part.committed_offset), part.metadata or "")
+    for place, part in _fetch_offsets(brokers, group, places).items() if places else ():
+        if part.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
+            found[place] = found.get(place, Committed(None))._replace(pending=True)
+        elif part.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            _check(group, place, part.error_code)
+    return found
+
+
+def _check(group: str, place: Place, code: int) -> None:
+    if code:
+        raise KcoreError(f"offset of {group!r} at {place[0]}-{place[1]}: {code_name(code)}")
+
+
+def _fetch_offsets(brokers: Brokers, group: str, places: Collection[Place] | None) -> dict[Place, Any]:
+    """A group's offsets as they are; or those of some partitions, with an error where a transaction holds one."""
+    topics = None
+    if places is not None:
+        by_topic: dict[str, list[int]] = defaultdict(list)
+        for topic, partition in sorted(places):
+            by_topic[topic].append(partition)
+        topics = [OffsetFetchRequestTopics(name=name, partition_indexes=parts) for name, parts in by_topic.items()]
+    request = OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=places is not None
+    )
+
+    def ask(coordinator: Target) -> tuple[Any, int]:
+        (answer,) = coordinator.send(request, OFFSETS_VERSION).groups
+        return answer, answer.error_code
+
+    answer = of_coordinator(brokers, group, ask)
+    if answer.error_code and answer.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+        raise KcoreError(f"offsets of {group!r}: {code_name(answer.error_code)}")
+    return {(topic.name, part.partition_index): part for topic in answer.topics for part in topic.partitions}
+
+
+def of_coordinator(brokers: Brokers, group: str, ask: Callable[[Target], tuple[Any, int]]) -> Any:
+    """Asks a group's coordinator, again while it is away.
+
+    Args:
+        brokers: the target.
+        group: the group.
+        ask: gives the answer and its error code.
+
+    Raises:
+        KcoreError: it stays away.
+    """
+    for attempt in range(TRIES):
+        try:
+            answer, code = ask(brokers.coordinator(group))
+        except KcoreError:  # none is known yet, or its connection broke
+            if attempt == TRIES - 1:
+                raise
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if code not in AWAY:
+            return answer
+        time.sleep(PAUSE_S)
+    raise KcoreError(f"group {group!r}: {code_name(code)}")
+
+
+# ---- members
+
+
+def refused_groups(brokers: Brokers, groups: Collection[str]) -> dict[str, str]:
+    """Groups whose offsets must be left alone, with the reason: they have members, or are of a kind that has none."""
+    by_coordinator: dict[Target, list[str]] = defaultdict(list)
+    for group in sorted(groups):
+        by_coordinator[of_coordinator(brokers, group, lambda coordinator: (coordinator, 0))].append(group)
+    found: dict[str, str] = {}
+    for coordinator, own in by_coordinator.items():
+        kinds = _kinds(coordinator)
+        for start in range(0, len(own), GROUPS_A_REQUEST):
+            some = own[start : start + GROUPS_A_REQUEST]
+            for kind, describe in _DESCRIBERS.items():
+                of_kind = [group for group in some if (kinds.get(group) or "classic") == kind]
+                found.update(describe(coordinator, of_kind) if of_kind else {})
+            found.update(
+                {group: "a share group has no committed offsets" for group in some if kinds.get(group) == "share"}
+            )
+    return found
+
+
+def _kinds(coordinator: Target) -> dict[str, str]:
+    answer = coordinator.send(ListGroupsRequest())
+    if answer.error_code:
+        raise KcoreError(f"groups cannot be listed: {code_name(answer.error_code)}")
+    return {str(group.group_id): str(group.group_type).lower() for group in answer.groups}
+
+
+def _classic(coordinator: Target, groups: Sequence[str]) -> dict[str, str]:
+    return _with_members(coordinator.send(DescribeGroupsRequest(groups=list(groups))).groups)
+
+
+def _consumer(coordinator: Target, groups: Sequence[str]) -> dict[str, str]:
+    return _with_members(coordinator.send(ConsumerGroupDescribeRequest(group_ids=list(groups))).groups)
+
+
+def _streams(coordinator: Target, groups: Sequence[str]) -> dict[str, str]:
+    return _with_members(coordinator.send(StreamsGroupDescribeRequest(group_ids=list(groups))).groups)
+
+
+_DESCRIBERS: Final = {"classic": _classic, "consumer": _consumer, "streams": _streams}
+
+
+def _with_members(described: Iterable[Any]) -> dict[str, str]:
+    found = {}
+    for group in described:
+        if group.error_code and group.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+            found[group.group_id] = f"the group cannot be looked at: {code_name(group.error_code)}"
+        elif group.members:
+            found[group.group_id] = f"the group has {len(group.members)} members ({group.group_state})"
+        elif group.group_state not in ("Empty", "Dead", ""):
+            found[group.group_id] = f"the group is {group.group_state}"
+    return found

@@ -1,0 +1,112 @@
+"""Committed offsets as of a moment, out of real logs, and the whole way back into a running server."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcore.client import Connection
+from kcore.client.cluster import Cluster
+from kcore.protocol.records.base import CONSUMER_OFFSETS
+from kcore.spark.export import export
+from kcore.spark.jobs import job
+from kcore.spark.jobs.restore_plan import committed_then, plan_restore
+from kcore.spark.restore import Then
+from kcore.spark.restore_apply import apply
+from kcore.spark.restore_plan import COMPACTED, WHOLE, load
+from kcore.spark.sources import ServerSource
+from kcore.testing import ServerProcess
+from tests.kit import COMMIT_VERSION, batch, commit, committed, make_topic, produce
+
+pytestmark = pytest.mark.spark
+
+Oracle = dict[str, dict[str, list[dict[str, Any]]]]
+
+
+def place(one: Any) -> tuple[str, str, int]:
+    return one["group"], one["topic"], one["partition"]
+
+
+@pytest.mark.parametrize(("earlier", "later"), [("moment-1", "moment-1"), ("moment-1", "moment-4")])
+def test_a_later_log_gives_the_earlier_offsets_or_says_that_it_cannot(
+    spark: Any, kafka_logs: Path, kafka_oracle: Oracle, earlier: str, later: str
+) -> None:
+    """Of a real broker's log: each offset that is found is what the broker said then, and what is missing is gone."""
+    said = kafka_oracle[earlier]
+    ends = {
+        (one["topic"], one["partition"]): one["log_end_offset"]
+        for one in said["partition"]
+        if one["topic"] == CONSUMER_OFFSETS
+    }
+    then, compacted = committed_then(spark, kafka_logs / later, offsets=ends)
+    found = {(one.group, *one.place): one for one in then}
+    still = {place(one) for one in kafka_oracle[later]["offset"]}
+    expected = {place(one): one for one in said["offset"] if one["offset"] is not None}
+    assert len(expected) > 1_000
+    lost = 0
+    for key, one in expected.items():
+        if key not in found:
+            assert compacted
+            assert key not in still  # deleted since, and the deletion was cleaned away too
+        elif found[key].offset is None:
+            assert found[key].history == COMPACTED
+            lost += 1
+        else:
+            assert (found[key].offset, found[key].metadata) == (one["offset"], one["metadata"])
+            assert found[key].pending == one["unstable"]
+    for key, of_log in found.items():
+        assert key in expected or of_log.offset is None, of_log
+    if earlier == later:
+        assert compacted == []
+        assert {of_log.history for of_log in found.values()} == {WHOLE}
+        assert found.keys() == expected.keys()
+    else:
+        assert 0 < lost < len(expected)
+
+
+def test_from_a_running_server_and_back_into_it(spark: Any, tmp_path: Path) -> None:
+    """Offsets are committed, exported, overwritten, planned, applied and read back; some groups have nothing to do."""
+    settings = {"offsets.topic.num.partitions": "3", "group.initial.rebalance.delay.ms": "0"}
+    with (
+        ServerProcess(tmp_path / "data", settings) as server,
+        Connection.to(server.bootstrap) as connection,
+        Cluster(server.bootstrap) as cluster,
+    ):
+        make_topic(connection, "t", 2)
+        for partition in (0, 1):
+            connection.send(produce("t", batch([b"x"] * 50), partition), 9)
+        for group in ("a", "b", "c"):
+            connection.send(commit(group, {("t", 0): 10, ("t", 1): 20}, metadata=group), COMMIT_VERSION)
+        ends = {part[:2]: part.end or 0 for part in ServerSource(connection).parts() if part.topic == CONSUMER_OFFSETS}
+        for group in ("a", "b", "d"):
+            connection.send(commit(group, {("t", 0): 40}), COMMIT_VERSION)
+        export(ServerSource(connection), tmp_path / "events", wanted={CONSUMER_OFFSETS}.__contains__)
+
+        then, _ = committed_then(spark, tmp_path / "events", offsets=ends, groups={"a", "c"})
+        topic_id = then[0].topic_id
+        assert topic_id
+        assert then == [
+            Then(group, "t", partition, 10 * partition + 10, group, topic_id)
+            for group in ("a", "c")
+            for partition in (0, 1)
+        ]
+        plan = replace(plan_restore(then, cluster, server.bootstrap), source="events")
+        plan.save(tmp_path / "plan.json")
+        assert load(tmp_path / "plan.json") == plan
+        assert [(row.group, row.partition, row.action) for row in plan.rows] == [
+            ("a", 0, "set"),
+            ("a", 1, "skip"),
+            ("c", 0, "skip"),
+            ("c", 1, "skip"),
+        ]
+        assert [one.result for one in apply(plan, cluster)] == ["set", "skipped", "skipped", "skipped"]
+        assert committed(connection, "a") == {("t", 0): 10, ("t", 1): 20}
+        assert committed(connection, "b") == {("t", 0): 40, ("t", 1): 20}
+
+
+def test_the_job_is_found_by_its_name() -> None:
+    """`restore-plan` is `restore_plan.py`."""
+    assert job("restore-plan").__name__ == "kcore.spark.jobs.restore_plan"

@@ -1,0 +1,403 @@
+"""Plans against a running server with real clients in its groups: every refusal, and what is written.
+
+`KCORE_TEST_BOOTSTRAP=HOST:PORT` runs them against another server, Apache Kafka for one, instead of `kcore serve`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kcore.cli import main
+from kcore.client.cluster import Cluster
+from kcore.errors import KcoreError
+from kcore.inspect.groups import Target
+from kcore.spark.jobs.restore_plan import plan_restore
+from kcore.spark.restore import Then
+from kcore.spark.restore_apply import Applied, apply
+from kcore.spark.restore_plan import Checked, Plan, PlanRow, load
+from kcore.testing import ServerProcess
+from tests.kit import COMMIT_VERSION, commit, committed, wait_until
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import KafkaConsumer
+
+pytestmark = pytest.mark.clients
+
+SETTINGS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "4"}
+RECORDS = 20
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server that runs."""
+    given = os.environ.get("KCORE_TEST_BOOTSTRAP")
+    if given:
+        yield given
+        return
+    folder = tmp_path_factory.mktemp("restore")
+    with ServerProcess(folder / "data", SETTINGS, stderr=folder / "log") as server:
+        yield server.bootstrap
+    assert "Traceback" not in (folder / "log").read_text()
+
+
+@pytest.fixture
+def cluster(bootstrap: str) -> Iterator[Cluster]:
+    """A connection to it."""
+    with Cluster(bootstrap) as opened:
+        yield opened
+
+
+@pytest.fixture
+def admin(bootstrap: str) -> AdminClient:
+    """For what a test needs around its subject."""
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that nothing else on the server has."""
+    return f"r{uuid.uuid4().hex[:8]}-{next(_numbers)}"
+
+
+@pytest.fixture
+def topic(bootstrap: str, admin: AdminClient, name: str) -> str:
+    """A topic of two partitions with `RECORDS` records each."""
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result(30)
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+    for number in range(RECORDS):
+        for partition in (0, 1):
+            producer.produce(name, str(number), partition=partition)
+    assert producer.flush(30) == 0
+    return name
+
+
+def coordinator(cluster: Cluster, group: str) -> Any:
+    """A group's coordinator, once it is ready."""
+
+    def ready() -> Any:
+        try:
+            return cluster.coordinator(group)
+        except KcoreError:
+            return None
+
+    return wait_until(ready, f"a coordinator of {group}")
+
+
+def set_offsets(cluster: Cluster, group: str, offsets: dict[tuple[str, int], int], metadata: str = "") -> None:
+    """Commits offsets without a member."""
+
+    def done() -> bool:
+        answer = coordinator(cluster, group).send(commit(group, offsets, metadata=metadata), COMMIT_VERSION)
+        return {part.error_code for topic in answer.topics for part in topic.partitions} == {0}
+
+    wait_until(done, "the offsets are committed")
+
+
+def offsets_of(cluster: Cluster, group: str) -> dict[tuple[str, int], int]:
+    return committed(coordinator(cluster, group), group)
+
+
+def results(applied: list[Applied]) -> list[tuple[str, int, str]]:
+    return [(one.row.topic, one.row.partition, one.result) for one in applied]
+
+
+def brief(plan: Plan) -> list[tuple[Any, ...]]:
+    return [(row.partition, row.from_offset, row.to_offset, row.action, row.why) for row in plan.rows]
+
+
+def test_a_plan_is_carried_out_and_a_second_time_changes_nothing(cluster: Cluster, topic: str, name: str) -> None:
+    """Back, forward and onto nothing; what a consumer of another library reads next is what the plan says."""
+    group = f"{name}-g"
+    set_offsets(cluster, group, {(topic, 0): 15})
+    then = [Then(group, topic, 0, 4, "then"), Then(group, topic, 1, 7)]
+    plan = plan_restore(then, cluster, "here")
+    assert brief(plan) == [(0, 15, 4, "set", "back by 11"), (1, None, 7, "set", "nothing is committed now")]
+
+    dry = apply(plan, cluster, dry_run=True)
+    assert results(dry) == [(topic, 0, "would set"), (topic, 1, "would set")]
+    assert offsets_of(cluster, group) == {(topic, 0): 15}
+
+    assert results(apply(plan, cluster)) == [(topic, 0, "set"), (topic, 1, "set")]
+    assert offsets_of(cluster, group) == {(topic, 0): 4, (topic, 1): 7}
+    assert results(apply(plan, cluster)) == [(topic, 0, "already"), (topic, 1, "already")]
+    assert brief(plan_restore(then, cluster, "here")) == [
+        (0, 4, 4, "skip", "it is so already"),
+        (1, 7, 7, "skip", "it is so already"),
+    ]
+    again = plan_restore(then, cluster, "here", include_same=True)
+    assert results(apply(again, cluster)) == [(topic, 0, "set"), (topic, 1, "set")]
+
+
+def test_offsets_are_clipped_to_the_log(cluster: Cluster, admin: AdminClient, topic: str, name: str) -> None:
+    """One lies before what was deleted, one behind the end."""
+    group = f"{name}-g"
+    admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0)].result(30)
+    plan = plan_restore([Then(group, topic, 0, 3), Then(group, topic, 1, 99)], cluster, "here")
+    assert brief(plan) == [
+        (0, None, 6, "set", "nothing is committed now; clipped to the log's start, 6: what lay before is gone"),
+        (1, None, RECORDS, "set", f"nothing is committed now; clipped to the log's end, {RECORDS}"),
+    ]
+    assert {one.result for one in apply(plan, cluster)} == {"set"}
+    assert offsets_of(cluster, group) == {(topic, 0): 6, (topic, 1): RECORDS}
+
+
+def test_topics_and_partitions_that_are_gone_are_refused(cluster: Cluster, topic: str, name: str) -> None:
+    """A topic, a partition, and a topic whose name another one has now."""
+    group = f"{name}-g"
+    then = [
+        Then(group, f"{topic}-gone", 0, 3),
+        Then(group, topic, 0, 3, topic_id="f" * 32),
+        Then(group, topic, 9, 3),
+        Then(group, topic, 1, 3),
+    ]
+    plan = plan_restore(then, cluster, "here")
+    other = "the topic is another one of the same name: its offsets are of other records"
+    assert brief(plan) == [
+        (0, None, None, "refuse", other),
+        (1, None, 3, "set", "nothing is committed now"),
+        (9, None, None, "refuse", "the partition is gone, or has no leader"),
+        (0, None, None, "refuse", "the topic is gone"),
+    ]
+    assert [one.result for one in apply(plan, cluster)] == ["refused", "set", "refused", "refused"]
+    assert offsets_of(cluster, group) == {(topic, 1): 3}
+
+
+def classic_member(bootstrap: str, group: str, topic: str) -> Callable[[], Any]:
+    """A member of kafka-python; returns how to end it."""
+    consumer = KafkaConsumer(topic, bootstrap_servers=bootstrap, group_id=group, enable_auto_commit=False)
+    wait_until(lambda: consumer.poll(timeout_ms=500) or consumer.assignment(), "it has partitions")
+    return consumer.close
+
+
+def new_member(bootstrap: str, group: str, topic: str) -> Callable[[], Any]:
+    """A member of confluent-kafka that speaks the new protocol (KIP-848); returns how to end it."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "group.protocol": "consumer",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+    consumer.subscribe([topic])
+    wait_until(lambda: consumer.poll(0.2) or consumer.assignment(), "it has partitions")
+    return consumer.close
+
+
+@pytest.mark.parametrize("join", [classic_member, new_member], ids=["classic", "consumer"])
+def test_groups_with_members_are_left_alone(
+    bootstrap: str, cluster: Cluster, topic: str, name: str, join: Callable[..., Callable[[], Any]]
+) -> None:
+    """They are refused in a plan, at its application, and by the coordinator where they join in between."""
+    group = f"{name}-g"
+    then = [Then(group, topic, 0, 4)]
+    leave = join(bootstrap, group, topic)
+    plan = plan_restore(then, cluster, "here")
+    ((_, _, to, action, why),) = brief(plan)
+    assert (to, action) == (None, "refuse")
+    assert "the group has 1 members (" in why
+    assert results(apply(plan, cluster)) == [(topic, 0, "refused")]
+    leave()
+
+    wait_until(lambda: plan_restore(then, cluster, "here").rows[0].action == "set", "the member is gone")
+    plan = plan_restore(then, cluster, "here")
+    leave = join(bootstrap, group, topic)
+    (late,) = apply(plan, cluster, partial=True)
+    assert late.result == "refused"
+    assert "the group has 1 members (" in late.why
+    leave()
+
+    wait_until(lambda: plan_restore(then, cluster, "here").rows[0].action == "set", "the member is gone")
+    plan = plan_restore(then, cluster, "here")
+    with Meddled(bootstrap, group, lambda: joined.append(join(bootstrap, group, topic))) as meddled:
+        joined: list[Callable[[], Any]] = []
+        (race,) = apply(plan, meddled)
+    assert (race.result, race.why) == ("failed", "UNKNOWN_MEMBER_ID")
+    assert offsets_of(cluster, group) == {}
+    joined[0]()
+
+
+class Meddled(Cluster):
+    """A cluster in which something happens just before a group's offsets are committed."""
+
+    def __init__(self, bootstrap: str, group: str, meddle: Callable[[], Any]) -> None:
+        super().__init__(bootstrap)
+        self._group = group
+        self._meddle: Callable[[], Any] | None = meddle
+
+    def coordinator(self, group_id: str) -> Any:
+        return Before(super().coordinator(group_id), self) if group_id == self._group else super().coordinator(group_id)
+
+    def before(self, request: Any) -> None:
+        if type(request).__name__ == "OffsetCommitRequest" and self._meddle is not None:
+            meddle, self._meddle = self._meddle, None
+            meddle()
+
+
+class Before:
+    """A connection that tells what it is about to send."""
+
+    def __init__(self, connection: Target, cluster: Meddled) -> None:
+        self._connection = connection
+        self._cluster = cluster
+
+    def send(self, request: Any, version: int | None = None) -> Any:
+        self._cluster.before(request)
+        return self._connection.send(request, version)
+
+
+def test_open_transactions_are_refused_and_their_offsets_kept(
+    bootstrap: str, cluster: Cluster, topic: str, name: str
+) -> None:
+    """An offset that a transaction holds in the target is decided by its end, not by a plan."""
+    group = f"{name}-g"
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{name}-tx", "log_level": 0})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+    producer.send_offsets_to_transaction([TopicPartition(topic, 0, 9)], consumer.consumer_group_metadata(), 30)
+    then = [Then(group, topic, 0, 4)]
+    plan = plan_restore(then, cluster, "here")
+    assert brief(plan) == [(0, None, None, "refuse", "a transaction that is open now holds an offset")]
+    unaware = replace(plan, rows=(replace(plan.rows[0], to_offset=4, action="set"),))
+    (found,) = apply(unaware, cluster)
+    assert (found.result, found.why) == ("refused", "a transaction that is open now holds an offset")
+    producer.commit_transaction(30)
+    consumer.close()
+    wait_until(lambda: offsets_of(cluster, group) == {(topic, 0): 9}, "the transaction is over")
+    assert brief(plan_restore(then, cluster, "here")) == [(0, 9, 4, "set", "back by 5")]
+
+
+def test_a_target_that_changed_is_refused_as_a_whole_or_in_part(cluster: Cluster, topic: str, name: str) -> None:
+    """An offset that moved since the plan: nothing is written, or with `partial` all but that one."""
+    group = f"{name}-g"
+    set_offsets(cluster, group, {(topic, 0): 15, (topic, 1): 15})
+    plan = plan_restore([Then(group, topic, 0, 4), Then(group, topic, 1, 5)], cluster, "here")
+    set_offsets(cluster, group, {(topic, 1): 16})
+    first, second = apply(plan, cluster)
+    assert (first.result, second.result) == ("held back", "refused")
+    assert second.why == "changed since the plan: the target has 16, the plan has 15"
+    assert offsets_of(cluster, group) == {(topic, 0): 15, (topic, 1): 16}
+    assert [one.result for one in apply(plan, cluster, partial=True)] == ["set", "refused"]
+    assert offsets_of(cluster, group) == {(topic, 0): 4, (topic, 1): 16}
+
+
+def test_a_topic_that_changed_is_refused(
+    bootstrap: str, cluster: Cluster, admin: AdminClient, topic: str, name: str
+) -> None:
+    """Its log's start moved over the offset, and then it was deleted and made again."""
+    group = f"{name}-g"
+    plan = plan_restore([Then(group, topic, 0, 4)], cluster, "here")
+    admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0)].result(30)
+    (found,) = apply(plan, cluster)
+    assert (found.result, found.why) == (
+        "refused",
+        f"the log has moved since the plan: it is from 6 to {RECORDS} now",
+    )
+    admin.delete_topics([topic])[topic].result(30)
+    wait_until(lambda: apply(plan, cluster)[0].why == "the partition is gone, or has no leader", "the topic is gone")
+
+    def made() -> bool:
+        admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
+        return True
+
+    wait_until(made, "it is there again")
+    wait_until(
+        lambda: apply(plan, cluster)[0].why == "the topic was deleted and made again since the plan",
+        "the new topic is seen",
+    )
+    assert offsets_of(cluster, group) == {}
+
+
+def test_what_the_server_refuses_is_said_of_its_row(cluster: Cluster, topic: str, name: str) -> None:
+    """A remark that is too long for the server fails alone; the row beside it is set."""
+    group = f"{name}-g"
+    plan = plan_restore([Then(group, topic, 0, 4, "x" * 5_000), Then(group, topic, 1, 5)], cluster, "here")
+    first, second = apply(plan, cluster)
+    assert (first.result, first.why) == ("failed", "OFFSET_METADATA_TOO_LARGE")
+    assert second.result == "set"
+    assert offsets_of(cluster, group) == {(topic, 1): 5}
+
+
+def test_plans_for_another_cluster_or_for_none_are_refused(cluster: Cluster, topic: str, name: str) -> None:
+    """A plan says what it was checked against; one that was not checked cannot be applied."""
+    group = f"{name}-g"
+    then = [Then(group, topic, 0, 4)]
+    elsewhere = replace(plan_restore(then, cluster, "here"), target=Checked("there", "another"))
+    with pytest.raises(KcoreError, match="the plan is for cluster another, and this is"):
+        apply(elsewhere, cluster)
+    (found,) = apply(plan_restore(then, None, ""), cluster)
+    assert (found.result, "was not checked against a target" in found.why) == ("refused", True)
+    assert offsets_of(cluster, group) == {}
+
+
+def test_the_command(
+    bootstrap: str, cluster: Cluster, topic: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its output has every row; its status says whether all is as the plan wants it."""
+    group = f"{name}-g"
+    path = tmp_path / "plan.csv"
+    plan_restore([Then(group, topic, 0, 4)], cluster, bootstrap).save(path)
+    for arguments, result in ((["--dry-run"], "would set"), ([], "set"), ([], "already")):
+        assert main(["offsets", "apply", str(path), "--bootstrap", bootstrap, "--format", "json", *arguments]) == 0
+        row = json.loads(capsys.readouterr().out)
+        expected = {"group": group, "topic": topic, "partition": 0, "from": None, "to": 4, "result": result}
+        assert {key: row[key] for key in expected} == expected
+    set_offsets(cluster, group, {(topic, 0): 12})
+    assert main(["offsets", "apply", str(path), "--bootstrap", bootstrap]) == 1
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].split() == ["GROUP", "TOPIC", "PARTITION", "FROM", "TO", "RESULT", "WHY"]
+    assert out[-1] == "1 refused"
+    assert main(["offsets", "apply", str(path)]) == 1
+    assert "name a data folder, or --bootstrap" in capsys.readouterr().err
+
+
+def test_a_folder_takes_a_plan_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same of a data folder that no server has open."""
+    import kcore
+    from kcore.spark.restore_target import OneEngine
+    from tests.kit import batch, make_topic, produce
+
+    folder = tmp_path / "data"
+    with kcore.open(folder, config=SETTINGS) as engine:
+        make_topic(engine, "t", 1)
+        engine.send(produce("t", batch([b"one", b"two", b"three"])), 9)
+        engine.send(commit("g", {("t", 0): 3}), COMMIT_VERSION)
+        plan = plan_restore([Then("g", "t", 0, 1), Then("g", "t", 4, 1)], OneEngine(engine), str(folder))
+    assert brief(plan) == [
+        (0, 3, 1, "set", "back by 2"),
+        (4, None, None, "refuse", "the partition is gone, or has no leader"),
+    ]
+    plan.save(tmp_path / "plan.json")
+    assert load(tmp_path / "plan.json") == plan
+    assert main(["offsets", "apply", str(tmp_path / "plan.json"), str(folder)]) == 1
+    assert "1 refused, 1 set" in capsys.readouterr().out
+    with kcore.open(folder, create=False) as engine:
+        assert committed(engine, "g") == {("t", 0): 1}
+
+
+def test_rows_of_several_groups_go_in_requests_of_their_own(cluster: Cluster, topic: str, name: str) -> None:
+    """Twenty groups, each set and read back by itself."""
+    then = [Then(f"{name}-{number:02}", topic, part, number) for number in range(20) for part in (0, 1)]
+    plan = plan_restore(then, cluster, "here")
+    assert {one.result for one in apply(plan, cluster)} == {"set"}
+    for number in range(20):
+        assert offsets_of(cluster, f"{name}-{number:02}") == {(topic, 0): number, (topic, 1): number}
+    assert all(isinstance(row, PlanRow) and row.action == "skip" for row in plan_restore(then, cluster, "here").rows)

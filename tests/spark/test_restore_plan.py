@@ -1,0 +1,211 @@
+"""The file of a restore plan, and the rows that come of what was committed then and what a target has now."""
+
+from __future__ import annotations
+
+import json
+import string
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kcore.errors import KcoreError
+from kcore.spark.restore import LOST, NOT_THEN, Then, counts, make_rows
+from kcore.spark.restore_plan import ACTIONS, COMPACTED, WHOLE, Checked, Plan, PlanRow, load
+from kcore.spark.restore_target import Committed, Log, TargetState
+
+TOPIC_ID = "a" * 32
+ROW = PlanRow("g", "t", 0, 30, 10, "set", "back by 20", 10, "note", WHOLE, TOPIC_ID)
+
+texts = st.text(st.characters(codec="utf-8"), max_size=12)
+numbers = st.integers(0, 2**63 - 1)
+rows = st.builds(
+    PlanRow,
+    texts,
+    st.text(string.ascii_letters + "._-", min_size=1, max_size=12),
+    st.integers(0, 2**31 - 1),
+    st.none() | numbers,
+    numbers,
+    st.sampled_from(ACTIONS),
+    texts,
+    st.none() | numbers,
+    texts,
+    st.sampled_from([WHOLE, COMPACTED]),
+    st.sampled_from(["", TOPIC_ID]),
+)
+plans = st.builds(
+    Plan,
+    texts,
+    st.none() | numbers,
+    st.lists(st.tuples(texts, st.integers(0, 99), numbers), max_size=3).map(lambda found: tuple(sorted(found))),
+    st.lists(st.integers(0, 99), max_size=3).map(tuple),
+    st.none() | st.builds(Checked, texts, st.none() | texts),
+    st.lists(rows, max_size=6, unique_by=lambda row: (row.group, row.topic, row.partition)).map(
+        lambda found: tuple(sorted(found, key=lambda row: (row.group, row.topic, row.partition)))
+    ),
+)
+
+
+@settings(max_examples=60)
+@given(plan=plans, form=st.sampled_from(["json", "csv"]))
+def test_a_plan_comes_back_from_its_file(tmp_path_factory: pytest.TempPathFactory, plan: Plan, form: str) -> None:
+    """Whatever groups and remarks are called, in both forms; and the same plan is the same bytes."""
+    path = tmp_path_factory.mktemp("plan") / f"plan.{form}"
+    plan.save(path)
+    first = path.read_bytes()
+    found = load(path)
+    assert found == plan
+    found.save(path)
+    assert path.read_bytes() == first
+
+
+def test_how_a_plan_looks(tmp_path: Path) -> None:
+    """A row a line, in the order of group, topic and partition, whatever order they came in."""
+    later = PlanRow("h", "t", 1, None, None, "refuse", "the topic is gone", 4)
+    plan = Plan("events", 1_000, (("__consumer_offsets", 3, 70),), (), Checked("here:9092", "c1"), (later, ROW))
+    plan.save(tmp_path / "plan.json")
+    assert (tmp_path / "plan.json").read_text() == (
+        "{\n"
+        ' "format": "kcore-restore-plan",\n'
+        ' "version": 1,\n'
+        ' "source": "events",\n'
+        ' "as_of": {\n'
+        '  "timestamp_ms": 1000,\n'
+        '  "offsets": [\n'
+        "   [\n"
+        '    "__consumer_offsets",\n'
+        "    3,\n"
+        "    70\n"
+        "   ]\n"
+        "  ]\n"
+        " },\n"
+        ' "compacted": [],\n'
+        ' "target": {\n'
+        '  "where": "here:9092",\n'
+        '  "cluster_id": "c1"\n'
+        " },\n"
+        ' "rows": [\n'
+        '  {"group": "g", "topic": "t", "partition": 0, "from": 30, "to": 10, "action": "set", "why": "back by 20", '
+        '"then": 10, "metadata": "note", "history": "whole", "topic_id": "' + TOPIC_ID + '"},\n'
+        '  {"group": "h", "topic": "t", "partition": 1, "from": null, "to": null, "action": "refuse", '
+        '"why": "the topic is gone", "then": 4, "metadata": "", "history": "whole", "topic_id": ""}\n'
+        " ]\n"
+        "}\n"
+    )
+    plan.save(tmp_path / "plan.csv")
+    assert (tmp_path / "plan.csv").read_text().splitlines()[1:] == [
+        "group,topic,partition,from,to,action,why,then,metadata,history,topic_id",
+        f"g,t,0,30,10,set,back by 20,10,note,whole,{TOPIC_ID}",
+        "h,t,1,,,refuse,the topic is gone,4,,whole,",
+    ]
+
+
+def edited(change: Any) -> str:
+    document = json.loads(Plan("events", 1, rows=(ROW,)).as_json())
+    change(document)
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "cannot be read as a restore plan"),
+        ("[]", "cannot be read as a restore plan"),
+        ('{"rows": []}', "is no restore plan"),
+        (edited(lambda plan: plan.update(version=2)), "a plan of version 2; this is for version 1"),
+        (edited(lambda plan: plan["rows"].append(plan["rows"][0])), "group 'g' has two rows for t-0"),
+        (edited(lambda plan: plan["rows"][0].pop("why")), "row 1 has the columns"),
+        (edited(lambda plan: plan["rows"][0].update(to=-1)), "row 1: to cannot be -1"),
+        (edited(lambda plan: plan["rows"][0].update(to=None)), "row 1: there is no offset to set"),
+        (edited(lambda plan: plan["rows"][0].update(action="delete")), "action is one of set, skip, refuse, unchecked"),
+        (edited(lambda plan: plan["rows"][0].update(partition=True)), "row 1: partition cannot be True"),
+    ],
+)
+def test_what_is_no_plan_is_said(tmp_path: Path, text: str, said: str) -> None:
+    """A plan may be edited by hand: whatever is wrong with it then has a message that says so."""
+    (tmp_path / "plan.json").write_text(text)
+    with pytest.raises(KcoreError, match=said):
+        load(tmp_path / "plan.json")
+
+
+def test_a_file_that_is_neither_form(tmp_path: Path) -> None:
+    """The name decides; there is no third form, and what is not there cannot be read."""
+    with pytest.raises(KcoreError, match=r"a plan is a \.json or a \.csv file"):
+        Plan("events").save(tmp_path / "plan.txt")
+    with pytest.raises(KcoreError, match="cannot be read"):
+        load(tmp_path / "none.csv")
+
+
+def state(**changes: Any) -> TargetState:
+    found: dict[str, Any] = {
+        "cluster_id": "c1",
+        "refused": {},
+        "committed": {"g": {("t", 0): Committed(30, "note")}},
+        "logs": {("t", 0): Log(5, 50, TOPIC_ID)},
+        "unknown_topics": frozenset(),
+    }
+    return TargetState(**{**found, **changes})
+
+
+def then(offset: int | None = 10, **changes: Any) -> Then:
+    return Then("g", "t", 0, offset, "note", TOPIC_ID)._replace(**changes)
+
+
+@pytest.mark.parametrize(
+    ("one", "target", "to", "action", "why"),
+    [
+        (then(), state(), 10, "set", "back by 20"),
+        (then(40), state(), 40, "set", "forward by 10"),
+        (then(), state(committed={"g": {}}), 10, "set", "nothing is committed now"),
+        (then(30), state(), 30, "skip", "it is so already"),
+        (then(30, metadata="other"), state(), 30, "set", "the same offset, committed again"),
+        (then(2), state(), 5, "set", "back by 25; clipped to the log's start, 5: what lay before is gone"),
+        (then(99), state(), 50, "set", "forward by 20; clipped to the log's end, 50"),
+        (then(2), state(committed={"g": {("t", 0): Committed(5, "note")}}), 5, "skip",
+         "it is so already; clipped to the log's start, 5: what lay before is gone"),
+        (then(pending=True), state(), 10, "set",
+         "back by 20; a transaction was open then, whose offset does not count"),
+        (then(history=COMPACTED), state(), 10, "set",
+         "back by 20; the log was compacted since; this record is still there"),
+        (then(None, history=COMPACTED), state(), None, "refuse", LOST),
+        (then(), state(refused={"g": "the group has 1 members (Stable)"}), None, "refuse",
+         "the group has 1 members (Stable)"),
+        (then(), state(unknown_topics=frozenset({"t"}), logs={}), None, "refuse", "the topic is gone"),
+        (then(), state(logs={}), None, "refuse", "the partition is gone, or has no leader"),
+        (then(topic_id="b" * 32), state(), None, "refuse",
+         "the topic is another one of the same name: its offsets are of other records"),
+        (then(topic_id=""), state(), 10, "set", "back by 20"),
+        (then(), state(logs={("t", 0): Log(5, 50)}), 10, "set", "back by 20"),
+        (then(), state(committed={"g": {("t", 0): Committed(30, "note", True)}}), None, "refuse",
+         "a transaction that is open now holds an offset"),
+        (then(), None, 10, "unchecked", "no target was looked at"),
+        (then(None, history=COMPACTED), None, None, "refuse", LOST),
+    ],
+)  # fmt: skip
+def test_what_becomes_of_an_offset(
+    one: Then, target: TargetState | None, to: int | None, action: str, why: str
+) -> None:
+    """A line each: what was committed then, what the target has, and the row's offset, action and reason."""
+    (row,) = make_rows([one], target)
+    assert (row.to_offset, row.action, row.why) == (to, action, why)
+    assert (row.then, row.history, row.metadata) == (one.offset, one.history, one.metadata)
+    assert row.from_offset == (
+        None if target is None or not target.committed["g"] else target.committed["g"]["t", 0][0]
+    )
+
+
+def test_offsets_that_are_right_can_be_committed_again() -> None:
+    """For their retention; otherwise they are skipped."""
+    (row,) = make_rows([then(30)], state(), include_same=True)
+    assert (row.from_offset, row.to_offset, row.action, row.why) == (30, 30, "set", "the same offset, committed again")
+
+
+def test_what_was_not_committed_then_stays_and_is_said() -> None:
+    """An offset of one of the groups that the moment did not have: a row of its own, in its place."""
+    target = state(committed={"g": {("t", 0): Committed(30, "note"), ("s", 7): Committed(3, "")}})
+    first, second = make_rows([then()], target)
+    assert first == PlanRow("g", "s", 7, 3, None, "skip", NOT_THEN)
+    assert (second.topic, second.action) == ("t", "set")
+    assert counts((first, second)) == {"set": 1, "skip": 1, "refuse": 0, "unchecked": 0}
