@@ -36,7 +36,7 @@ from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine
 from kcore.logs import fields
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
-from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, Slices, TopicInfo
+from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, ShardState, Slices, TopicInfo
 from kcore.runtime.cluster import SingleNodeCluster
 from kcore.transaction.apis import transaction_apis
 from kcore.transaction.apis.init_producer_id import TransactionalInitProducerIdApi
@@ -52,6 +52,7 @@ logger = logging.getLogger(__name__)
 CLUSTER_ID_META = "cluster.id"
 RECLAIM_INTERVAL_MS = 10_000
 RECLAIM_BATCHES = 2_000
+LOAD_AGAIN_INTERVAL_MS = 30_000  # a log that cannot be read now may be later: memory, a disk that comes back
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,8 @@ class Engine:
         config: the node's settings.
         clock: where time comes from.
         new_uuid: makes random version 4 UUIDs (member ids, topic ids).
+        wait: whether coordinators and partitions are loaded when this returns. If not, they are in `slices`, and answer
+            COORDINATOR_LOAD_IN_PROGRESS and NOT_LEADER_OR_FOLLOWER meanwhile; topics and settings are there at once.
 
     Attributes:
         apis: the APIs that are served, by key.
@@ -154,7 +157,7 @@ class Engine:
         groups: the shards of `__consumer_offsets`.
         consumer_groups: what consumer groups need of this node; `consumer_groups.events` tells of their changes.
         transactions: the transaction coordinator, and the shards of `__transaction_state`.
-        recovery: what was found when it was opened.
+        recovery: what was found when it was opened, as far as it is loaded.
     """
 
     def __init__(
@@ -163,12 +166,16 @@ class Engine:
         config: Config,
         clock: Clock,
         new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
+        *,
+        wait: bool = True,
     ) -> None:
         self.log = log
         self.config = config
         self.clock = clock
         self._new_uuid = new_uuid
         self.now = Now(clock)
+        self._wait = wait
+        self._when_loaded: list[Callable[[], None]] = []
         started_ms = self.now.now_ms
         self.wheel = TimerWheel(self.now.now_ms)
         self.purgatory = Purgatory(self.wheel)
@@ -216,16 +223,20 @@ class Engine:
         self.apis: dict[int, Api[Any, Any]] = {int(api.key): api for api in self._make_apis()}
         Housekeeping(self.partitions, self.wheel, self.slices, self.now, config).start()
         Periodic(self.wheel, self.slices, self.now, RECLAIM_INTERVAL_MS, self._reclaim).start()
+        Periodic(self.wheel, self.slices, self.now, LOAD_AGAIN_INTERVAL_MS, self._load_again).start()
         self.recovery = self._recovery(self.now.update() - started_ms)
+        if self.loading:
+            self.slices.add(self._await_loads(started_ms))
 
     @classmethod
-    def open(cls, config: Config, *, clock: Clock | None = None, create: bool = True) -> Engine:
+    def open(cls, config: Config, *, clock: Clock | None = None, create: bool = True, wait: bool = True) -> Engine:
         """Opens the folder that `kcore.data.dir` names, or nothing but memory.
 
         Args:
             config: the settings.
             clock: where time comes from; None: the system's.
             create: whether a folder that is not there may be made.
+            wait: whether everything is loaded when this returns; see the class.
 
         Raises:
             DataFolderError: the folder is damaged, locked, of an unknown version, or no kcore folder.
@@ -240,7 +251,7 @@ class Engine:
         else:
             log = LmdbLogEngine(path, config.kcore_durability, create=create, map_size_bytes=config.kcore_map_size)
         try:
-            return cls(log, config, clock or SystemClock())
+            return cls(log, config, clock or SystemClock(), wait=wait)
         except BaseException:
             log.close()
             raise
@@ -261,11 +272,33 @@ class Engine:
         return made
 
     def _finish(self, what: str) -> None:
-        """Loads to the end, and commits what that decided."""
-        self.slices.finish()
+        """Loads to the end, or the metadata alone, and commits what that decided."""
+        while (self._wait or self.control.shard.state is ShardState.LOADING) and self.slices.step():
+            pass
         if not self.commit():
             raise KcoreError(f"the first commit ({what}) failed: see the log")
-        self.slices.finish()
+        if self._wait:
+            self.slices.finish()
+
+    @property
+    def loading(self) -> bool:
+        """Whether any coordinator is still being loaded from its log."""
+        transactions = self.transactions.shards
+        return self.groups.loading or (transactions is not None and transactions.loading)
+
+    def when_loaded(self, callback: Callable[[], None]) -> None:
+        """Calls `callback` once every coordinator is loaded, or has failed to be: at once if they are."""
+        if self.loading:
+            self._when_loaded.append(callback)
+        else:
+            callback()
+
+    def _await_loads(self, started_ms: int) -> Iterator[None]:
+        while self.loading:
+            yield
+        self.recovery = self._recovery(self.now.update() - started_ms)
+        for callback in self._when_loaded:
+            callback()
 
     def _group_shards(self) -> Shards[GroupShard]:
         topic = self.topics.by_name(CONSUMER_OFFSETS)
@@ -368,6 +401,13 @@ class Engine:
         """Gives back the space of what was deleted, a bounded transaction at a time."""
         while self.log.reclaim(RECLAIM_BATCHES):
             yield
+
+    def _load_again(self) -> Iterator[None]:
+        """Tries shards again whose load failed; what failed is in the log."""
+        for shard in (self.control.shard, *self.groups, *(self.transactions.shards or ())):
+            if shard.state is ShardState.FAILED:
+                shard.load()
+                yield
 
     def _recovery(self, elapsed_ms: int) -> Recovery:
         reports = [shard.report for shard in (*self.groups, *(self.transactions.shards or ()))]

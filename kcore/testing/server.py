@@ -71,7 +71,7 @@ class ServerProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Starts it and waits until it listens.
+        """Starts it and waits until it listens and has loaded what is in its folder.
 
         Raises:
             KcoreError: it ended instead.
@@ -90,10 +90,10 @@ class ServerProcess:
             os.close(log)
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            if "recovered" in line:
-                self.recovered = line.partition("recovered ")[2].strip()
             if "listening on" in line:
                 self.port = int(line.rsplit(":", 1)[1])
+            if "recovered" in line:
+                self.recovered = line.partition("recovered ")[2].strip()
                 return
         raise KcoreError(f"kcore serve ended with status {self._process.wait()}")
 

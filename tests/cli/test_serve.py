@@ -148,7 +148,6 @@ def test_several_listeners_each_tell_their_own_address() -> None:
         *("-c", "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT,PLAINTEXT3:PLAINTEXT"),
     )
     assert process.stdout is not None
-    process.stdout.readline()
     told = {}
     for _ in range(3):
         line = re.fullmatch(r"kcore: (\w+) listening on 127\.0\.0\.1:(\d+)\n", process.stdout.readline())
@@ -156,6 +155,7 @@ def test_several_listeners_each_tell_their_own_address() -> None:
         with Connection("127.0.0.1", int(line[2])) as connection:
             (broker,) = connection.send(MetadataRequest(topics=[])).brokers
             told[line[1]] = (broker.host, broker.port, broker.port == int(line[2]))
+    assert process.stdout.readline().startswith("kcore: recovered ")
     process.terminate()
     assert process.communicate(timeout=30) == ("", "")
     assert [(name, host, own) for name, (host, _, own) in told.items()] == [
@@ -172,7 +172,7 @@ def test_port_0_takes_a_free_one_and_sigterm_and_sigint_end_it_cleanly(tmp_path:
             "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "-c", "offsets.topic.num.partitions=1"
         )
         assert process.stdout is not None
-        recovered, listening = process.stdout.readline(), process.stdout.readline()
+        listening, recovered = process.stdout.readline(), process.stdout.readline()
         assert re.fullmatch(
             r"kcore: recovered \d+ topics, 0 groups and 0 records of 1 coordinator partitions in \d+ ms\n", recovered
         )

@@ -1,0 +1,153 @@
+"""A node that serves while its coordinators load, and one that tries a load again."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+from typing import Any
+
+import pytest
+
+from kcore.clock import ManualClock, SystemClock
+from kcore.config import Config
+from kcore.coordinator import LOAD_AGAIN_INTERVAL_MS, Engine
+from kcore.drivers import AsyncDriver
+from kcore.group.shard import GroupShard
+from kcore.log import MemoryLogEngine
+from kcore.log.memory_engine import MemoryStorage
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kcore.protocol.messages.heartbeat import HeartbeatRequest
+from kcore.protocol.messages.metadata import MetadataRequest
+from kcore.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kcore.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from kcore.runtime import Pending, RequestContext, ShardState
+from kcore.runtime.loader import SLICE_RECORDS
+from kcore.server.http import HttpServer
+from kcore.server.listeners import parse_listeners
+from kcore.server.observe import Observer
+from kcore.server.server import Server
+
+PARTITIONS = 100
+GROUPS = SLICE_RECORDS // PARTITIONS + 5  # their offsets are more than one slice of a load
+CONFIG = Config.of(
+    {"offsets.topic.num.partitions": 2, "kcore.durability": "memory", "listeners": "PLAINTEXT://127.0.0.1:0"}
+)
+
+
+def call(engine: Engine, request: Any, version: int) -> Any:
+    answer = engine.submit(RequestContext(version), request)
+    engine.commit()
+    return answer.response if isinstance(answer, Pending) else answer
+
+
+def fetch(engine: Engine, group: str) -> tuple[int, int]:
+    """The group's error, and how many offsets it has."""
+    asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
+    (found,) = call(engine, asked, 9).groups
+    return found.error_code, sum(len(topic.partitions) for topic in found.topics)
+
+
+def written() -> MemoryStorage:
+    storage = MemoryStorage()
+    engine = Engine(MemoryLogEngine(storage), CONFIG, ManualClock(wall_ms=1))
+    topics = [CreatableTopic(name="t", num_partitions=PARTITIONS, replication_factor=1)]
+    assert call(engine, CreateTopicsRequest(topics=topics), 7).topics[0].error_code == 0
+    partitions = [
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=5) for index in range(PARTITIONS)
+    ]
+    for number in range(GROUPS):
+        asked = OffsetCommitRequestTopic(name="t", partitions=partitions)
+        call(engine, OffsetCommitRequest(group_id=f"g{number}", topics=[asked]), 8)
+    engine.close()
+    return storage
+
+
+def test_requests_are_answered_while_coordinators_load() -> None:
+    """Metadata at once; groups with COORDINATOR_LOAD_IN_PROGRESS until their shard is loaded, then in full."""
+    engine = Engine(MemoryLogEngine(written()), CONFIG, ManualClock(wall_ms=1), wait=False)
+    told: list[int] = []
+    engine.when_loaded(lambda: told.append(engine.recovery.records))
+    assert engine.loading
+    assert engine.recovery.groups == 0
+    refused = 0
+    while engine.loading:
+        assert told == []
+        assert "t" in [topic.name for topic in call(engine, MetadataRequest(topics=None), 12).topics]
+        answers = {fetch(engine, f"g{number}") for number in range(GROUPS)}
+        assert answers <= {(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 0), (0, PARTITIONS)}
+        if (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 0) in answers:
+            refused += 1
+        heartbeat = HeartbeatRequest(group_id="g0", member_id="m", generation_id=1)
+        # Kafka tells members of a group that is being loaded that all is well: they are to stay.
+        assert call(engine, heartbeat, 4).error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
+        engine.slices.step()
+    assert refused > 1
+    while engine.slices.step():
+        pass
+    assert {fetch(engine, f"g{number}") for number in range(GROUPS)} == {(0, PARTITIONS)}
+    assert told == [GROUPS * PARTITIONS]
+    assert (engine.recovery.groups, engine.recovery.shards) == (GROUPS, 2)
+    engine.when_loaded(lambda: told.append(0))
+    assert told[1:] == [0], "loaded: told at once"
+    engine.close()
+
+
+def test_a_node_that_loads_is_not_ready() -> None:
+    """Its listeners are open, /readyz says 503 and why, until everything is loaded."""
+    storage = written()
+
+    def get(address: tuple[str, int]) -> tuple[int, str]:
+        connection = http.client.HTTPConnection(*address, timeout=20)
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        return answer.status, text
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        engine = Engine(MemoryLogEngine(storage), CONFIG, SystemClock(), wait=False)
+        driver = AsyncDriver(engine, loop)
+        server = Server(driver, parse_listeners(CONFIG))
+        await server.start()
+        observed = HttpServer(Observer(engine, driver, server), "127.0.0.1:0")
+        await observed.start()
+        assert server.addresses["PLAINTEXT"][1] > 0
+        ask = loop.run_in_executor
+        assert await ask(None, get, observed.address) == (503, "__consumer_offsets: 2 loading\n")
+        loaded = asyncio.Event()
+        engine.when_loaded(loaded.set)
+        driver.start()
+        await loaded.wait()
+        assert await ask(None, get, observed.address) == (200, "ready\n")
+        await observed.stop()
+        await server.stop()
+        driver.close()
+        engine.close()
+
+    asyncio.run(run())
+
+
+def test_a_load_that_failed_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = written()
+    replay_run = GroupShard.replay_run
+
+    def fails(*_: Any) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr(GroupShard, "replay_run", fails)
+    engine = Engine(MemoryLogEngine(storage), CONFIG, ManualClock(wall_ms=1))
+    assert {shard.state for shard in engine.groups} == {ShardState.FAILED}
+    assert fetch(engine, "g0") == (ErrorCode.NOT_COORDINATOR, 0)
+    engine.pass_ms(LOAD_AGAIN_INTERVAL_MS)
+    assert {shard.state for shard in engine.groups} == {ShardState.FAILED}
+    monkeypatch.setattr(GroupShard, "replay_run", replay_run)
+    engine.pass_ms(LOAD_AGAIN_INTERVAL_MS)
+    assert {shard.state for shard in engine.groups} == {ShardState.ACTIVE}
+    assert {fetch(engine, f"g{number}") for number in range(GROUPS)} == {(0, PARTITIONS)}
+    engine.close()
