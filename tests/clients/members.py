@@ -10,11 +10,21 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from tests.clients.java_programs import command
 from tests.clients.waiting import DEADLINE_S
 
 Part = tuple[str, int]
 
 _changed = threading.Condition()
+
+
+def _command(options: dict[str, Any]) -> list[str]:
+    """How a member is started; Java's has its options as name=value."""
+    if options["library"] != "java":
+        return [sys.executable, str(Path(__file__).with_name("member.py")), json.dumps(options)]
+    topics = [("topic", topic) for topic in options.pop("topics")]
+    given = [(name, value) for name, value in options.items() if value is not None]
+    return [*command("Member"), *(f"{name}={value}" for name, value in [*topics, *given])]
 
 
 def wait_until(
@@ -31,12 +41,12 @@ class Member:
     """A consumer process.
 
     Args:
-        library: "confluent-kafka", "kafka-python" or "aiokafka".
+        library: "confluent-kafka", "kafka-python", "aiokafka" or "java".
         bootstrap: HOST:PORT.
         group: its group.
         topics: what it subscribes to.
         strategy: the assignor's name; "consumer" or "consumer:ASSIGNOR" for the protocol of KIP-848, which
-            confluent-kafka alone speaks, and whose session is the group's setting.
+            confluent-kafka and Java speak, and whose session is the group's setting.
         session_timeout_ms: its session; the default is longer than any deadline of a test.
         instance_id: its static membership, None without.
 
@@ -79,7 +89,7 @@ class Member:
             "instance_id": instance_id,
         }
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("member.py")), json.dumps(options)],
+            _command(options),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -1,48 +1,18 @@
-"""Java's clients (kafka-clients): a small program, compiled here, that produces, shares a group and administrates."""
+"""Java's clients (kafka-clients): a small program that produces, shares a group and administrates.
+
+For Java's consumers of the new protocol see test_new_protocol.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os
-import shutil
 import subprocess
-from pathlib import Path
 
-import pytest
-
-SOURCE = Path(__file__).with_name("java")
-CACHE = Path(__file__).parents[2] / "build" / "java-clients"
+from tests.clients.java_programs import command
 
 
-@pytest.fixture(scope="module")
-def classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Where the compiled program and its libraries are; the libraries are kept for the next run."""
-    missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"no {', '.join(missing)} on this machine")
-    libraries = CACHE / hashlib.sha256((SOURCE / "pom.xml").read_bytes()).hexdigest()[:12]
-    if not libraries.exists():
-        fresh = CACHE / f"fresh-{os.getpid()}"
-        command = ["mvn", "-q", "-B", "-f", str(SOURCE / "pom.xml"), "dependency:copy-dependencies"]
-        maven = subprocess.run(
-            [*command, f"-DoutputDirectory={fresh}"], capture_output=True, text=True, timeout=150, check=False
-        )
-        if maven.returncode != 0 or not any(fresh.glob("kafka-clients-*.jar")):
-            pytest.skip(f"Maven does not get kafka-clients: {maven.stdout[-300:]}{maven.stderr[-300:]}")
-        with contextlib.suppress(OSError):  # another run was faster
-            fresh.rename(libraries)
-    jars = f"{libraries}/*"
-    classes = tmp_path_factory.mktemp("classes")
-    subprocess.run(
-        ["javac", "-cp", jars, "-d", str(classes), str(SOURCE / "KafkaClient.java")], check=True, timeout=120
-    )
-    return f"{classes}:{jars}"
-
-
-def test_java_clients(classpath: str, bootstrap: str, name: str) -> None:
+def test_java_clients(bootstrap: str, name: str) -> None:
     program = subprocess.run(
-        ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", classpath, "KafkaClient", bootstrap, name, name],
+        [*command("KafkaClient"), bootstrap, name, name],
         capture_output=True,
         text=True,
         timeout=150,

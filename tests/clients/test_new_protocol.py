@@ -12,6 +12,11 @@ from confluent_kafka.admin import AdminClient
 from kcore.client import Connection
 from kcore.inspect import list_groups
 from kcore.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kcore.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from kcore.testing import ServerProcess
 from tests.clients.conftest import create_topic
 from tests.clients.members import Member, share, wait_until
@@ -29,6 +34,8 @@ SETTINGS = {
     "group.consumer.assignment.interval.ms": "0",
 }
 PARTITIONS = 6
+LIBRARIES = ["confluent-kafka", "java"]
+GROUP_RESOURCE, SET = 32, 0  # a kind of resource, and what is done to its setting
 
 
 @pytest.fixture
@@ -51,9 +58,9 @@ def topic(new_server: ServerProcess, name: str) -> str:
 def start(new_server: ServerProcess, name: str, topic: str, start_member: Callable[..., Member]) -> Any:
     """Starts a member of the test's group; `strategy` says which protocol it speaks."""
 
-    def member(strategy: str = "consumer", **more: Any) -> Member:
+    def member(strategy: str = "consumer", library: str = "confluent-kafka", **more: Any) -> Member:
         options = {"group": name, "topics": [topic], "strategy": strategy, **more}
-        return start_member("confluent-kafka", bootstrap=new_server.bootstrap, **options)
+        return start_member(library, bootstrap=new_server.bootstrap, **options)
 
     return member
 
@@ -65,16 +72,17 @@ def described(server: ServerProcess, group: str) -> Any:
 
 
 @pytest.mark.parametrize("strategy", ["consumer", "consumer:range"])
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_three_consumers_join_leave_and_are_killed(
-    strategy: str, new_server: ServerProcess, name: str, topic: str, start: Callable[..., Member]
+    library: str, strategy: str, new_server: ServerProcess, name: str, topic: str, start: Callable[..., Member]
 ) -> None:
     """Each partition has one owner after every change, the others keep theirs, nothing committed comes again."""
     parts = parts_of(topic, PARTITIONS)
-    first = start(strategy)
+    first = start(strategy, library)
     share(parts, first)
-    second = start(strategy)
+    second = start(strategy, library)
     share(parts, first, second)
-    third = start(strategy)
+    third = start(strategy, library)
     share(parts, first, second, third)
     values = [f"three-{number}" for number in range(60)]
     produce(new_server.bootstrap, topic, PARTITIONS, values)
@@ -123,44 +131,59 @@ def test_the_server_is_killed_in_the_middle_of_a_reconciliation(
     assert described(new_server, name).group_epoch > epoch + 1
 
 
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_a_pattern_follows_topics_that_come(
-    new_server: ServerProcess, name: str, start_member: Callable[..., Member]
+    library: str, new_server: ServerProcess, name: str, start_member: Callable[..., Member]
 ) -> None:
     """The server resolves the pattern; a topic that is made later is found, ten seconds after the last look at most."""
     admin = AdminClient({"bootstrap.servers": new_server.bootstrap, "log_level": 0})
     one = create_topic(admin, f"{name}.one", 2)
     create_topic(admin, f"other-{name}", 2)
     options = {"group": name, "topics": [f"^{name}[.].*"], "strategy": "consumer", "bootstrap": new_server.bootstrap}
-    member = start_member("confluent-kafka", **options)
+    member = start_member(library, **options)
     share(parts_of(one, 2), member)
     two = create_topic(admin, f"{name}.two", 3)
     share(parts_of(one, 2) | parts_of(two, 3), member)
 
 
-def test_a_static_member_comes_back(new_server: ServerProcess, topic: str, start: Callable[..., Member]) -> None:
-    """It leaves for a while, comes back under its instance id, has its partitions again, and nobody else notices."""
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_static_member_comes_back(
+    library: str, new_server: ServerProcess, name: str, topic: str, start: Callable[..., Member]
+) -> None:
+    """It leaves for a while, comes back under its instance id, has its partitions again, and nobody else notices.
+
+    The group's own setting gives it time enough to start again on any machine.
+    """
+    session = AlterableConfig(name="consumer.session.timeout.ms", config_operation=SET, value="60000")
+    resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=name, configs=[session])
+    with Connection.to(new_server.bootstrap) as connection:
+        (done,) = connection.send(IncrementalAlterConfigsRequest(resources=[resource])).responses
+    assert done.error_code == 0, done
     parts = parts_of(topic, PARTITIONS)
-    stays = start(instance_id="stays")
+    stays = start(library=library, instance_id="stays")
     share(parts, stays)
-    restarts = start(instance_id="restarts")
+    restarts = start(library=library, instance_id="restarts")
     share(parts, stays, restarts)
     had, taken_before = restarts.owned, len(stays.revoked)
     restarts.leave()
-    again = start(instance_id="restarts")
+    again = start(library=library, instance_id="restarts")
     wait_until(lambda: again.owned == had, "its partitions are its own again", [stays, again])
     assert stays.revoked[taken_before:] == []
 
 
-@pytest.mark.parametrize("classic", ["range", "roundrobin"])
+@pytest.mark.parametrize(
+    ("library", "classic"),
+    [("confluent-kafka", "range"), ("confluent-kafka", "roundrobin"), ("java", "cooperative-sticky")],
+)
 def test_a_live_group_is_rolled_over_and_back(
-    classic: str, new_server: ServerProcess, name: str, topic: str, start: Callable[..., Member]
+    library: str, classic: str, new_server: ServerProcess, name: str, topic: str, start: Callable[..., Member]
 ) -> None:
     """Member by member: every record comes once, every partition always finds an owner.
 
     Not from librdkafka's cooperative-sticky: it puts data of its own into assignments, which Kafka refuses to convert.
     """
     parts = parts_of(topic, PARTITIONS)
-    members = [start(classic), start(classic)]
+    members = [start(classic, library), start(classic, library)]
     share(parts, *members)
     everybody = list(members)
     values: list[str] = []
@@ -174,7 +197,7 @@ def test_a_live_group_is_rolled_over_and_back(
     work("classic")
     for strategy in ("consumer", "consumer", classic, classic):
         old = members.pop(0)
-        members.append(start(strategy))
+        members.append(start(strategy, library))
         everybody.append(members[-1])
         share(parts, old, *members)
         work(f"with-{len(everybody)}")
