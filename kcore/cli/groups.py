@@ -6,22 +6,41 @@ import argparse
 from typing import Any
 
 from kcore.cli import output, target
+from kcore.group.classic.states import GroupState as ClassicState
+from kcore.group.consumer.states import GroupState as ConsumerState
 from kcore.inspect import Target, list_groups, owned_partitions
 from kcore.inspect.consumer_groups import CLASSIC_MEMBER, consumer_groups, parts_of, progress, shown
 from kcore.protocol.error_codes import code_name
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
+
+STATES = sorted({state.value for kind in (ClassicState, ConsumerState) for state in kind})
+"""Of groups of every kind that is served."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's arguments."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="every group with its state")
-    listing.add_argument("--state", action="append", default=[], help="only groups in this state (may be repeated)")
+    listing.add_argument(
+        "--state", action="append", default=[], type=_state, help="only groups in this state (may be repeated)"
+    )
     describing = actions.add_parser("describe", help="members of groups and what they own")
     for action in (listing, describing):
         target.add_arguments(action)
         output.add_arguments(action)
     describing.add_argument("--group", action="append", default=[], help="a group (may be repeated); none: all")
+
+
+def _state(text: str) -> str:
+    """A state by Kafka's name of it, in any case: a server takes one that it does not know for one that nobody is in.
+
+    Raises:
+        ArgumentTypeError: there is no such state.
+    """
+    for name in STATES:
+        if name.lower() == text.lower():
+            return name
+    raise argparse.ArgumentTypeError(f"{text!r} is no state of a group; there are {', '.join(STATES)}")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -22,7 +22,7 @@ class MemberProgress(NamedTuple):
     Attributes:
         state: "Stable"; "Unrevoked" while it has what it shall not have; "Unreleased" while it lacks what it shall
             have; "Behind" while all it lacks is the epoch; "Away" for a static member that may come back.
-        waits_for: what must happen next, None for a member that has its target.
+        waits_for: what must happen next, None for a member that has its target while no newer one is due.
     """
 
     state: str
@@ -52,6 +52,8 @@ def progress(group: Any, member: Any) -> MemberProgress:
         return MemberProgress("Unreleased", _holders(group, member, lacking))
     if member.member_epoch < group.assignment_epoch:
         return MemberProgress("Behind", "its next heartbeat")
+    if group.group_epoch > group.assignment_epoch:
+        return MemberProgress("Stable", f"the target of epoch {group.group_epoch}")
     return MemberProgress("Stable", None)
 
 

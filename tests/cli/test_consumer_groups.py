@@ -45,6 +45,21 @@ def test_a_group_in_the_middle_of_a_rebalance_says_who_waits_for_whom(run: Calla
     ]
 
 
+def test_a_group_without_its_newest_target_says_so(run: Callable[..., Ran], tmp_path: Path) -> None:
+    """Within the assignment interval (KIP-1263) members have what the last target says, and wait for the next one."""
+    folder = tmp_path / "data"
+    with kcore.open(folder, config={**SETTINGS, "group.consumer.assignment.interval.ms": "15000"}) as engine:
+        make_topic(engine, "lines", 2)
+        join(engine, "a")
+        join(engine, "b")
+    rows = run("groups", "describe", folder, "--group", "modern", "--format", "json").rows
+    shown = ("member", "state", "epoch", "assignment_epoch", "member_epoch", "member_state", "assignment", "waits_for")
+    assert [[row[key] for key in shown] for row in rows] == [
+        ["a", "Assigning", 3, 2, 2, "Stable", "lines:0,1", "the target of epoch 3"],
+        ["b", "Assigning", 3, 2, 2, "Stable", None, "the target of epoch 3"],
+    ]
+
+
 def test_an_empty_consumer_group_has_a_row(run: Callable[..., Ran], tmp_path: Path) -> None:
     """Its epochs, and no member."""
     folder = tmp_path / "data"

@@ -38,6 +38,18 @@ def test_groups_are_listed_by_state(run: Run, place: Place) -> None:
     assert [row["group"] for row in both] == ["crew", "simple"]
 
 
+def test_a_state_that_there_is_not_is_wrong_use(run: Run, place: Place) -> None:
+    """Case does not matter, as in Kafka; a name that nobody has is told with those that there are."""
+    rows = run("groups", "list", *place.arguments, "--state", "empty", "--format", "json").rows
+    assert [row["group"] for row in rows] == ["simple"]
+    ran = run("groups", "list", *place.arguments, "--state", "Foo")
+    assert (ran.status, ran.out) == (2, "")
+    assert ran.err.splitlines()[-1] == (
+        "kcore groups list: error: argument --state: 'Foo' is no state of a group; there are Assigning, "
+        "CompletingRebalance, Dead, Empty, PreparingRebalance, Reconciling, Stable"
+    )
+
+
 def test_groups_are_described(run: Run, place: Place) -> None:
     rows = run("groups", "describe", *place.arguments, "--format", "json").rows
     assert [(row["group"], row["state"], row["member"], row["assignment"]) for row in rows] == [
