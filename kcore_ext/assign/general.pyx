@@ -16,10 +16,12 @@ from kcore_ext.assign.containers cimport (
     IntVec,
     Memory,
     copied,
+    first_of,
     flags,
     i64,
     ints,
     longs,
+    nones,
     pair,
     push,
     reserve,
@@ -51,32 +53,33 @@ cdef struct State:
 
 cdef bint _drop_invalid(Problem p, bint rack_aware, int* owner) noexcept nogil:
     """Takes away what its owner may not have any more. True when something had to be revoked for it."""
-    cdef int t, q, m
-    cdef bint revoked = False
+    cdef int t, q, m, k
+    cdef bint revoked = False, wanted = False
     for t in range(p.topics):
         if not p.subscribed[t]:
             for q in range(p.first[t], p.first[t + 1]):
                 owner[q] = -1
             continue
+        k = -1
         for q in range(p.first[t], p.first[t + 1]):
             m = owner[q]
-            if m >= 0 and (not p.subscribes(m, t)
-                           or (rack_aware and p.member_rack[m] >= 0 and not p.on_rack(q, p.member_rack[m]))):
+            if m < 0:
+                continue
+            # Neighbouring partitions often have owners of one kind.
+            if p.kind_of[m] != k:
+                k = p.kind_of[m]
+                wanted = p.subscribes(m, t)
+            if not wanted or (rack_aware and p.member_rack[m] >= 0 and not p.on_rack(q, p.member_rack[m])):
                 owner[q] = -1
                 revoked = True
     return revoked
 
 
-cdef inline bint _contested(Problem p, State* state, int partition) noexcept nogil:
-    """True when the topic has two subscribers or more, so that its partitions can move."""
-    cdef int c = p.class_of[state.topic_of[partition]]
-    return p.class_first[c + 1] - p.class_first[c] >= 2
-
-
 cdef int _fill(Problem p, bint rack_aware, const IntVec* unassigned, State* state) noexcept nogil:
     """Each partition to the least loaded subscriber: first on its rack, then anywhere."""
     cdef Loads* loads = &state.loads
-    cdef int i, q, m, best, cell, c, rack
+    cdef int i, q, m, cell, c, rack
+    cdef i64 best
     if rack_aware:
         for i in range(<int>unassigned.size):
             q = unassigned.at[i]
@@ -84,17 +87,15 @@ cdef int _fill(Problem p, bint rack_aware, const IntVec* unassigned, State* stat
             best = -1
             for cell in range(loads.class_cell_first[c], loads.class_cell_first[c + 1]):
                 rack = loads.cell_rack[cell]
-                if rack < 0 or p.on_rack(q, rack):
-                    m = least_of_cell(loads, cell)
-                    if best < 0 or loads.load[m] < loads.load[best] or (loads.load[m] == loads.load[best] and m < best):
-                        best = m
+                if (rack < 0 or p.on_rack(q, rack)) and (best < 0 or least_of_cell(loads, cell) < best):
+                    best = least_of_cell(loads, cell)
             if best >= 0:
-                state.owner[q] = best
-                change_load(loads, best, 1)
+                state.owner[q] = second_of(best)
+                change_load(loads, second_of(best), 1)
     for i in range(<int>unassigned.size):
         q = unassigned.at[i]
         if state.owner[q] < 0:
-            m = least_of_class(loads, p.class_of[state.topic_of[q]])
+            m = second_of(least_of_class(loads, p.class_of[state.topic_of[q]]))
             state.owner[q] = m
             change_load(loads, m, 1)
     return 0
@@ -104,6 +105,7 @@ cdef int _sweep(Problem p, const IntVec* partitions, State* state) except -1 nog
     """One pass over the partitions; True when something moved."""
     cdef Loads* loads = &state.loads
     cdef int i, q, t, m, to, back
+    cdef i64 least
     cdef bint modified = False
     for i in range(<int>partitions.size):
         q = partitions.at[i]
@@ -116,9 +118,10 @@ cdef int _sweep(Problem p, const IntVec* partitions, State* state) except -1 nog
             if back >= 0 and loads.load[m] > loads.load[back] + 1 and p.subscribes(back, t):
                 to = back
         if to < 0:
-            to = least_of_class(loads, p.class_of[t])
-            if loads.load[m] <= loads.load[to] + 1:
+            least = least_of_class(loads, p.class_of[t])
+            if loads.load[m] <= first_of(least) + 1:
                 continue
+            to = second_of(least)
         q = actual_partition(&state.moves, t, q, m, to)
         m = state.owner[q]
         record_move(&state.moves, t, q, m, to)
@@ -173,29 +176,30 @@ cdef i64 _score(Problem p, Memory* memory, const int* owner, const char* fixed) 
     return total
 
 
-cdef char* _find_fixed(Problem p, State* state) except NULL nogil:
+cdef char* _find_fixed(Problem p, const IntVec* movable, State* state) except NULL nogil:
     """Members that have all they can have, and nothing that somebody else could have."""
-    cdef char* contested = flags(state.memory, p.members, False)
-    cdef char* fixed = flags(state.memory, p.members, False)
-    cdef int m, i, q, k, most
-    for q in range(p.partitions):
-        if state.owner[q] >= 0 and _contested(p, state, q):
-            contested[state.owner[q]] = 1
+    cdef char* fixed = flags(state.memory, p.members, True)
+    cdef int* most = nones(state.memory, p.kinds)
+    cdef int m, i, k
+    for i in range(<int>movable.size):
+        if state.owner[movable.at[i]] >= 0:
+            fixed[state.owner[movable.at[i]]] = 0
     for m in range(p.members):
-        k = p.kind_of[m]
-        if contested[m]:
+        if not fixed[m]:
             continue
-        most = 0
-        for i in range(p.kind_first[k], p.kind_first[k + 1]):
-            most += p.first[p.kind_topics[i] + 1] - p.first[p.kind_topics[i]]
-        fixed[m] = state.loads.load[m] >= most
+        k = p.kind_of[m]
+        if most[k] < 0:
+            most[k] = 0
+            for i in range(p.kind_first[k], p.kind_first[k + 1]):
+                most[k] += p.first[p.kind_topics[i] + 1] - p.first[p.kind_topics[i]]
+        fixed[m] = state.loads.load[m] >= most[k]
     return fixed
 
 
-cdef int _sequence(Problem p, Memory* memory, IntVec* out) except -1 nogil:
-    """All partitions: topics by number of subscribers, then by name."""
+cdef int _sequence(Problem p, Memory* memory, IntVec* out, IntVec* movable) except -1 nogil:
+    """All partitions: topics by number of subscribers, then by name. `movable`: those with two subscribers or more."""
     cdef i64* keyed = longs(memory, p.topics)
-    cdef int t, i, q, c, count = 0
+    cdef int t, i, q, c, at = 0, alone = 0, count = 0
     for t in range(p.topics):
         c = p.class_of[t]
         if c >= 0:
@@ -206,7 +210,13 @@ cdef int _sequence(Problem p, Memory* memory, IntVec* out) except -1 nogil:
     for i in range(count):
         t = second_of(keyed[i])
         for q in range(p.first[t], p.first[t + 1]):
-            push(memory, out, q)
+            out.at[at] = q
+            at += 1
+        if first_of(keyed[i]) < 2:
+            alone = at
+    out.size = at
+    movable.at = out.at + alone
+    movable.size = at - alone
     return 0
 
 
@@ -229,25 +239,26 @@ cdef int _start(Problem p, Memory* memory, Front* front, State* state) except -1
     return nothing
 
 
-cdef int _balance(Problem p, State* state, const IntVec* sequence, const IntVec* unassigned, bint revoked,
+cdef int _balance(Problem p, State* state, const IntVec* movable, const IntVec* unassigned, bint revoked,
                   bint initializing) except -1 nogil:
     """Moves the new partitions and then all; what is no better than before is taken back."""
     cdef Memory* memory = state.memory
     cdef int* before = copied(memory, state.owner, p.partitions)
     cdef char* fixed = NULL
-    cdef IntVec movable = IntVec(NULL, 0, 0), movable_new = IntVec(NULL, 0, 0)
-    cdef int i
-    for i in range(<int>sequence.size):
-        if _contested(p, state, sequence.at[i]):
-            push(memory, &movable, sequence.at[i])
+    cdef IntVec fresh = unassigned[0]
+    cdef int c
     if not initializing:
-        fixed = _find_fixed(p, state)
+        fixed = _find_fixed(p, movable, state)
     if not revoked:
-        for i in range(<int>unassigned.size):
-            if _contested(p, state, unassigned.at[i]):
-                push(memory, &movable_new, unassigned.at[i])
-        _reassign(p, &movable_new, state)
-    if state.endless or not _reassign(p, &movable, state) or state.endless or initializing:
+        # What only one may have comes first and cannot move.
+        while fresh.size:
+            c = p.class_of[state.topic_of[fresh.at[0]]]
+            if p.class_first[c + 1] - p.class_first[c] >= 2:
+                break
+            fresh.at += 1
+            fresh.size -= 1
+        _reassign(p, &fresh, state)
+    if state.endless or not _reassign(p, movable, state) or state.endless or initializing:
         return 0
     if _score(p, memory, state.owner, fixed) >= _score(p, memory, before, fixed):
         memcpy(state.owner, before, p.partitions * sizeof(int))
@@ -257,19 +268,19 @@ cdef int _balance(Problem p, State* state, const IntVec* sequence, const IntVec*
 cdef int general(Problem p, Memory* memory, Front* front) except -1 nogil:
     """Turns `front.owner` into the result."""
     cdef int* settled = copied(memory, front.owner, p.partitions)
-    cdef IntVec sequence = IntVec(NULL, 0, 0), unassigned = IntVec(NULL, 0, 0)
+    cdef IntVec sequence = IntVec(NULL, 0, 0), unassigned = IntVec(NULL, 0, 0), movable = IntVec(NULL, 0, 0)
     cdef State state
     cdef int i
     cdef bint revoked, initializing
     p.ensure_classes()
     revoked = _drop_invalid(p, front.rack_aware, front.owner)
     initializing = _start(p, memory, front, &state)
-    _sequence(p, memory, &sequence)
+    _sequence(p, memory, &sequence, &movable)
     for i in range(<int>sequence.size):
         if state.owner[sequence.at[i]] < 0:
             push(memory, &unassigned, sequence.at[i])
     _fill(p, front.rack_aware, &unassigned, &state)
-    _balance(p, &state, &sequence, &unassigned, revoked, initializing)
+    _balance(p, &state, &movable, &unassigned, revoked, initializing)
     if state.endless:
         least_imbalance(p, memory, settled, front.rack_aware, state.owner)
     return 0

@@ -1,68 +1,84 @@
 """The least loaded subscriber of a topic, kept live while loads change."""
 
-from kcore_ext.assign.containers cimport IntVec, Memory, copied, ints, nones, push, zeros
+from kcore_ext.assign.containers cimport IntVec, Memory, i64, ints, longs, nones, pair, push, take, zeros
 from kcore_ext.assign.problem cimport Problem
 
 
-cdef int _cells(Problem p, Memory* memory, bint by_rack, Loads* loads, int* member_cells) except -1 nogil:
-    """Splits the classes into cells; `member_cells` is the cell of every entry of `class_members`."""
+cdef int _cells(Problem p, Memory* memory, Loads* loads, int* member_cells, IntVec* sizes) except -1 nogil:
+    """Splits the classes by rack; `member_cells` is the cell of every entry of `class_members`."""
     cdef int* cell_of_rack = nones(memory, p.racks + 1)
-    cdef IntVec racks = IntVec(NULL, 0, 0), sizes = IntVec(NULL, 0, 0)
-    cdef int c, i, m, r
-    loads.class_cell_first = ints(memory, p.classes + 1)
-    loads.class_cell_first[0] = 0
+    cdef IntVec racks = IntVec(NULL, 0, 0)
+    cdef int c, i, r
     for c in range(p.classes):
         for i in range(p.class_first[c], p.class_first[c + 1]):
-            m = p.class_members[i]
-            loads.seat_first[m + 1] += 1
-            r = p.member_rack[m] + 1 if by_rack else 0
+            r = p.member_rack[p.class_members[i]] + 1
             if cell_of_rack[r] < loads.class_cell_first[c]:
                 cell_of_rack[r] = <int>racks.size
                 push(memory, &racks, r - 1)
-                push(memory, &sizes, 0)
+                push(memory, sizes, 0)
             sizes.at[cell_of_rack[r]] += 1
             member_cells[i] = cell_of_rack[r]
         loads.class_cell_first[c + 1] = <int>racks.size
     loads.cell_rack = racks.at
-    loads.cell_size = sizes.at
+    return 0
+
+
+cdef int _whole_classes(Problem p, Memory* memory, Loads* loads, IntVec* sizes) except -1 nogil:
+    """Without racks a class is one cell."""
+    cdef int c
+    loads.cell_rack = nones(memory, p.classes)
+    for c in range(p.classes):
+        push(memory, sizes, p.class_first[c + 1] - p.class_first[c])
+        loads.class_cell_first[c + 1] = c + 1
     return 0
 
 
 cdef int seat(Problem p, Memory* memory, bint by_rack, Loads* loads) except -1 nogil:
     """Seats every member in the cells of its classes and plays all tournaments; `loads.load` is set already."""
-    cdef int i, m, cell, leaf, cells, slot = 0
-    cdef int* member_cells
+    cdef int c, i, m, k, cell, cells, seats
+    cdef int* member_cells = NULL
     cdef int* cursor
-    cdef int* seated
-    cdef int* tree
+    cdef int* leaves
+    cdef i64* tree
+    cdef Seat* taken
+    cdef IntVec sizes = IntVec(NULL, 0, 0)
     p.ensure_classes()
-    loads.seat_first = zeros(memory, p.members + 1)
-    member_cells = ints(memory, p.class_first[p.classes])
-    _cells(p, memory, by_rack, loads, member_cells)
+    seats = p.class_first[p.classes]
+    loads.class_cell_first = zeros(memory, p.classes + 1)
+    if by_rack:
+        member_cells = ints(memory, seats)
+        _cells(p, memory, loads, member_cells, &sizes)
+    else:
+        _whole_classes(p, memory, loads, &sizes)
     cells = loads.class_cell_first[p.classes]
-    loads.cell_at = ints(memory, cells)
+    loads.tree = <i64**>take(memory, cells * sizeof(void*))
+    # A cell of one keeps its member at the winner's place.
+    tree = longs(memory, 2 * seats)
+    leaves = ints(memory, cells)
     for cell in range(cells):
-        loads.cell_at[cell] = slot
-        # A cell of one keeps its member at the root's place.
-        slot += 2 * loads.cell_size[cell]
-    loads.tree = zeros(memory, slot)
+        loads.tree[cell] = tree
+        tree += 2 * sizes.at[cell]
+        leaves[cell] = sizes.at[cell]
+    loads.seat_first = ints(memory, p.members + 1)
+    cursor = ints(memory, p.members)
+    loads.seat_first[0] = 0
     for m in range(p.members):
-        loads.seat_first[m + 1] += loads.seat_first[m]
-    loads.seat_cell = ints(memory, loads.seat_first[p.members])
-    loads.seat_leaf = ints(memory, loads.seat_first[p.members])
-    cursor = copied(memory, loads.seat_first, p.members)
-    seated = zeros(memory, cells)
-    for i in range(p.class_first[p.classes]):
-        m = p.class_members[i]
-        cell = member_cells[i]
-        leaf = loads.cell_size[cell] + seated[cell]
-        seated[cell] += 1
-        loads.tree[loads.cell_at[cell] + leaf] = m
-        loads.seat_cell[cursor[m]] = cell
-        loads.seat_leaf[cursor[m]] = leaf
-        cursor[m] += 1
+        k = p.kind_of[m]
+        cursor[m] = loads.seat_first[m]
+        loads.seat_first[m + 1] = cursor[m] + p.kind_class_first[k + 1] - p.kind_class_first[k]
+    loads.seats = <Seat*>take(memory, seats * sizeof(Seat))
+    for c in range(p.classes):
+        for i in range(p.class_first[c], p.class_first[c + 1]):
+            m = p.class_members[i]
+            cell = member_cells[i] if by_rack else c
+            taken = &loads.seats[cursor[m]]
+            cursor[m] += 1
+            taken.tree = loads.tree[cell]
+            taken.leaf = leaves[cell]
+            leaves[cell] += 1
+            taken.tree[taken.leaf] = pair(loads.load[m], m)
     for cell in range(cells):
-        tree = loads.tree + loads.cell_at[cell]
-        for i in range(loads.cell_size[cell] - 1, 0, -1):
-            tree[i] = tree[2 * i + 1] if is_less(loads, tree[2 * i + 1], tree[2 * i]) else tree[2 * i]
+        tree = loads.tree[cell]
+        for i in range(sizes.at[cell] - 1, 0, -1):
+            tree[i] = tree[2 * i + 1] if tree[2 * i + 1] < tree[2 * i] else tree[2 * i]
     return 0

@@ -1,12 +1,12 @@
 """Member ids in Kafka's order (String.compareTo)."""
 
 from cpython.ref cimport PyObject
+from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH, PyUnicode_KIND
 
 from kcore_ext.assign.containers cimport u64
 
 
 cdef int order_of_ids(PyObject** ids, int n, int* out) except -1
-cdef bint same_text(PyObject* a, PyObject* b) noexcept
 cdef int compare_ids(PyObject* a, PyObject* b) except -2
 
 
@@ -25,5 +25,32 @@ cdef extern from * nogil:
         for (Py_ssize_t i = 0; i < left; i++) word |= (unsigned long long)at[i] << (8 * (7 - i));
         return word;
     }
+    static inline int kcore_same_bytes(const char *a, const char *b, Py_ssize_t n) {
+        unsigned long long x, y;
+        if (n < 8) {
+            while (n-- > 0) if (a[n] != b[n]) return 0;
+            return 1;
+        }
+        for (Py_ssize_t i = 0; i + 8 < n; i += 8) {
+            memcpy(&x, a + i, 8);
+            memcpy(&y, b + i, 8);
+            if (x != y) return 0;
+        }
+        memcpy(&x, a + n - 8, 8);
+        memcpy(&y, b + n - 8, 8);
+        return x == y;
+    }
     """
+    bint same_bytes "kcore_same_bytes"(const void* a, const void* b, Py_ssize_t n)
     u64 big_endian_word "kcore_word"(const unsigned char* at, Py_ssize_t left)
+
+
+cdef inline bint same_text(PyObject* a, PyObject* b) noexcept:
+    """Equal ids; nearly always the same object or both of one byte a character."""
+    cdef Py_ssize_t n
+    if a == b:
+        return True
+    n = PyUnicode_GET_LENGTH(<object>a)
+    if n != PyUnicode_GET_LENGTH(<object>b) or PyUnicode_KIND(<object>a) != PyUnicode_KIND(<object>b):
+        return False
+    return same_bytes(PyUnicode_DATA(<object>a), PyUnicode_DATA(<object>b), n * <Py_ssize_t>PyUnicode_KIND(<object>a))

@@ -4,11 +4,10 @@ from cpython.ref cimport PyObject
 from cpython.unicode cimport (
     PyUnicode_1BYTE_DATA,
     PyUnicode_1BYTE_KIND,
-    PyUnicode_DATA,
     PyUnicode_GET_LENGTH,
     PyUnicode_KIND,
 )
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memset
 
 from kcore_ext.assign.containers cimport Memory, Scratch, ints, take, u64
 
@@ -24,60 +23,81 @@ cdef inline int _compare(Bytes a, Py_ssize_t n, Bytes b, Py_ssize_t k) noexcept 
     return -1 if n < k else (1 if n > k else 0)
 
 
+cdef struct Keyed:
+    u64 key
+    int place
+
+
+cdef Py_ssize_t _common(const Bytes* text, const Py_ssize_t* size, int n) noexcept nogil:
+    """Bytes that all begin with, where a missing one counts as zero."""
+    cdef Py_ssize_t at = 0
+    cdef u64 word, differs = 0
+    cdef int i
+    while at < size[0]:
+        word = big_endian_word(text[0] + at, size[0] - at)
+        for i in range(1, n):
+            differs |= word ^ big_endian_word(text[i] + at, size[i] - at)
+        if differs:
+            while differs >> 56 == 0:
+                differs <<= 8
+                at += 1
+            return at
+        at += 8
+    return at
+
+
 cdef int _radix(Memory* memory, const Bytes* text, const Py_ssize_t* size, int n, int* out) except -1 nogil:
-    """Orders by the eight bytes after the common prefix, then by all bytes. Returns 1 when two are equal."""
-    cdef int i, j, shift, previous
-    cdef Py_ssize_t prefix = size[0], k
-    cdef u64* key = <u64*>take(memory, n * sizeof(u64))
-    cdef u64* key_next = <u64*>take(memory, n * sizeof(u64))
-    cdef int* place = out
-    cdef int* place_next = ints(memory, n)
-    cdef int bucket[257]
-    cdef u64 differs = 0, word
-    for i in range(1, n):
-        if size[i] >= prefix and memcmp(text[i], text[0], prefix) == 0:
-            continue
-        if size[i] < prefix:
-            prefix = size[i]
-        k = 0
-        while k < prefix and text[i][k] == text[0][k]:
-            k += 1
-        prefix = k
+    """Orders by the eight bytes after the common ones, then by all bytes. Returns 1 when two are equal."""
+    cdef int i, j, digit, shift, digits = 0, at, count
+    cdef Py_ssize_t prefix = _common(text, size, n)
+    cdef Keyed* from_ = <Keyed*>take(memory, n * sizeof(Keyed))
+    cdef Keyed* to = <Keyed*>take(memory, n * sizeof(Keyed))
+    cdef Keyed one
+    cdef int shifts[8]
+    cdef int bucket[8][256]
+    cdef u64 differs = 0
     for i in range(n):
-        word = big_endian_word(text[i] + prefix, size[i] - prefix)
-        key[i] = word
-        place[i] = i
-        differs |= word ^ key[0]
+        from_[i].key = big_endian_word(text[i] + prefix, size[i] - prefix)
+        from_[i].place = i
+        differs |= from_[i].key ^ from_[0].key
     for shift in range(0, 64, 8):
-        if (differs >> shift) & 255 == 0:
-            continue
-        memset(bucket, 0, sizeof(bucket))
-        for i in range(n):
-            bucket[((key[i] >> shift) & 255) + 1] += 1
+        if (differs >> shift) & 255:
+            shifts[digits] = shift
+            digits += 1
+    memset(bucket, 0, digits * sizeof(bucket[0]))
+    for i in range(n):
+        for digit in range(digits):
+            bucket[digit][(from_[i].key >> shifts[digit]) & 255] += 1
+    for digit in range(digits):
+        at = 0
         for i in range(256):
-            bucket[i + 1] += bucket[i]
+            count = bucket[digit][i]
+            bucket[digit][i] = at
+            at += count
+        shift = shifts[digit]
         for i in range(n):
-            j = <int>((key[i] >> shift) & 255)
-            key_next[bucket[j]] = key[i]
-            place_next[bucket[j]] = place[i]
-            bucket[j] += 1
-        key, key_next = key_next, key
-        place, place_next = place_next, place
-    if place != out:
-        memcpy(out, place, n * sizeof(int))
+            j = <int>((from_[i].key >> shift) & 255)
+            to[bucket[digit][j]] = from_[i]
+            bucket[digit][j] += 1
+        from_, to = to, from_
     # Equal words are neighbours now; few share eight bytes, so insertion sort settles the rest.
     for i in range(1, n):
-        if key[i] == key[i - 1]:
-            previous = out[i]
-            j = i
-            while j > 0 and key[j - 1] == key[i] and _compare(
-                    text[previous], size[previous], text[out[j - 1]], size[out[j - 1]]) < 0:
-                out[j] = out[j - 1]
-                j -= 1
-            out[j] = previous
-            if j > 0 and key[j - 1] == key[i] and _compare(
-                    text[previous], size[previous], text[out[j - 1]], size[out[j - 1]]) == 0:
-                return 1
+        if from_[i].key != from_[i - 1].key:
+            continue
+        one = from_[i]
+        j = i
+        at = -1
+        while j > 0 and from_[j - 1].key == one.key:
+            at = _compare(text[one.place], size[one.place], text[from_[j - 1].place], size[from_[j - 1].place])
+            if at >= 0:
+                break
+            from_[j] = from_[j - 1]
+            j -= 1
+        from_[j] = one
+        if at == 0:
+            return 1
+    for i in range(n):
+        out[i] = from_[i].place
     return 0
 
 
@@ -118,17 +138,6 @@ cdef int _order_wide(list ids, int* out) except -1:
     for i in range(len(keyed)):
         out[i] = keyed[i][1]
     return 0
-
-
-cdef bint same_text(PyObject* a, PyObject* b) noexcept:
-    """Equal ids; nearly always the same object or both of one byte a character."""
-    cdef Py_ssize_t n
-    if a == b:
-        return True
-    n = PyUnicode_GET_LENGTH(<object>a)
-    if n != PyUnicode_GET_LENGTH(<object>b) or PyUnicode_KIND(<object>a) != PyUnicode_KIND(<object>b):
-        return False
-    return memcmp(PyUnicode_DATA(<object>a), PyUnicode_DATA(<object>b), n * <Py_ssize_t>PyUnicode_KIND(<object>a)) == 0
 
 
 def id_order(ids):

@@ -50,7 +50,7 @@ cdef class Problem:
 
     cdef int seal(self) except -1
     cdef int build_classes(self, Memory* scratch) except -1 nogil
-    cdef int _class_rows(self, Memory* scratch, const int* representative) except -1 nogil
+    cdef int _class_rows(self, Memory* scratch, const int* representative, const int* members_of) except -1 nogil
     cdef int ensure_classes(self) except -1 nogil
     cdef const int* ordered_members(self) noexcept nogil
     cdef bint on_rack(self, int partition, int rack) noexcept nogil

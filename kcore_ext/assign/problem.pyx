@@ -152,7 +152,7 @@ cdef class Problem:
 
     cdef int build_classes(self, Memory* scratch) except -1 nogil:
         """Groups topics by their set of subscribers, so that lists and heaps are kept once a class."""
-        cdef char* used = flags(scratch, self.kinds, False)
+        cdef int* used = zeros(scratch, self.kinds)
         cdef int* topic_first = zeros(scratch, self.topics + 1)
         cdef int* representative = ints(scratch, self.topics)
         cdef int* topic_kinds
@@ -162,7 +162,7 @@ cdef class Problem:
         cdef u64 mix
         memset(&seen, 0, sizeof(seen))
         for m in range(self.members):
-            used[self.kind_of[m]] = 1
+            used[self.kind_of[m]] += 1
         for k in range(self.kinds):
             if used[k]:
                 for i in range(self.kind_first[k], self.kind_first[k + 1]):
@@ -197,11 +197,11 @@ cdef class Problem:
                 representative[c] = t
             self.class_of[t] = c
         self.classes = seen.count
-        self._class_rows(scratch, representative)
+        self._class_rows(scratch, representative, used)
         return 0
 
-    cdef int _class_rows(self, Memory* scratch, const int* representative) except -1 nogil:
-        """Fills the rows kind -> classes and class -> members."""
+    cdef int _class_rows(self, Memory* scratch, const int* representative, const int* members_of) except -1 nogil:
+        """Fills the rows kind -> classes and class -> members; `members_of`: how many a kind has."""
         cdef int* cursor
         cdef int k, i, t, m, c, count = 0
         self.kind_class_first = ints(&self.memory, self.kinds + 1)
@@ -216,10 +216,9 @@ cdef class Problem:
                     count += 1
             self.kind_class_first[k + 1] = count
         self.class_first = zeros(&self.memory, self.classes + 1)
-        for m in range(self.members):
-            k = self.kind_of[m]
+        for k in range(self.kinds):
             for i in range(self.kind_class_first[k], self.kind_class_first[k + 1]):
-                self.class_first[self.kind_classes[i] + 1] += 1
+                self.class_first[self.kind_classes[i] + 1] += members_of[k]
         for c in range(self.classes):
             self.class_first[c + 1] += self.class_first[c]
         self.class_members = ints(&self.memory, self.class_first[self.classes])
