@@ -1,0 +1,162 @@
+"""The job `timeline`: rebalances, commits and transactions over time, as tables and as one page."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from kcore.errors import KcoreError
+from kcore.spark.jobs.rebuild import facts_of
+from kcore.spark.jobs.session import add_session_arguments, session
+from kcore.spark.manifest import write_whole
+from kcore.spark.timeline.frames import Bounds, facts_of_kind, nice_width, timeline_facts, timeline_tables
+from kcore.spark.timeline.history import Wanted
+from kcore.spark.timeline.report import render
+from kcore.spark.timeline.summary import MAX_BUCKETS, Summary, summarise
+from kcore.spark.timeline.tables import TABLES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DONE = "timeline.json"
+REPORT = "timeline.html"
+
+
+class Asked(NamedTuple):
+    """What a timeline is asked for; see `Bounds` and `Wanted`. `window_ms` None: as the time that is covered asks."""
+
+    from_ms: int | None = None
+    to_ms: int | None = None
+    window_ms: int | None = None
+    groups: frozenset[str] | None = None
+    gap_ms: int = 60_000
+    storm_count: int = 5
+    storm_window_ms: int = 300_000
+    session_timeout_ms: int | None = None
+
+
+def timeline(spark: SparkSession, path: str | Path, out: str | Path, asked: Asked | None = None) -> Summary:
+    """Writes the tables as Parquet, one folder a table, and `timeline.html`.
+
+    A run replaces what an earlier one wrote; `timeline.json` is written last, so that where it lies all is there.
+
+    Args:
+        spark: a session.
+        path: an export, a data folder, or raw segment files.
+        out: where all of it goes.
+        asked: what is wanted.
+
+    Returns:
+        What the report shows.
+    """
+    from pyspark import StorageLevel  # noqa: PLC0415
+
+    asked = asked or Asked()
+    target = Path(out)
+    (target / DONE).unlink(missing_ok=True)
+    events = spark.read.format("kcore").option("includeBatches", "true").load(str(path))
+    facts = timeline_facts(events, Wanted(asked.groups, asked.session_timeout_ms), facts_of(path))
+    facts = facts.persist(StorageLevel.DISK_ONLY)
+    try:
+        bounds = _bounds(asked, facts)
+        for name, table in timeline_tables(facts, bounds).items():
+            table.coalesce(1).write.mode("overwrite").parquet(str(target / name))
+    finally:
+        facts.unpersist()
+    written = {name: spark.read.parquet(str(target / name)) for name in TABLES}
+    summary = summarise(written, bounds)
+    summary["source"] = str(path)
+    summary["groups_asked"] = sorted(asked.groups or ())
+    write_whole(target / REPORT, render(summary).encode())
+    counts = {name: table.count() for name, table in written.items()}
+    done = {"source": str(path), "bounds": bounds._asdict(), "groups": summary["groups_asked"], "rows": counts}
+    write_whole(target / DONE, json.dumps(done, indent=1).encode())
+    return summary
+
+
+def _bounds(asked: Asked, facts: DataFrame) -> Bounds:
+    window_ms = asked.window_ms
+    if window_ms is None:
+        row = facts_of_kind(facts, "logs").selectExpr("min(if(first_ms < 0, null, first_ms))", "max(last_ms)").first()
+        first_ms, last_ms = (0, 0) if row is None else (row[0] or 0, row[1] or 0)
+        begin_ms = first_ms if asked.from_ms is None else max(first_ms, asked.from_ms)
+        end_ms = last_ms if asked.to_ms is None else min(last_ms, asked.to_ms)
+        window_ms = nice_width(max(1, end_ms - begin_ms), MAX_BUCKETS)
+    return Bounds(window_ms, asked.gap_ms, asked.storm_count, asked.storm_window_ms, asked.from_ms, asked.to_ms)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The job's arguments."""
+    usual = Asked()
+    parser.add_argument("path", metavar="FOLDER", help="an export, a data folder, or a broker's log folder")
+    parser.add_argument("--out", required=True, metavar="DIR", help="where tables and timeline.html go")
+    parser.add_argument("--from-ms", type=int, metavar="MS", help="nothing that was over before, in ms since the epoch")
+    parser.add_argument("--to-ms", type=int, metavar="MS", help="nothing that began at or after it, likewise")
+    parser.add_argument("--window-ms", type=int, metavar="MS", help="width of a window; by default what suits the time")
+    parser.add_argument("--group", action="append", metavar="ID", help="only this group (may be repeated)")
+    parser.add_argument(
+        "--gap-ms",
+        type=int,
+        default=usual.gap_ms,
+        metavar="MS",
+        help="how long a gap in commits is at least (%(default)s)",
+    )
+    parser.add_argument(
+        "--storm-count",
+        type=int,
+        default=usual.storm_count,
+        metavar="N",
+        help="a storm: so many rebalances of one group (%(default)s)",
+    )
+    parser.add_argument(
+        "--storm-window-ms",
+        type=int,
+        default=usual.storm_window_ms,
+        metavar="MS",
+        help="that begin within this time (%(default)s)",
+    )
+    parser.add_argument(
+        "--session-timeout-ms",
+        type=int,
+        metavar="MS",
+        help="group.consumer.session.timeout.ms, which no log holds: tells members that left from those that timed out",
+    )
+    add_session_arguments(parser)
+
+
+def asked_of(options: argparse.Namespace) -> Asked:
+    """The arguments as what is asked for. KcoreError for what makes no sense."""
+    for name in ("window_ms", "gap_ms", "storm_count", "storm_window_ms", "session_timeout_ms"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise KcoreError(f"--{name.replace('_', '-')} {value}: expected at least 1")
+    if options.from_ms is not None and options.to_ms is not None and options.from_ms >= options.to_ms:
+        raise KcoreError(f"--from-ms {options.from_ms} is not before --to-ms {options.to_ms}")
+    return Asked(
+        options.from_ms,
+        options.to_ms,
+        options.window_ms,
+        frozenset(options.group) if options.group else None,
+        options.gap_ms,
+        options.storm_count,
+        options.storm_window_ms,
+        options.session_timeout_ms,
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the job in a session of its own."""
+    asked = asked_of(options)
+    with session(options, "timeline") as spark:
+        summary = timeline(spark, options.path, options.out, asked)
+    totals = summary["totals"]
+    for name in ("groups", "rebalances", "superseded", "storms", "commits", "gaps", "transactions", "aborted", "open"):
+        print(f"{name:14} {totals[name]}")
+    if totals["faults"]:
+        print(f"{totals['faults']} records could not be decoded: see `faults` in the table `logs`")
+    if totals["rebalances_not_whole"]:
+        print(f"{totals['rebalances_not_whole']} rebalances lie where the log was compacted: see `whole`")
+    print(f"report: {Path(options.out).resolve() / REPORT}")
+    return 0

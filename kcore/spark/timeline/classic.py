@@ -1,0 +1,240 @@
+"""Generations of classic groups. The log holds the last generation that came to rest, or an empty one, and no more:
+joins, leaves and timeouts are not written, and are told apart by comparing a generation with the one before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from kcore.protocol import DecodeError
+from kcore.protocol.consumer_protocol import Assignment, Subscription
+from kcore.spark.timeline import causes
+from kcore.spark.timeline.facts import Fact
+from kcore.spark.timeline.rebalance import Label, Move, Part, Parts, Place, Rebalance, moves_between
+from kcore.spark.timeline.signs import Signs
+
+CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
+VERSION_BYTES: Final = 2
+
+
+class Member(NamedTuple):
+    """A member of a generation; `topics` and `parts` are None where they cannot be read."""
+
+    label: Label
+    topics: frozenset[str] | None
+    parts: Parts | None
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+
+
+class Generation(NamedTuple):
+    """A record of a classic group: its members by identity, since when it is in its state, and where it stands."""
+
+    number: int
+    protocol_name: str | None
+    leader: str | None
+    state_ms: int
+    members: dict[str, Member]
+    place: Place
+
+    @property
+    def parts(self) -> dict[str, Parts] | None:
+        """What everybody has, by identity; None if any assignment is opaque."""
+        found = {}
+        for identity, member in self.members.items():
+            if member.parts is None:
+                return None
+            found[identity] = member.parts
+        return found
+
+
+class ClassicGroup:
+    """What is kept of a classic group between two of its records.
+
+    Attributes:
+        last: its last generation.
+        signs: when what was committed last; see `Signs`.
+        released: partitions that were taken from a member in the last generation and given to nobody.
+    """
+
+    __slots__ = ("last", "released", "signs")
+
+    def __init__(self, last: Generation) -> None:
+        self.last = last
+        self.signs = Signs()
+        self.released: set[Part] = set()
+
+
+def read_generation(value: Any, place: Place) -> Generation:
+    """A GroupMetadata value."""
+    readable = value.protocol_type == CONSUMER
+    members = {}
+    for said in value.members:
+        label = Label(said.member_id, said.group_instance_id, said.client_id)
+        timeout_ms = said.session_timeout if said.rebalance_timeout < 0 else said.rebalance_timeout
+        members[label.identity] = Member(
+            label,
+            _topics(said.subscription) if readable else None,
+            _parts(said.assignment) if readable else None,
+            timeout_ms,
+            said.session_timeout,
+        )
+    return Generation(value.generation, value.protocol, value.leader, value.current_state_timestamp, members, place)
+
+
+def first_generation(group_id: str, now: Generation, whole: bool, inherited: frozenset[str] | None) -> Rebalance | None:
+    """The first record of a group in the log, as a rebalance; None for a group that was only made.
+
+    Args:
+        group_id: the group.
+        now: what it says.
+        whole: whether the log still held everything before it.
+        inherited: members of the consumer group that it was until then, by identity; None: it was none.
+    """
+    if not now.members and not now.number:
+        return None
+    change = Rebalance(group_id, CLASSIC, now.place, now.number, None, whole)
+    if inherited is not None:
+        change.causes.add(causes.MIGRATED)
+        change.joined.extend(now.members.keys() - inherited)
+        change.left.extend(inherited - now.members.keys())
+        change.causes.update({causes.JOINED} if change.joined else ())
+        change.causes.update({causes.GONE} if change.left else ())
+        change.detail.append("a consumer group until then")
+    elif whole:
+        change.joined.extend(now.members)
+        if now.members:
+            change.causes.add(causes.JOINED)
+    else:
+        change.detail.append("what came before is not in the log")
+    return change
+
+
+def next_generation(group_id: str, group: ClassicGroup, now: Generation, whole: bool) -> Rebalance | None:
+    """What lies between a group's last record and the next one; None if they say the same."""
+    was = group.last
+    change = Rebalance(group_id, CLASSIC, now.place, now.number, was.number, whole)
+    change.joined.extend(now.members.keys() - was.members.keys())
+    change.left.extend(was.members.keys() - now.members.keys())
+    replaced = sorted(
+        identity
+        for identity, member in now.members.items()
+        if identity in was.members and was.members[identity].label.member_id != member.label.member_id
+    )
+    if replaced:
+        change.causes.add(causes.REPLACED)
+        change.detail.append("a new process for " + ", ".join(replaced))
+    if now.number == was.number and not change.joined and not change.left:
+        return change if replaced else None
+    if now.number < was.number:
+        change.previous_epoch = None
+        change.detail.append(f"the group was at generation {was.number} and began anew")
+    if change.joined:
+        change.causes.add(causes.JOINED)
+    for identity in sorted(change.left):
+        cause, why = gone(was, was.members[identity], now, group.signs)
+        change.causes.add(cause)
+        change.detail.append(why)
+    if not change.causes:
+        _same_members(change, group, now)
+    if now.number > was.number + 1 and whole:
+        change.detail.append(f"{now.number - was.number - 1} generations before it never came to rest")
+    return change
+
+
+def _same_members(change: Rebalance, group: ClassicGroup, now: Generation) -> None:
+    """Nobody came or went: what else differs."""
+    was = group.last
+    if was.protocol_name != now.protocol_name:
+        change.causes.add(causes.ASSIGNOR)
+        change.detail.append(f"{was.protocol_name} became {now.protocol_name}")
+    if any(was.members[identity].topics != member.topics for identity, member in now.members.items()):
+        change.causes.add(causes.SUBSCRIPTION)
+        return
+    before, after = was.parts, now.parts
+    if before is not None and after is not None and not change.causes:
+        had, has = set().union(*before.values()), set().union(*after.values())
+        if has > had and has - had <= group.released:
+            change.causes.add(causes.FOLLOW_UP)
+        elif has != had and not (had - has and now.protocol_name == was.protocol_name and _cooperative(now)):
+            change.causes.add(causes.TOPICS)
+            change.detail.append(f"{len(has - had)} partitions more and {len(had - has)} less are assigned")
+    if not change.causes and was.leader != now.leader:
+        change.causes.add(causes.LEADER)
+
+
+def _cooperative(now: Generation) -> bool:
+    return now.protocol_name is not None and "cooperative" in now.protocol_name
+
+
+def gone(was: Generation, member: Member, now: Generation, signs: Signs) -> tuple[str, str]:
+    """Whether a member that is gone can have timed out: (cause, what says so).
+
+    A session runs from the moment that a join phase ended, and from each commit; a member that does not join again is
+    thrown out when the longest rebalance timeout is over. One that went sooner went by itself or was removed.
+    """
+    name = member.label.identity
+    if was.state_ms < 0 or now.state_ms < 0:
+        return causes.GONE, f"{name}: the log does not say how long it was there"
+    patience_ms = max(other.rebalance_timeout_ms for other in was.members.values())
+    lived_ms = now.state_ms - was.state_ms
+    if lived_ms < min(member.session_timeout_ms, patience_ms):
+        return causes.LEFT, f"{name} was there for {lived_ms} ms, its session lasts {member.session_timeout_ms} ms"
+    seen_ms = None if member.parts is None else signs.newest(member.parts, was.place.timestamp_ms)
+    if seen_ms is not None and now.state_ms - seen_ms < min(member.session_timeout_ms, patience_ms):
+        return causes.LEFT, f"{name} committed {max(0, now.state_ms - seen_ms)} ms before"
+    return causes.GONE, f"{name}: no sign of it within its session timeout of {member.session_timeout_ms} ms"
+
+
+def generation_facts(partition: int, change: Rebalance, group: ClassicGroup | None, now: Generation) -> Iterator[Fact]:
+    """The rows of a generation; `group` is as it was before it."""
+    was = None if group is None else group.last
+    before = {} if was is None else was.parts
+    after = now.parts
+    moves: list[Move] | None = None if before is None or after is None else moves_between(before, after)
+    labels = {identity: member.label for identity, member in now.members.items()}
+    if was is not None:
+        labels = {identity: member.label for identity, member in was.members.items()} | labels
+    if was is not None and was.number == now.number and change.causes == {causes.REPLACED}:
+        yield from change.facts(partition, now.place, "replaced", "none", len(now.members), moves, labels)
+        return
+    # A generation with members is written when its assignment is there; it says when its join phase ended.
+    known = bool(now.members) and 0 <= now.state_ms <= now.place.timestamp_ms and causes.MIGRATED not in change.causes
+    yield from change.facts(
+        partition,
+        now.place,
+        "completed" if now.members else "emptied",
+        "sync" if known else "none",
+        len(now.members),
+        moves,
+        labels,
+        start_ms=now.state_ms if known else None,
+    )
+
+
+def released_by(was: Generation, now: Generation) -> set[Part]:
+    """What nobody has any more."""
+    before, after = was.parts, now.parts
+    if before is None or after is None:
+        return set()
+    return set[Part]().union(*before.values()) - set[Part]().union(*after.values())
+
+
+def _topics(subscription: bytes) -> frozenset[str] | None:
+    try:
+        if len(subscription) < VERSION_BYTES or subscription[0] & 0x80:
+            return None
+        return frozenset(Subscription.decode(subscription, 0, VERSION_BYTES).topics)
+    except DecodeError:
+        return None
+
+
+def _parts(assignment: bytes) -> Parts | None:
+    if not assignment:
+        return frozenset()
+    try:
+        owned, _ = Assignment.decode_versioned(assignment)
+    except DecodeError:
+        return None
+    return frozenset((topic.topic, index) for topic in owned.assigned_partitions for index in topic.partitions)

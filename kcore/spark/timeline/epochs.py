@@ -1,0 +1,415 @@
+"""Epochs of consumer, share and streams groups (KIP-848, KIP-932, KIP-1071): their logs hold every step.
+
+What one request changes is written in one piece: who came, went or said something new, then the group's next epoch,
+then the targets, then where members are. So the records right before an epoch say why it began. It is over when every
+member has reached it and holds what it shall hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from kcore.spark.keyed_groups import SHARE, STREAMS, STREAMS_STABLE
+from kcore.spark.timeline import causes
+from kcore.spark.timeline.facts import Fact
+from kcore.spark.timeline.rebalance import NOTHING, Label, Part, Parts, Place, Rebalance, moves_between
+from kcore.spark.timeline.signs import Signs
+
+CONSUMER: Final = "consumer"
+AWAY_EPOCH: Final = -2
+UNREVOKED: Final = 1
+"""Kafka's number of a consumer member's state: it still has what it was told to give up."""
+
+TASKS: Final = {"active": "active_tasks", "standby": "standby_tasks", "warmup": "warmup_tasks"}
+
+
+class Described(NamedTuple):
+    """What a member said of itself, as far as it can begin an epoch."""
+
+    label: Label
+    reads: Any
+    assignor: str | None
+    rebalance_timeout_ms: int
+    session_timeout_ms: int | None = None
+
+
+class Standing(NamedTuple):
+    """Where a member is, and since when."""
+
+    epoch: int
+    state: int
+    pending: bool
+    since_ms: int
+
+
+@dataclass(slots=True)
+class Step:
+    """Records of one group that stand one right behind the other, written at one time, before the next epoch.
+
+    Attributes:
+        start: the first of them.
+        last_offset: the last of them.
+        joined: members that came, by identity.
+        left: members that went, by identity: (cause, what says so).
+        before: what those had whose target changed.
+        causes: what else is new.
+        detail: for people.
+    """
+
+    start: Place
+    last_offset: int
+    joined: dict[str, str] = field(default_factory=dict)
+    left: dict[str, tuple[str, str]] = field(default_factory=dict)
+    before: dict[str, Parts] = field(default_factory=dict)
+    causes: set[str] = field(default_factory=set)
+    detail: list[str] = field(default_factory=list)
+
+    @property
+    def replaced(self) -> list[str]:
+        """Static members that went and came in one step."""
+        return sorted(self.joined.keys() & self.left.keys())
+
+
+class EpochGroup:
+    """What is alive of a group, and the epoch that is under way.
+
+    Args:
+        group_id: the group.
+        kind: `CONSUMER`, `SHARE` or `STREAMS`.
+        partition: of `__consumer_offsets`.
+        session_timeout_ms: how long members of consumer groups may be silent, which is not in the log; None: unknown.
+        inherited: members of the classic group that it was until then, by identity; None: it was none.
+    """
+
+    __slots__ = (
+        "_migrated",
+        "_named",
+        "_partition",
+        "_session_timeout_ms",
+        "assignment_epoch",
+        "epoch",
+        "group_id",
+        "hash",
+        "inherited",
+        "kind",
+        "members",
+        "open",
+        "patterns",
+        "rested",
+        "share_ready",
+        "signs",
+        "standing",
+        "step",
+        "targets",
+        "topology_epoch",
+    )
+
+    def __init__(
+        self,
+        group_id: str,
+        kind: str,
+        partition: int,
+        session_timeout_ms: int | None,
+        inherited: frozenset[str] | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.kind = kind
+        self.members: dict[str, Described] = {}
+        self.standing: dict[str, Standing] = {}
+        self.targets: dict[str, Parts] = {}
+        self.patterns: dict[str, tuple[str, ...]] = {}
+        self.epoch: int | None = None
+        self.assignment_epoch = -1
+        self.hash = 0
+        self.topology_epoch = -1
+        self.share_ready = False
+        self.rested: set[str] = set()
+        self.open: Rebalance | None = None
+        self.step: Step | None = None
+        self.signs = Signs()
+        self._named: dict[str, Label] = {}  # of members that went while the epoch is under way
+        self.inherited = inherited or frozenset()
+        self._migrated = inherited is not None
+        self._partition = partition
+        self._session_timeout_ms = session_timeout_ms
+
+    # ---- the way of a record
+
+    def replay(self, part: str, key: Any, value: Any, place: Place, whole: bool) -> Iterator[Fact]:
+        """One record.
+
+        Args:
+            part: what its key class is called behind the kind of the group: "Metadata", "MemberMetadata", ...
+            key: its key.
+            value: its value, None for a tombstone.
+            place: where it stands.
+            whole: whether the log still held everything up to here.
+
+        Returns:
+            What it makes certain.
+        """
+        step = self.step
+        if step is None or step.last_offset + 1 != place.offset or step.start.timestamp_ms != place.timestamp_ms:
+            yield from self.end_step(whole)
+            step = self.step = Step(place, place.offset)
+        step.last_offset = place.offset
+        if part == "Metadata":
+            yield from self._epoch(value, place, whole)
+        else:
+            handler = self.HANDLERS.get(part)
+            if handler is not None:
+                handler(self, step, key, value, place)
+            yield from self._maybe_rest(place)
+
+    def end_step(self, whole: bool) -> Iterator[Fact]:
+        """What the records before this one changed needed no new epoch; a replaced static member is told of."""
+        step, self.step = self.step, None
+        if step is None or not step.replaced:
+            return
+        if self.open is not None:
+            for identity, parts in step.before.items():
+                self.open.before.setdefault(identity, parts)
+        epoch = self.epoch or 0
+        change = Rebalance(
+            self.group_id, self.kind, step.start, epoch, epoch, whole, detail=[_processes(step.replaced)]
+        )
+        end = Place(step.last_offset, step.start.timestamp_ms)
+        yield from change.facts(self._partition, end, "replaced", "none", len(self.members), [], {})
+
+    def end(self, outcome: str, end: Place | None) -> Iterator[Fact]:
+        """Whatever is under way is over: with this outcome, or at the end of the log."""
+        change, self.open = self.open, None
+        if change is None:
+            return
+        holders = {described.label.identity: member_id for member_id, described in self.members.items()}
+        after = {identity: self.targets.get(holders.get(identity, identity), NOTHING) for identity in change.before}
+        labels = {described.label.identity: described.label for described in self.members.values()}
+        moves = moves_between(change.before, after)
+        yield from change.facts(
+            self._partition,
+            end,
+            outcome,
+            "none" if end is None else "whole",
+            len(self.members),
+            moves,
+            self._named | labels,
+        )
+        self._named = {}
+
+    # ---- epochs
+
+    def _epoch(self, value: Any, place: Place, whole: bool) -> Iterator[Fact]:
+        step = self.step
+        assert step is not None
+        self.step = None
+        if value is None:
+            yield from self.end("deleted", place)
+            return
+        yield from self.end("superseded", place)
+        change = Rebalance(self.group_id, self.kind, step.start, value.epoch, self.epoch, whole)
+        self._say_why(change, step, value, whole)
+        change.before.update(step.before)
+        self.open = change
+        self.epoch = value.epoch
+        self.hash = value.metadata_hash
+        self.share_ready = False
+        self.rested.clear()
+        if not self.members:
+            yield from self.end("emptied", place)
+
+    def _say_why(self, change: Rebalance, step: Step, value: Any, whole: bool) -> None:
+        replaced = step.replaced
+        before = step.left.keys() | self.inherited
+        change.joined.extend(identity for identity in step.joined if identity not in before)
+        change.left.extend(identity for identity in step.left if identity not in step.joined)
+        self.inherited = frozenset()
+        change.causes.update(step.causes)
+        change.detail.extend(step.detail)
+        if self._migrated:
+            self._migrated = False
+            change.causes.add(causes.MIGRATED)
+            change.detail.append("a classic group until then")
+        if replaced:
+            change.causes.add(causes.REPLACED)
+            change.detail.append(_processes(replaced))
+        if change.joined:
+            change.causes.add(causes.JOINED)
+        for identity in sorted(change.left):
+            cause, why = step.left[identity]
+            change.causes.add(cause)
+            change.detail.append(why)
+        if not change.causes and self.epoch is not None:
+            if self.share_ready:
+                change.causes.add(causes.SHARE_READY)
+            elif value.metadata_hash != self.hash:
+                change.causes.add(causes.TOPICS)
+        if self.epoch is None and not whole:
+            change.causes.clear()
+            change.detail.append("what came before is not in the log")
+        elif self.epoch is not None and value.epoch > self.epoch + 1:
+            change.detail.append(f"epochs {self.epoch + 1} to {value.epoch - 1} are not in the log")
+
+    def _maybe_rest(self, place: Place) -> Iterator[Fact]:
+        change = self.open
+        if change is None or self.assignment_epoch < change.epoch or len(self.rested) < len(self.members):
+            return
+        if self.members and self.rested >= self.members.keys():
+            yield from self.end("completed", place)
+
+    # ---- records, by what their key class is called
+
+    def _member(self, step: Step, key: Any, value: Any, place: Place) -> None:
+        member_id = key.member_id
+        was = self.members.get(member_id)
+        if value is None:
+            if was is not None:
+                self._gone(step, member_id, was, place)
+            return
+        now = _described(self.kind, member_id, value)
+        self.members[member_id] = now
+        self._named.pop(now.label.identity, None)
+        if was is None:
+            step.joined[now.label.identity] = member_id
+            return
+        if was.reads != now.reads:
+            step.causes.add(causes.SUBSCRIPTION)
+            step.detail.append(f"{now.label.identity} changed what it reads")
+        if was.assignor != now.assignor:
+            step.causes.add(causes.ASSIGNOR)
+            step.detail.append(f"{now.label.identity} wants {now.assignor or 'the default'}")
+
+    def _gone(self, step: Step, member_id: str, was: Described, place: Place) -> None:
+        identity = was.label.identity
+        standing = self.standing.pop(member_id, None)
+        target = self.targets.pop(member_id, None)
+        if target:
+            step.before.setdefault(identity, target)
+        step.left[identity] = self._why_gone(was, standing, step.before.get(identity, NOTHING), place)
+        del self.members[member_id]
+        self.rested.discard(member_id)
+        self._named[identity] = was.label
+
+    def _why_gone(self, was: Described, standing: Standing | None, parts: Parts, place: Place) -> tuple[str, str]:
+        name = was.label.identity
+        if standing is None:
+            return causes.GONE, f"{name}: nothing in the log says where it was"
+        for_ms = place.timestamp_ms - standing.since_ms
+        if standing.epoch == AWAY_EPOCH:
+            return causes.TIMED_OUT, f"{name} was away for {for_ms} ms and did not come back"
+        if self.kind == CONSUMER and standing.state == UNREVOKED and 0 < was.rebalance_timeout_ms <= for_ms:
+            return causes.TIMED_OUT, f"{name} did not give up partitions within {was.rebalance_timeout_ms} ms"
+        if self.kind == CONSUMER and self._session_timeout_ms is not None:
+            # Signs of life: where it came to, and what it committed of that since.
+            signs_ms = self.signs.newest(parts, standing.since_ms)
+            silent_ms = place.timestamp_ms - max(standing.since_ms, -1 if signs_ms is None else signs_ms)
+            if silent_ms < min(self._session_timeout_ms, was.session_timeout_ms or self._session_timeout_ms):
+                return causes.LEFT, f"{name} gave a sign of life {silent_ms} ms before"
+        return causes.GONE, f"{name}: its leaving and its timing out look the same"
+
+    def _target(self, step: Step, key: Any, value: Any, place: Place) -> None:
+        member_id = key.member_id
+        described = self.members.get(member_id)
+        identity = member_id if described is None else described.label.identity
+        had = self.targets.get(member_id, NOTHING)
+        # Whoever went or was replaced did so in this step; everybody else's target is the open epoch's.
+        if value is None or step.left or self.open is None:
+            step.before.setdefault(identity, had)
+        else:
+            self.open.before.setdefault(identity, had)
+        if value is None:
+            self.targets.pop(member_id, None)
+        else:
+            self.targets[member_id] = _parts(self.kind, value)
+
+    def _assignment_epoch(self, _step: Step, _key: Any, value: Any, _place: Place) -> None:
+        self.assignment_epoch = -1 if value is None else value.assignment_epoch
+
+    def _current(self, _step: Step, key: Any, value: Any, place: Place) -> None:
+        member_id = key.member_id
+        if value is None:
+            self.rested.discard(member_id)  # where it was is forgotten with the member: its going is judged by it
+            return
+        pending = _pending(self.kind, value)
+        was = self.standing.get(member_id)
+        same = was is not None and was[:3] == (value.member_epoch, value.state, pending)
+        since_ms = was.since_ms if was is not None and same else place.timestamp_ms
+        self.standing[member_id] = Standing(value.member_epoch, value.state, pending, since_ms)
+        stable = STREAMS_STABLE if self.kind == STREAMS else 0
+        if value.member_epoch == self.epoch and value.state == stable and not pending:
+            self.rested.add(member_id)
+        else:
+            self.rested.discard(member_id)
+
+    def _pattern(self, step: Step, key: Any, value: Any, _place: Place) -> None:
+        regex = key.regular_expression
+        if value is None:
+            self.patterns.pop(regex, None)
+            return
+        topics = tuple(value.topics)
+        if self.patterns.get(regex, ()) != topics:
+            step.causes.add(causes.SUBSCRIPTION)
+            step.detail.append(f"the pattern {regex} matches {len(topics)} topics")
+        self.patterns[regex] = topics
+
+    def _topology(self, step: Step, _key: Any, value: Any, _place: Place) -> None:
+        epoch = -1 if value is None else value.epoch
+        if self.topology_epoch >= 0 and epoch != self.topology_epoch:
+            step.causes.add(causes.TOPOLOGY)
+        self.topology_epoch = epoch
+
+    def _share_state(self, _step: Step, _key: Any, value: Any, _place: Place) -> None:
+        self.share_ready = value is not None
+
+    HANDLERS: Final[dict[str, Callable[[EpochGroup, Step, Any, Any, Place], None]]] = {
+        "MemberMetadata": _member,
+        "TargetAssignmentMember": _target,
+        "TargetAssignmentMetadata": _assignment_epoch,
+        "CurrentMemberAssignment": _current,
+        "RegularExpression": _pattern,
+        "Topology": _topology,
+        "StatePartitionMetadata": _share_state,
+    }
+
+
+def _processes(identities: list[str]) -> str:
+    return "a new process for " + ", ".join(identities)
+
+
+def _described(kind: str, member_id: str, value: Any) -> Described:
+    label = Label(member_id, getattr(value, "instance_id", None), value.client_id)
+    if kind == STREAMS:
+        return Described(label, value.topology_epoch, None, value.rebalance_timeout_ms)
+    names = tuple(value.subscribed_topic_names)
+    if kind == SHARE:
+        return Described(label, names, None, -1)
+    classic = value.classic_member_metadata
+    return Described(
+        label,
+        (names, value.subscribed_topic_regex or ""),
+        value.server_assignor or None,
+        value.rebalance_timeout_ms,
+        None if classic is None else classic.session_timeout_ms,
+    )
+
+
+def _parts(kind: str, value: Any) -> Parts:
+    if kind == STREAMS:
+        return frozenset(
+            (f"{task_type}:{task.subtopology_id}", index)
+            for task_type, name in TASKS.items()
+            for task in getattr(value, name)
+            for index in task.partitions
+        )
+    found: set[Part] = set()
+    for topic in value.topic_partitions:
+        found.update((topic.topic_id.hex(), index) for index in topic.partitions)
+    return frozenset(found)
+
+
+def _pending(kind: str, value: Any) -> bool:
+    """Whether a member still holds what it was told to give up."""
+    if kind == STREAMS:
+        return any(getattr(value, name + "_pending_revocation") for name in TASKS.values())
+    return kind == CONSUMER and bool(value.partitions_pending_revocation)

@@ -1,0 +1,277 @@
+"""Functions DataFrame -> DataFrame: from rows of logs to facts, from facts to the tables of a timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain, groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kcore.spark.frames import LogFacts, coordinator_events
+from kcore.spark.timeline.facts import FACT_DDL, FACTS, Fact, fact_batches
+from kcore.spark.timeline.history import History, Wanted
+from kcore.spark.timeline.tables import TABLES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+ROWS_PER_BATCH = 5_000
+NICE_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000)
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+
+
+class Bounds(NamedTuple):
+    """What the tables are counted with.
+
+    Attributes:
+        window_ms: the width of a window.
+        gap_ms: from which length on a time without commits is a gap.
+        storm_count: from how many rebalances on it is a storm,
+        storm_window_ms: if so many of one group begin within this time. Storms that overlap are one.
+        from_ms: what was over before counts for nothing; None: from the beginning.
+        to_ms: what began at or after this counts for nothing; None: to the end.
+    """
+
+    window_ms: int
+    gap_ms: int = 60_000
+    storm_count: int = 5
+    storm_window_ms: int = 300_000
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+
+def timeline_facts(events: DataFrame, wanted: Wanted, logs: LogFacts | None = None) -> DataFrame:
+    """What happened in every coordinator partition, as rows of all kinds of facts (`FACT_DDL`).
+
+    Args:
+        events: as for `kcore.spark.frames.coordinator_events`; duplicates of an offset are passed over.
+        wanted: what is asked for.
+        logs: what is known of the logs beside their rows.
+    """
+    known = logs or LogFacts()
+
+    def walk(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return walk_batches(batches, wanted, known)
+
+    ordered = (
+        coordinator_events(events)
+        .repartition("topic", "partition")
+        .sortWithinPartitions("topic", "partition", "offset")
+    )
+    return ordered.mapInArrow(walk, FACT_DDL)
+
+
+def walk_batches(batches: Iterable[pa.RecordBatch], wanted: Wanted, logs: LogFacts) -> Iterator[pa.RecordBatch]:
+    """Walks sorted rows partition after partition; runs on executors."""
+    from kcore.spark.arrow import from_batch  # noqa: PLC0415
+
+    rows = chain.from_iterable(map(from_batch, batches))
+    return fact_batches(_facts(rows, wanted, logs), ROWS_PER_BATCH)
+
+
+def _facts(rows: Iterable[Any], wanted: Wanted, logs: LogFacts) -> Iterator[Fact]:
+    for place, of_partition in groupby(rows, key=attrgetter("topic", "partition")):
+        history = History(*place, wanted, logs.cleaned_to.get(place))
+        yield from history.facts(of_partition, logs.active_offset.get(place))
+
+
+def facts_of_kind(facts: DataFrame, kind: str) -> DataFrame:
+    """One kind of `timeline_facts`' answer."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    return facts.where(f.col("fact") == kind).select(f"{kind}.*")
+
+
+def nice_width(span_ms: int, most: int, least_ms: int = 1) -> int:
+    """The smallest round width of windows, in ms, with which there are at most `most` of them.
+
+    Args:
+        span_ms: how long the windows shall reach.
+        most: how many there may be.
+        least_ms: the width is a multiple of this.
+    """
+    for width in (*NICE_MS, *(HOUR_MS * hours for hours in (1, 2, 6, 12)), *(DAY_MS * days for days in (1, 7))):
+        if width % least_ms == 0 and span_ms <= width * most:
+            return width
+    return least_ms * max(1, -(-span_ms // (most * least_ms)))
+
+
+def timeline_tables(facts: DataFrame, bounds: Bounds) -> dict[str, DataFrame]:
+    """Every table of `TABLES`.
+
+    Args:
+        facts: `timeline_facts`' answer; it is read more than once, so it should be persisted.
+        bounds: what to count with.
+    """
+    within = "{end} >= {from_ms} and {start} < {to_ms}".format
+    limits = {
+        "from_ms": -1 if bounds.from_ms is None else bounds.from_ms,
+        "to_ms": 2**63 - 1 if bounds.to_ms is None else bounds.to_ms,
+    }
+    kinds = {kind: facts_of_kind(facts, kind) for kind in FACTS}
+    logs = kinds["logs"]
+    rebalances = kinds["rebalances"].where(within(start="start_ms", end=f"coalesce(end_ms, {2**63 - 1})", **limits))
+    transactions = kinds["transactions"].where(within(start="start_ms", end=f"coalesce(end_ms, {2**63 - 1})", **limits))
+    commits = kinds["commits"].where(within(start="timestamp_ms", end="timestamp_ms", **limits))
+    moves = kinds["moves"].join(
+        rebalances.select("coordinator_partition", "group_id", "start_offset"),
+        ["coordinator_partition", "group_id", "start_offset"],
+        "left_semi",
+    )
+    found = {"rebalances": rebalances, "moves": moves, "transactions": transactions, "logs": logs}
+    found["rebalance_windows"] = rebalance_windows(rebalances, bounds.window_ms)
+    found["commit_windows"] = commit_windows(commits, bounds.window_ms)
+    found["commit_gaps"] = commit_gaps(commits, rebalances, logs, bounds)
+    found["storms"] = storms(rebalances, bounds)
+    found["transaction_windows"] = transaction_windows(transactions, bounds.window_ms)
+    found["groups"] = groups(rebalances, commits, found["commit_gaps"], found["storms"])
+    return {name: found[name].select(*(column for column, _, _ in TABLES[name])) for name in TABLES}
+
+
+def rebalance_windows(rebalances: DataFrame, window_ms: int) -> DataFrame:
+    """Rebalances by window, group and cause; `replaced` ones are none."""
+    return rebalances.sparkSession.sql(
+        """
+        select start_ms div {window_ms} * {window_ms} as window_start_ms, group_id, group_type, cause,
+               count(*) as rebalances, count_if(outcome = 'superseded') as superseded,
+               sum(size(joined)) as members_joined, sum(size(`left`)) as members_left, sum(coalesce(moved, 0)) as moved,
+               sum(coalesce(duration_ms, 0)) as duration_ms, bool_and(whole) as whole
+        from {rebalances} where outcome <> 'replaced' group by all
+        """,
+        rebalances=rebalances,
+        window_ms=window_ms,
+    )
+
+
+def commit_windows(commits: DataFrame, window_ms: int) -> DataFrame:
+    """Commits by window, group and topic."""
+    return commits.sparkSession.sql(
+        """
+        select *, commits * 1000.0D / {window_ms} as commits_per_s from (
+            select timestamp_ms div {window_ms} * {window_ms} as window_start_ms, group_id, topic,
+                   count_if(kind in ('plain', 'transactional')) as commits,
+                   count_if(kind = 'transactional') as transactional, count_if(kind = 'aborted') as aborted,
+                   count_if(kind = 'pending') as pending, count(distinct partition) as partitions,
+                   bool_and(whole) as whole
+            from {commits} group by all)
+        """,
+        commits=commits,
+        window_ms=window_ms,
+    )
+
+
+def commit_gaps(commits: DataFrame, rebalances: DataFrame, logs: DataFrame, bounds: Bounds) -> DataFrame:
+    """Times of at least `gap_ms` in which a group committed nothing of a topic that it had committed before."""
+    end_ms = 2**63 - 1 if bounds.to_ms is None else bounds.to_ms
+    return commits.sparkSession.sql(
+        """
+        with ordered as (
+            select coordinator_partition, group_id, topic, timestamp_ms as from_ms, whole,
+                   lead(timestamp_ms) over (
+                       partition by coordinator_partition, group_id, topic order by timestamp_ms, record_offset
+                   ) as next_ms
+            from {commits} where kind in ('plain', 'transactional')
+        ),
+        gaps as (
+            select o.*, coalesce(next_ms, least(e.end_ms, {end_ms})) as to_ms, next_ms is null as open
+            from ordered o cross join (select max(last_ms) as end_ms from {logs}) e
+        )
+        select g.coordinator_partition, g.group_id, g.topic, g.from_ms, g.to_ms, g.to_ms - g.from_ms as gap_ms, g.open,
+               count(r.start_ms) as rebalances, g.whole
+        from gaps g left join {rebalances} r
+          on g.group_id = r.group_id and r.start_ms >= g.from_ms and r.start_ms <= g.to_ms and r.outcome <> 'replaced'
+        where g.to_ms - g.from_ms >= {gap_ms}
+        group by all
+        """,
+        commits=commits,
+        rebalances=rebalances,
+        logs=logs,
+        gap_ms=bounds.gap_ms,
+        end_ms=end_ms,
+    )
+
+
+def storms(rebalances: DataFrame, bounds: Bounds) -> DataFrame:
+    """Rebalances of one group of which `storm_count` begin within `storm_window_ms`, joined where they overlap."""
+    return rebalances.sparkSession.sql(
+        """
+        with numbered as (
+            select group_id, start_ms, start_offset,
+                   lag(start_ms, {storm_count} - 1) over (
+                       partition by group_id order by start_ms, start_offset) as since
+            from {rebalances} where outcome <> 'replaced'
+        ),
+        hot as (
+            select group_id, since, start_ms,
+                   lag(start_ms) over (partition by group_id order by start_ms, start_offset) as before
+            from numbered where start_ms - since <= {storm_window_ms}
+        ),
+        runs as (
+            select *, sum(if(before is null or since > before, 1, 0)) over (
+                partition by group_id order by start_ms rows unbounded preceding) as run
+            from hot
+        ),
+        spans as (select group_id, run, min(since) as from_ms, max(start_ms) as to_ms from runs group by group_id, run),
+        counted as (
+            select s.group_id, s.from_ms, s.to_ms, r.cause, count(*) as rebalances,
+                   count_if(r.outcome = 'superseded') as superseded, sum(size(r.joined)) as members_joined,
+                   sum(size(r.`left`)) as members_left, sum(coalesce(r.moved, 0)) as moved, bool_and(r.whole) as whole
+            from spans s join {rebalances} r
+              on s.group_id = r.group_id and r.start_ms between s.from_ms and s.to_ms and r.outcome <> 'replaced'
+            group by all
+        )
+        select group_id, from_ms, to_ms, sum(rebalances) as rebalances, sum(superseded) as superseded,
+               sum(members_joined) as members_joined, sum(members_left) as members_left, sum(moved) as moved,
+               map_from_entries(sort_array(collect_list(struct(cause, rebalances)))) as causes, bool_and(whole) as whole
+        from counted group by group_id, from_ms, to_ms
+        """,
+        rebalances=rebalances,
+        storm_count=bounds.storm_count,
+        storm_window_ms=bounds.storm_window_ms,
+    )
+
+
+def transaction_windows(transactions: DataFrame, window_ms: int) -> DataFrame:
+    """Transactions by window, outcome and cause."""
+    return transactions.sparkSession.sql(
+        """
+        select start_ms div {window_ms} * {window_ms} as window_start_ms, outcome, cause, count(*) as transactions,
+               max(duration_ms) as longest_ms, avg(duration_ms) as mean_ms
+        from {transactions} group by all
+        """,
+        transactions=transactions,
+        window_ms=window_ms,
+    )
+
+
+def groups(rebalances: DataFrame, commits: DataFrame, gaps: DataFrame, storm_rows: DataFrame) -> DataFrame:
+    """One row a group, over the whole time."""
+    return rebalances.sparkSession.sql(
+        """
+        with r as (
+            select coordinator_partition, group_id, max_by(group_type, start_offset) as group_type,
+                   count_if(outcome <> 'replaced') as rebalances, count_if(outcome = 'superseded') as superseded,
+                   max(duration_ms) as longest_rebalance_ms, sum(coalesce(moved, 0)) as moved,
+                   min(start_ms) as first_ms, max(coalesce(end_ms, start_ms)) as last_ms
+            from {rebalances} group by coordinator_partition, group_id
+        ),
+        c as (
+            select coordinator_partition, group_id, min(timestamp_ms) as first_ms, max(timestamp_ms) as last_ms,
+                   count_if(kind in ('plain', 'transactional')) as commits, count_if(kind = 'aborted') as aborted
+            from {commits} group by coordinator_partition, group_id
+        ),
+        g as (select group_id, max(gap_ms) as longest_gap_ms from {gaps} group by group_id),
+        s as (select group_id, count(*) as storms from {storm_rows} group by group_id)
+        select coordinator_partition, group_id, r.group_type, coalesce(r.rebalances, 0) as rebalances,
+               coalesce(r.superseded, 0) as superseded, coalesce(s.storms, 0) as storms, r.longest_rebalance_ms,
+               coalesce(r.moved, 0) as moved, coalesce(c.commits, 0) as commits, coalesce(c.aborted, 0) as aborted,
+               g.longest_gap_ms, least(r.first_ms, c.first_ms) as first_ms, greatest(r.last_ms, c.last_ms) as last_ms
+        from r full outer join c using (coordinator_partition, group_id)
+        left join g using (group_id) left join s using (group_id)
+        """,
+        rebalances=rebalances,
+        commits=commits,
+        gaps=gaps,
+        storm_rows=storm_rows,
+    )

@@ -1,0 +1,282 @@
+"""The walk over one partition of an internal topic: rows by offset become facts. Memory is bounded by what is alive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+from kcore.protocol import DecodeError
+from kcore.protocol.records import (
+    CONSUMER_OFFSETS,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+    UnknownRecord,
+    decode_key,
+    decode_value,
+    key_classes,
+)
+from kcore.spark.completeness import Completeness
+from kcore.spark.event import EventRow
+from kcore.spark.producers import marker_of
+from kcore.spark.timeline.classic import (
+    ClassicGroup,
+    first_generation,
+    generation_facts,
+    next_generation,
+    read_generation,
+    released_by,
+)
+from kcore.spark.timeline.epochs import EpochGroup
+from kcore.spark.timeline.facts import Fact
+from kcore.spark.timeline.rebalance import Place
+from kcore.spark.timeline.transactions import Transactions
+from kcore_ext.offsets import OffsetDecoder
+
+KINDS: Final = {"ConsumerGroup": "consumer", "ShareGroup": "share", "StreamsGroup": "streams"}
+OFFSET_KEYS: Final = (b"\x00\x00", b"\x00\x01")
+ZERO_UUID: Final = bytes(16)
+
+
+def _parts() -> dict[type, tuple[str, str]]:
+    found = {}
+    for cls in key_classes(CONSUMER_OFFSETS).values():
+        for prefix, kind in KINDS.items():
+            if cls.__name__.startswith(prefix):
+                found[cls] = (kind, cls.__name__.removeprefix(prefix).removesuffix("Key"))
+    return found
+
+
+PARTS: Final[dict[type, tuple[str, str]]] = _parts()
+"""Key class -> kind of group and the part of it that such records hold."""
+
+
+class Wanted(NamedTuple):
+    """What the walk is asked for.
+
+    Attributes:
+        groups: only these groups; None: all.
+        session_timeout_ms: of members of consumer groups; it is a setting and stands in no log. With it, those that
+            left by themselves can be told from those that timed out. None: unknown.
+    """
+
+    groups: frozenset[str] | None = None
+    session_timeout_ms: int | None = None
+
+
+class Gone(NamedTuple):
+    """A group whose records were deleted right here: if one of another kind follows, it was migrated."""
+
+    group_id: str
+    offset: int
+    members: frozenset[str]
+
+
+class History:
+    """What happened in one partition of an internal topic.
+
+    Args:
+        topic: the internal topic.
+        partition: its partition.
+        wanted: see `Wanted`.
+        cleaned_to: where compaction has come to, if that is known.
+    """
+
+    def __init__(self, topic: str, partition: int, wanted: Wanted, cleaned_to: int | None = None) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.completeness = Completeness(topic, cleaned_to)
+        self.first_offset = -1
+        self.next_offset = -1
+        self.first_ms = self.last_ms = -1
+        self.whole_from: Place | None = None
+        self.records = 0
+        self.faults = 0
+        self._wanted = wanted
+        self._classic: dict[str, ClassicGroup] = {}
+        self._epochs: dict[str, EpochGroup] = {}
+        self._transactions = Transactions(partition)
+        self._pending: dict[int, list[tuple[Any, ...]]] = {}
+        self._gone: Gone | None = None
+        self._offset = OffsetDecoder().decode
+
+    def facts(self, rows: Iterable[EventRow], active_offset: int | None = None) -> Iterator[Fact]:
+        """Walks a log to its end.
+
+        Args:
+            rows: by offset; those that come again or too late are passed over.
+            active_offset: where the newest segment begins, if that is known.
+        """
+        for row in rows:
+            if row.offset < self.next_offset:
+                continue
+            whole = self._saw(row)
+            if row.batch_only:
+                continue
+            if row.control:
+                yield from self._marker(row)
+            elif row.key is not None:
+                try:
+                    yield from self._row(row, row.key, whole)
+                except (DecodeError, ValueError):  # bytes that are malformed, or a state that does not exist
+                    self.faults += 1
+        yield from self._at_end(active_offset)
+
+    def _saw(self, row: EventRow) -> bool:
+        """Counts a row; whether nothing is missing up to it."""
+        completeness = self.completeness
+        completeness.saw(row, self.next_offset)
+        if self.first_offset < 0:
+            self.first_offset, self.first_ms = row.offset, row.timestamp_ms
+        self.next_offset = row.offset + 1
+        self.last_ms = max(self.last_ms, row.timestamp_ms)
+        self.records += 1
+        cleaned_to = completeness.cleaned_to
+        whole = not completeness.gaps or (
+            self.topic != SHARE_GROUP_STATE and cleaned_to is not None and cleaned_to <= row.offset
+        )
+        if not whole:
+            self.whole_from = None
+        elif self.whole_from is None:
+            self.whole_from = Place(row.offset, row.timestamp_ms)
+        return whole
+
+    def _row(self, row: EventRow, key: bytes, whole: bool) -> Iterator[Fact]:
+        if self.topic == CONSUMER_OFFSETS:
+            if key[:2] in OFFSET_KEYS:
+                return self._commit(row, key, whole)
+            return self._group_record(row, key, whole)
+        if self.topic == TRANSACTION_STATE:
+            typed = decode_key(TRANSACTION_STATE, key)
+            if not isinstance(typed, UnknownRecord):
+                value = decode_value(typed, row.value)
+                return self._transactions.replay(typed, value, Place(row.offset, row.timestamp_ms), whole)
+        return iter(())
+
+    # ---- commits
+
+    def _commit(self, row: EventRow, key: bytes, whole: bool) -> Iterator[Fact]:
+        typed: tuple[Any, Any] | None = self._offset(key, row.value)
+        if typed is None:  # unusual bytes
+            unusual: Any = decode_key(CONSUMER_OFFSETS, key)
+            typed = unusual, decode_value(unusual, row.value)
+        place: Any = typed[0]
+        value: Any = typed[1]
+        group_id = place.group
+        if self._wanted.groups is not None and group_id not in self._wanted.groups:
+            return
+        group = self._epochs.get(group_id) or self._classic.get(group_id)
+        if value is None:
+            if group is not None:
+                group.signs.deleted(place.topic, place.partition)
+            return
+        committed = value.committed_offset if hasattr(value, "committed_offset") else value.offset
+        at = (self.partition, group_id, place.topic, place.partition, row.offset, row.timestamp_ms, committed)
+        if row.transactional:
+            self._pending.setdefault(row.producer_id, []).append((*at, whole))
+            return
+        if group is not None:
+            topic_id = getattr(value, "topic_id", ZERO_UUID)
+            known = None if topic_id == ZERO_UUID else topic_id.hex()
+            group.signs.committed(place.topic, known, place.partition, row.timestamp_ms)
+        yield "commits", (*at, "plain", whole)
+
+    def _marker(self, row: EventRow) -> Iterator[Fact]:
+        marker = marker_of(row)
+        if marker is not None:
+            yield from self._decided(row.producer_id, "transactional" if marker[0] else "aborted")
+
+    def _decided(self, producer_id: int, kind: str) -> Iterator[Fact]:
+        for *at, whole in self._pending.pop(producer_id, ()):
+            yield "commits", (*at, kind, whole)
+
+    # ---- groups
+
+    def _group_record(self, row: EventRow, key: bytes, whole: bool) -> Iterator[Fact]:
+        typed: Any = decode_key(CONSUMER_OFFSETS, key)
+        if isinstance(typed, UnknownRecord):
+            return
+        known = PARTS.get(type(typed))
+        group_id: str = typed.group if known is None else typed.group_id
+        if self._wanted.groups is not None and group_id not in self._wanted.groups:
+            return
+        value = decode_value(typed, row.value)
+        place = Place(row.offset, row.timestamp_ms)
+        if known is None:
+            yield from self._generation(group_id, value, place, whole)
+        else:
+            yield from self._epoch_record(group_id, *known, typed, value, place, whole)
+
+    def _inherited(self, group_id: str, place: Place) -> frozenset[str] | None:
+        """The members of a group of another kind that was deleted in the record before, None if there was none."""
+        gone, self._gone = self._gone, None
+        if gone is None or gone.group_id != group_id or gone.offset + 1 != place.offset:
+            return None
+        return gone.members
+
+    def _generation(self, group_id: str, value: Any, place: Place, whole: bool) -> Iterator[Fact]:
+        group = self._classic.get(group_id)
+        if value is None:
+            if group is not None:
+                del self._classic[group_id]
+                self._gone = Gone(group_id, place.offset, frozenset(group.last.members))
+            return
+        now = read_generation(value, place)
+        if group is None:
+            change = first_generation(group_id, now, whole, self._inherited(group_id, place))
+        else:
+            change = next_generation(group_id, group, now, whole)
+        if change is not None:
+            yield from generation_facts(self.partition, change, group, now)
+        if group is None:
+            self._classic[group_id] = ClassicGroup(now)
+        else:
+            group.released = released_by(group.last, now)
+            group.last = now
+
+    def _epoch_record(
+        self, group_id: str, kind: str, part: str, key: Any, value: Any, place: Place, whole: bool
+    ) -> Iterator[Fact]:
+        group = self._epochs.get(group_id)
+        if group is None or group.kind != kind:
+            if value is None:
+                return  # what is deleted was never seen
+            if group is not None:
+                yield from group.end("deleted", place)
+            inherited = self._inherited(group_id, place)
+            group = EpochGroup(group_id, kind, self.partition, self._wanted.session_timeout_ms, inherited)
+            self._epochs[group_id] = group
+        if part == "Metadata" and value is None:
+            members = frozenset() if group.step is None else frozenset(group.step.left)
+            self._gone = Gone(group_id, place.offset, members)
+            del self._epochs[group_id]
+        yield from group.replay(part, key, value, place, whole)
+
+    # ---- the end
+
+    def _at_end(self, active_offset: int | None) -> Iterator[Fact]:
+        for group in self._epochs.values():
+            yield from group.end_step(self.whole_from is not None)
+            yield from group.end("open", None)
+        for producer_id in list(self._pending):
+            yield from self._decided(producer_id, "pending")
+        yield from self._transactions.at_end(self.last_ms)
+        completeness = self.completeness
+        completeness.at_end(active_offset, max(0, self.next_offset))
+        whole_from = self.whole_from
+        if whole_from is not None:
+            offset: int | None = whole_from.offset
+        else:
+            offset = None if self.topic == SHARE_GROUP_STATE else completeness.cleaned_to
+        row = (
+            self.partition,
+            self.topic,
+            self.first_offset,
+            max(0, self.next_offset),
+            self.first_ms,
+            self.last_ms,
+            offset,
+            None if whole_from is None else whole_from.timestamp_ms,
+            self.records,
+            self.faults,
+        )
+        yield "logs", row

@@ -1,0 +1,66 @@
+"""Names, numbers and times as people read them. Names are clients' own: whatever is in them must do no harm."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+MOST_LETTERS: Final = 200
+SHORT_LETTERS: Final = 30
+LAST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999, behind which there are no dates."""
+
+
+def shown(text: object) -> str:
+    """Text without letters that cannot be seen, that reverse what follows, or that no document may hold.
+
+    Still to be escaped for HTML.
+    """
+    letters = str(text)
+    if len(letters) > MOST_LETTERS:
+        letters = letters[: MOST_LETTERS - 1] + "…"
+    return "".join(letter if letter.isprintable() else _code(letter) for letter in letters)
+
+
+def _code(letter: str) -> str:
+    return f"\\x{ord(letter):02x}" if ord(letter) < 0x100 else f"\\u{ord(letter):04x}"
+
+
+def short(text: object) -> str:
+    """The same, as long as a label may be."""
+    letters = shown(text)
+    return letters if len(letters) <= SHORT_LETTERS else letters[: SHORT_LETTERS - 1] + "…"
+
+
+def number(value: float | None) -> str:
+    """1 234 567; 12.5; a dash for None."""
+    if value is None:
+        return "–"
+    text = f"{value:,.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else f"{value:,}"
+    return text.replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def duration(ms: int | None) -> str:
+    """840 ms, 4.2 s, 3 min 20 s, 2 h 5 min, 3 d 4 h; a dash for None."""
+    if ms is None:
+        return "–"
+    if ms < 1_000:
+        return f"{ms} ms"
+    if ms < 60_000:
+        return f"{ms / 1_000:.3g} s"
+    for large, small, first, second in ((86_400, 3_600, "d", "h"), (3_600, 60, "h", "min"), (60, 1, "min", "s")):
+        if ms // 1_000 >= large:
+            whole, rest = divmod(ms // 1_000, large)
+            return f"{whole} {first} {rest // small} {second}" if rest // small else f"{whole} {first}"
+    raise AssertionError(ms)
+
+
+def utc(ms: int | None, *, days: bool = True, millis: bool = False) -> str:
+    """A time in UTC: 2026-11-21 22:05:03; a dash for None, the number for what is no date."""
+    if ms is None:
+        return "–"
+    if not 0 <= ms <= LAST_MS:
+        return f"{ms} ms"
+    at = datetime.fromtimestamp(ms / 1_000, UTC)
+    text = at.strftime("%Y-%m-%d %H:%M:%S" if days else "%H:%M:%S")
+    return f"{text}.{ms % 1_000:03d}" if millis else text

@@ -1,0 +1,187 @@
+"""Transactions out of `__transaction_state`: from the first partition that is added to the last marker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kcore.spark.timeline.facts import Fact
+from kcore.spark.timeline.rebalance import Place
+from kcore.transaction.states import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    TransactionStatus,
+)
+
+TV2: Final = 2
+"""`transaction.version` from which on every end of a transaction raises the epoch (KIP-890)."""
+
+OUTCOMES: Final = {COMPLETE_COMMIT: "committed", COMPLETE_ABORT: "aborted"}
+
+
+@dataclass(slots=True)
+class Open:
+    """A transaction that is under way.
+
+    Attributes:
+        start: its first record.
+        start_ms: when it began, by the coordinator's clock.
+        producer_id: the producer.
+        producer_epoch: its epoch while it is open.
+        client_version: `transaction.version` behind its last Ongoing record.
+        timeout_ms: how long it may take.
+        state: where it is.
+        prepare_ms: when its end was decided.
+        cause: why it is aborted.
+        partitions: how many take part.
+        topics: of which topics.
+        whole: whether the log still held everything at its start.
+    """
+
+    start: Place
+    start_ms: int
+    producer_id: int
+    producer_epoch: int
+    client_version: int
+    timeout_ms: int
+    state: TransactionStatus
+    whole: bool
+    prepare_ms: int | None = None
+    cause: str | None = None
+    partitions: int = 0
+    topics: tuple[str, ...] = ()
+
+
+class Transactions:
+    """The transactional ids of a partition that have a transaction open.
+
+    Args:
+        partition: of `__transaction_state`.
+    """
+
+    __slots__ = ("_open", "_partition")
+
+    def __init__(self, partition: int) -> None:
+        self._open: dict[str, Open] = {}
+        self._partition = partition
+
+    def replay(self, key: Any, value: Any, place: Place, whole: bool) -> Iterator[Fact]:
+        """One record."""
+        transactional_id = key.transactional_id
+        found = self._open.get(transactional_id)
+        if value is None:
+            yield from self._lost(transactional_id, found)
+            return
+        state = TransactionStatus(value.transaction_status)
+        if state is ONGOING or state is PREPARE_COMMIT or state is PREPARE_ABORT:
+            if found is not None and found.start_ms != value.transaction_start_timestamp_ms:
+                yield from self._lost(transactional_id, found)
+                found = None
+            if found is None:
+                found = self._open[transactional_id] = _begun(value, state, place, whole)
+            _follow(found, value, state)
+        elif state in OUTCOMES:
+            if found is not None:
+                del self._open[transactional_id]
+                found.state = state
+                yield self._fact(
+                    transactional_id, found, OUTCOMES[state], place, value.transaction_last_update_timestamp_ms
+                )
+        else:
+            yield from self._lost(transactional_id, found)
+
+    def at_end(self, last_ms: int) -> Iterator[Fact]:
+        """What is open at the end of the log, whose latest time is `last_ms`."""
+        for transactional_id, found in self._open.items():
+            yield self._fact(transactional_id, found, "open", None, None, last_ms)
+        self._open.clear()
+
+    def _lost(self, transactional_id: str, found: Open | None) -> Iterator[Fact]:
+        """The log goes on without its end: compaction took that away."""
+        if found is not None:
+            del self._open[transactional_id]
+            yield self._fact(transactional_id, found, "unknown", None, None)
+
+    def _fact(
+        self,
+        transactional_id: str,
+        found: Open,
+        outcome: str,
+        end: Place | None,
+        end_ms: int | None,
+        until_ms: int | None = None,
+    ) -> Fact:
+        until_ms = end_ms if until_ms is None else until_ms
+        return (
+            "transactions",
+            (
+                self._partition,
+                transactional_id,
+                found.producer_id,
+                found.producer_epoch,
+                found.start.offset,
+                None if end is None else end.offset,
+                found.start_ms,
+                found.prepare_ms,
+                end_ms,
+                None if until_ms is None else max(0, until_ms - found.start_ms),
+                found.timeout_ms,
+                found.state.name.title().replace("_", ""),
+                outcome,
+                found.cause,
+                found.partitions,
+                list(found.topics),
+                found.whole,
+            ),
+        )
+
+
+def _begun(value: Any, state: TransactionStatus, place: Place, whole: bool) -> Open:
+    start_ms = value.transaction_start_timestamp_ms
+    return Open(
+        place,
+        place.timestamp_ms if start_ms < 0 else start_ms,
+        value.producer_id,
+        value.producer_epoch,
+        value.client_transaction_version,
+        value.transaction_timeout_ms,
+        state,
+        whole,
+    )
+
+
+def _follow(found: Open, value: Any, state: TransactionStatus) -> None:
+    """A transaction after one of its records."""
+    entries = value.transaction_partitions or ()
+    found.partitions = sum(len(entry.partition_ids) for entry in entries)
+    found.topics = tuple(sorted(entry.topic for entry in entries))
+    found.timeout_ms = value.transaction_timeout_ms
+    if state is ONGOING:
+        found.client_version = value.client_transaction_version
+        found.producer_id, found.producer_epoch = value.producer_id, value.producer_epoch
+    elif found.prepare_ms is None:
+        found.prepare_ms = value.transaction_last_update_timestamp_ms
+        if state is PREPARE_ABORT:
+            found.cause = _abort_cause(found, value)
+    found.state = state
+
+
+def _abort_cause(found: Open, value: Any) -> str:
+    """Who ended a transaction.
+
+    A fence raises the epoch, and so does a producer of `transaction.version` 2 that aborts by itself. The coordinator
+    fences for a timeout or for a new instance. A producer that aborts itself after its timeout, before the coordinator
+    looked, is the one case that looks like another.
+    """
+    assert found.prepare_ms is not None
+    if found.state is not ONGOING:
+        return "producer"  # aborted without having begun (KIP-890)
+    if value.producer_epoch == found.producer_epoch:
+        return "producer"
+    if 0 < found.timeout_ms <= found.prepare_ms - found.start_ms:
+        return "timeout"
+    return "producer or fenced" if found.client_version >= TV2 else "fenced"
