@@ -7,8 +7,9 @@ from itertools import islice
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kcore.spark.event import CREATE_TIME, EventRow, LogFault
+from kcore.spark.event import CREATE_TIME, EventRow, Headers, LogFault
 
 EVENT_DDL: Final = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
@@ -88,10 +89,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
 
 
 def from_batch(batch: pa.RecordBatch) -> Iterator[EventRow]:
-    """Rows of a record batch that has at least the columns key, value, topic, partition and offset.
-
-    Headers are left out: no replay looks at them.
-    """
+    """Rows of a record batch that has at least the columns key, value, topic, partition and offset."""
     names = set(batch.schema.names)
     size = batch.num_rows
 
@@ -107,5 +105,20 @@ def from_batch(batch: pa.RecordBatch) -> Iterator[EventRow]:
         times = [-1] * size
     front = (column(name) for name in ("key", "value", "topic", "partition", "offset"))
     facts = ("producer_id", "producer_epoch", "last_sequence", "transactional", "control", "batch_only")
-    columns = (*front, times, column("timestampType"), [()] * size, *map(column, facts))
+    headers = _headers(batch.column("headers")) if "headers" in names else [()] * size
+    columns = (*front, times, column("timestampType"), headers, *map(column, facts))
     return map(EventRow._make, zip(*columns, strict=True))
+
+
+def _headers(column: pa.Array) -> list[Headers]:
+    """The headers of rows; Spark's Kafka source has null for none."""
+    if not len(column.flatten()):
+        return [()] * len(column)
+    return [tuple((one["key"], one["value"]) for one in of) if of else () for of in column.to_pylist()]
+
+
+def in_range(batch: pa.RecordBatch, start: int, stop: int | None) -> pa.RecordBatch:
+    """The rows of a batch of events whose offsets are `start` or later, and before `stop`."""
+    offsets = batch.column("offset")
+    mask = pc.greater_equal(offsets, start)
+    return batch.filter(mask if stop is None else pc.and_(mask, pc.less(offsets, stop)))

@@ -24,8 +24,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -40,8 +43,8 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from kcore.spark.arrow import EVENT_DDL, FAULT_DDL, beside_faults, fault_batch, to_batches
-from kcore.spark.event import EventRow, LogFault
+from kcore.spark.arrow import EVENT_DDL, FAULT_DDL, beside_faults, fault_batch
+from kcore.spark.event import LogFault
 from kcore.spark.sources import Part, Source, open_source
 
 ROWS_PER_PARTITION = 1_000_000
@@ -92,19 +95,18 @@ class Range:
             self.partitions is None or part.partition in self.partitions
         )
 
-    def within(self, rows: Iterable[EventRow]) -> Iterator[EventRow]:
-        """The rows that are wanted, of those whose offsets are."""
-        from_ms, until_ms, batches = self.from_ms, self.until_ms, self.batches
-        if from_ms is None and until_ms is None and batches:
-            yield from rows
-            return
-        for row in rows:
-            if (
-                (batches or not row.batch_only)
-                and (from_ms is None or row.timestamp_ms >= from_ms)
-                and (until_ms is None or row.timestamp_ms < until_ms)
-            ):
-                yield row
+    def within(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that are wanted, of those whose offsets are. A row without a timestamp is older than any other."""
+        masks = []
+        if not self.batches:
+            masks.append(pc.invert(batch.column("batch_only")))
+        if self.from_ms is not None or self.until_ms is not None:
+            micros = pc.fill_null(batch.column("timestamp").cast(pa.int64()), -1000)
+            if self.from_ms is not None:
+                masks.append(pc.greater_equal(micros, self.from_ms * 1000))
+            if self.until_ms is not None:
+                masks.append(pc.less(micros, self.until_ms * 1000))
+        return batch.filter(reduce(pc.and_, masks)) if masks else batch
 
     def narrowed(self, pushed: Filter) -> Range | None:
         """This range and a filter's; None for a filter that says nothing of ranges."""
@@ -191,7 +193,7 @@ def read_slice(path: str, wanted: Range, part: Slice) -> Iterator[Any]:
     faults: list[LogFault] = []
     with open_source(path) as source:
         for place, start, stop in part.pieces:
-            batches = to_batches(wanted.within(source.rows(place, start, stop, faults.append)))
+            batches = map(wanted.within, source.batches(place, start, stop, faults.append))
             yield from map(beside_faults, batches) if wanted.faults else batches
     if wanted.faults and faults:
         yield fault_batch(faults)

@@ -9,16 +9,17 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kcore.errors import KcoreError
-from kcore.spark.arrow import BATCH_ROWS, EVENT_SCHEMA, from_batch, to_batch
+from kcore.spark.arrow import BATCH_ROWS, EVENT_SCHEMA, from_batch, in_range, to_batch, to_batches
 from kcore.spark.event import EventRow, LogFault
 from kcore.spark.manifest import MANIFEST, ExportedFile, ExportedPartition, Manifest, digest, put_in_place
 from kcore.spark.sources import OnFault, Part, Source, ignore
@@ -195,25 +196,46 @@ class ExportSource(Source):
     def rows(
         self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
     ) -> Iterator[EventRow]:
-        """See Source. Headers are left out."""
+        """See Source."""
+        for batch in self.batches(part, start, stop, on_fault):
+            yield from from_batch(batch)
+
+    def batches(
+        self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
+    ) -> Iterator[pa.RecordBatch]:
+        """See Source. What lies in Parquet is Arrow already, and no object is made of a row."""
         for one in self._manifest.partitions[part.topic, part.partition].files:
             if one.last_offset < start or (stop is not None and one.first_offset >= stop):
                 continue
-            try:
-                for row in self._file_rows(self._folder / one.path):
-                    if row.offset >= start and (stop is None or row.offset < stop):
-                        yield row
-            except (OSError, ValueError) as error:  # pyarrow's errors are of these
-                on_fault(LogFault(part.topic, part.partition, one.first_offset, "corrupt", f"{one.path}: {error}"))
+            place = (part.topic, part.partition, one.first_offset, "corrupt")
 
-    def _file_rows(self, path: Path) -> Iterator[EventRow]:
+            def report(detail: object, of: ExportedFile = one, place: tuple[str, int, int, str] = place) -> None:
+                on_fault(LogFault(*place, f"{of.path}: {detail}"))
+
+            try:
+                for batch in self._file_batches(self._folder / one.path, report):
+                    wanted = in_range(batch, start, stop)
+                    if wanted.num_rows:
+                        yield wanted
+            except (OSError, ValueError, KeyError, TypeError) as error:  # pyarrow's errors are of these
+                report(error)
+
+    def _file_batches(self, path: Path, report: Callable[[object], None]) -> Iterator[pa.RecordBatch]:
         if self._manifest.form == "jsonl":
             with open(path, "rb") as file:
-                yield from map(of_json, file)
+                yield from to_batches(_json_rows(file, report))
             return
         with pq.ParquetFile(path) as parquet:
-            for batch in parquet.iter_batches(BATCH_ROWS):
-                yield from from_batch(batch)
+            yield from parquet.iter_batches(BATCH_ROWS)
+
+
+def _json_rows(lines: Iterable[bytes], report: Callable[[object], None]) -> Iterator[EventRow]:
+    """The rows of those lines that hold one."""
+    for number, line in enumerate(lines, 1):
+        try:
+            yield of_json(line)
+        except (ValueError, KeyError, TypeError) as error:
+            report(f"line {number}: {error}")
 
 
 def verify(folder: str | Path) -> list[str]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcore.errors import KcoreError
 from kcore.spark import segments
 from kcore.spark.event import EventRow, LogFault
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 OnFault = Callable[[LogFault], None]
 
@@ -63,6 +66,14 @@ class Source(ABC):
             stop: the offset before which to stop; None: the end.
             on_fault: told of what could not be read.
         """
+
+    def batches(
+        self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
+    ) -> Iterator[pa.RecordBatch]:
+        """The same as record batches of `kcore.spark.arrow.EVENT_SCHEMA`."""
+        from kcore.spark.arrow import to_batches  # noqa: PLC0415
+
+        return to_batches(self.rows(part, start, stop, on_fault))
 
     def close(self) -> None:  # noqa: B027  # most have nothing open
         """Lets go of what is open."""

@@ -13,13 +13,13 @@ import kcore
 from kcore.errors import KcoreError
 from kcore.spark.event import EventRow
 from kcore.spark.export import ExportSource, export, verify
-from kcore.spark.sources import FolderSource, SegmentSource, ServerSource, Source, open_source
+from kcore.spark.sources import FolderSource, Part, SegmentSource, ServerSource, Source, open_source
 from tests import kit
 
 
 def everything(source: Source) -> dict[tuple[str, int], list[EventRow]]:
-    """Every row of a source, without headers, which an export's reader leaves out."""
-    return {part[:2]: [row._replace(headers=()) for row in source.rows(part)] for part in source.parts()}
+    """Every row of a source."""
+    return {part[:2]: list(source.rows(part)) for part in source.parts()}
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +110,61 @@ def test_ranges_and_topics_are_chosen(small: Path, tmp_path: Path) -> None:
         export(SegmentSource(small), tmp_path, form="jsonl")
 
 
+HEADERS = (("trace", b"1"), ("none", None), ("trace", b"2"), ("größe", b""))
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_headers_times_and_facts_come_back(tmp_path: Path, form: str) -> None:
+    """Whatever a row has, an export of it has: null and empty keys, headers of one name, times before all others."""
+    rows = [
+        EventRow(b"k", b"v", "orders", 0, 0, 1_000, 0, HEADERS, 7, 1, 5, True),
+        EventRow(None, None, "orders", 0, 3, -1, 0, ()),
+        EventRow(b"", b"", "orders", 0, 4, 0, 1, (("", None),), 7, 1, 6, True, True),
+        EventRow(None, None, "orders", 0, 9, 5, 0, (), 7, 1, 7, False, False, True),
+    ]
+    found = FixedSource(rows)
+    export(found, tmp_path, form=form, rows_per_file=3)
+    assert everything(ExportSource(tmp_path)) == {("orders", 0): rows}
+    (part,) = (source := ExportSource(tmp_path)).parts()
+    assert list(source.rows(part, 3, 9)) == rows[1:3]
+    assert [batch.column("offset").to_pylist() for batch in source.batches(part, 4)] == [[4], [9]]
+
+
+class FixedSource(Source):
+    """Rows of one partition."""
+
+    def __init__(self, rows: list[EventRow]) -> None:
+        self._rows = rows
+
+    def parts(self) -> list[Part]:
+        return [Part(self._rows[0].topic, self._rows[0].partition, 0, None)]
+
+    def rows(self, part: Part, start: int = 0, stop: Any = None, on_fault: Any = None) -> Any:
+        return (row for row in self._rows if row.offset >= start and (stop is None or row.offset < stop))
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_damaged_exports_are_read_as_far_as_they_go(small: Path, tmp_path: Path, form: str) -> None:
+    """A file that was cut, one that is missing, copies beside them: what is whole is read, the rest is said."""
+    export(SegmentSource(small / "__consumer_offsets-0"), tmp_path, form=form, rows_per_file=500)
+    whole = everything(ExportSource(tmp_path))["__consumer_offsets", 0]
+    first, second, third, *_ = sorted(tmp_path.glob("topic=__consumer_offsets/*/*"))
+    first.with_name(f"00000000000000000001.{form}").write_bytes(first.read_bytes())  # a copy that no manifest names
+    first.with_name(f".{first.name}.tmp").write_bytes(first.read_bytes()[:100])  # half written
+    third.unlink()
+    second.write_bytes(second.read_bytes()[: second.stat().st_size // 2])
+    source, faults = ExportSource(tmp_path), []
+    (part,) = source.parts()
+    rows = list(source.rows(part, on_fault=faults.append))
+    names = [path.relative_to(tmp_path).as_posix() for path in (second, third)]
+    assert [fault.kind for fault in faults] == ["corrupt", "corrupt"]
+    assert [fault.detail.partition(": ")[0] for fault in faults] == names
+    assert [fault.offset for fault in faults] == [whole[500].offset, whole[1_000].offset]
+    lost = len(whole) - len(rows)
+    assert rows == whole[: 1_500 - lost] + whole[1_500:]
+    assert lost == 1_000 if form == "parquet" else 500 < lost < 1_000, "of JSON the lines before the cut are whole"
+
+
 def test_a_running_server_gives_what_its_folder_holds(tmp_path: Path) -> None:
     """Through Fetch while it runs, and from the folder once it is closed: the same rows."""
     with kcore.open(tmp_path / "data", config=kit.QUICK) as engine:
@@ -141,7 +196,7 @@ def test_damaged_copies_of_segments_are_read_as_far_as_they_go(kafka_logs: Path,
     faults: list[Any] = []
     found = SegmentSource(tmp_path)
     (part,) = found.parts()
-    rows = [row._replace(headers=()) for row in found.rows(part, on_fault=faults.append)]
+    rows = list(found.rows(part, on_fault=faults.append))
     assert rows == whole[: len(rows)]
     assert len(whole) - 40 < len(rows) < len(whole)
     assert [fault.kind for fault in faults] == ["truncated", "duplicate", "truncated"]
