@@ -49,7 +49,8 @@ class Config(SecuritySettings):
     group_max_size: int = setting(INT_MAX, "The most members a classic group may have.", low=1)
     group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
         ("classic", "consumer", "streams"),
-        "Which kinds of groups are served.",
+        "Which kinds of groups are served. Share and streams groups are not, whatever it says: clients are not offered "
+        "their APIs. The default is Kafka's.",
         choices=("classic", "consumer", "share", "streams"),
     )
 

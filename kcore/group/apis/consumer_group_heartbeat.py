@@ -6,12 +6,14 @@ after two look-ups, whatever the size of the group.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kcore.group.apis.front import allowed, visible_topics
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.heartbeat import JOIN, UNCHANGED, heartbeat
 from kcore.group.consumer.member import LEFT_FOR_A_WHILE
+from kcore.group.consumer.regex import MAX_NAMED_GROUPS, MAX_PROGRAM_BYTES
+from kcore.group.consumer.services import INLINE_MEMBERS
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -51,6 +53,12 @@ class ConsumerGroupHeartbeatApi(Api[ConsumerGroupHeartbeatRequest, ConsumerGroup
     response_type = ConsumerGroupHeartbeatResponse
     versions = (0, 1)
     repeats = True
+    differs: ClassVar[str] = (
+        f"A pattern may take {MAX_PROGRAM_BYTES >> 20} MiB once compiled and have {MAX_NAMED_GROUPS} named groups; "
+        "others are INVALID_REGULAR_EXPRESSION. Between assignors with as many votes the order of "
+        f"`group.consumer.assignors` decides. Above {INLINE_MEMBERS} members a target is computed beside the "
+        "heartbeats, and a later one brings it."
+    )
 
     __slots__ = ("_authorizer", "_services", "_shards")
 
