@@ -65,11 +65,12 @@ class BrokerConfig(MetadataListener):
         node_id: this broker.
     """
 
-    __slots__ = ("_changed", "_topics", "config", "node_name", "static")
+    __slots__ = ("_changed", "_synonyms", "_topics", "config", "node_name", "static")
 
     def __init__(self, topics: Topics, config: Config, node_id: int) -> None:
         self._topics = topics
         self._changed: set[str] = set()
+        self._synonyms: dict[str, tuple[SynonymValue, ...]] = {}  # until a setting of the broker changes
         self.config = config
         self.node_name = str(node_id)
         # name -> (value, source) of what the file or the command line says
@@ -86,11 +87,17 @@ class BrokerConfig(MetadataListener):
         """What was set at run time for all brokers."""
         return self._topics.settings_of(ConfigType.BROKER, CLUSTER_DEFAULT)
 
-    def synonyms(self, name: str) -> list[SynonymValue]:
+    def synonyms(self, name: str) -> tuple[SynonymValue, ...]:
         """Where the value of a setting could come from, the one in force first; settings in other units count too.
 
         Nothing if only a setting in another unit has a value: it is no value of `name`.
         """
+        found = self._synonyms.get(name)
+        if found is None:
+            found = self._synonyms[name] = self._find_synonyms(name)
+        return found
+
+    def _find_synonyms(self, name: str) -> tuple[SynonymValue, ...]:
         names = _aliases(name)
         found: list[SynonymValue] = []
         for source, layer in (
@@ -107,7 +114,7 @@ class BrokerConfig(MetadataListener):
                 found.append(SynonymValue(alias, show_value(setting.default), SOURCE_DEFAULT))
         while found and found[0].name != name:
             del found[0]
-        return found
+        return tuple(found)
 
     def fault(self, name: str, text: str) -> str | None:
         """What is wrong with setting `name` to `text` at run time; None if it may be done.
@@ -129,6 +136,7 @@ class BrokerConfig(MetadataListener):
         """Puts the broker's changed settings in force, and takes back those that are not set any more."""
         if resource_type != ConfigType.BROKER or name not in {CLUSTER_DEFAULT, self.node_name}:
             return
+        self._synonyms.clear()
         wanted = {**self.cluster_defaults(), **self.own()}
         for setting_name in sorted(self._changed - wanted.keys()):
             if setting_name in self.static:

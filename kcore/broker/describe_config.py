@@ -81,7 +81,7 @@ class SettingsView:
                 continue
             if row.broker is None:
                 default = row.setting.default
-                synonyms = [SynonymValue(setting_name, show_value(default), SOURCE_DEFAULT)]
+                synonyms: tuple[SynonymValue, ...] = (SynonymValue(setting_name, show_value(default), SOURCE_DEFAULT),)
             else:
                 default = config.get(row.broker)
                 synonyms = self._broker.synonyms(row.broker)
@@ -92,7 +92,7 @@ class SettingsView:
         """The settings of a metrics subscription, known or not."""
         own = image.settings_of(ConfigType.CLIENT_METRICS, name)
         return [
-            _own_or(shape, setting, own, SOURCE_CLIENT_METRICS, setting.default, [])
+            _own_or(shape, setting, own, SOURCE_CLIENT_METRICS, setting.default, ())
             for setting in CLIENT_METRICS_SETTINGS.values()
             if shape.wants(setting.name)
         ]
@@ -111,7 +111,7 @@ class SettingsView:
             self._broker_setting(
                 shape,
                 name,
-                [s for s in self._broker.synonyms(name) if s.source == SOURCE_DYNAMIC_DEFAULT_BROKER],
+                tuple(s for s in self._broker.synonyms(name) if s.source == SOURCE_DYNAMIC_DEFAULT_BROKER),
                 default_value=text,
             )
             for name, text in self._broker.cluster_defaults().items()
@@ -121,11 +121,11 @@ class SettingsView:
     # ---- parts
 
     def _broker_setting(
-        self, shape: Shape, name: str, synonyms: list[SynonymValue], default_value: str | None = None
+        self, shape: Shape, name: str, synonyms: tuple[SynonymValue, ...], default_value: str | None = None
     ) -> DescribeConfigsResourceResult:
         setting = self._broker.config.SETTINGS.get(name)
         if setting is None or setting.type is SettingType.PASSWORD:
-            value, synonyms = None, [synonym._replace(value=None) for synonym in synonyms]
+            value, synonyms = None, tuple(synonym._replace(value=None) for synonym in synonyms)
         else:
             value = show_value(self._broker.config.get(name)) if default_value is None else default_value
         return shape.result(
@@ -137,10 +137,10 @@ class SettingsView:
             read_only=setting is None or not setting.dynamic,
         )
 
-    def _synonyms_of_topic_setting(self, name: str) -> list[SynonymValue]:
+    def _synonyms_of_topic_setting(self, name: str) -> tuple[SynonymValue, ...]:
         """Where the broker's default of a topic's setting comes from."""
         row = TOPIC_SETTINGS[name]
-        return self._broker.synonyms(row.synonyms[0].name) if row.synonyms else []
+        return self._broker.synonyms(row.synonyms[0].name) if row.synonyms else ()
 
     def _converted_source(self, name: str) -> int:
         """The source of a default that comes from a setting in another unit (log.retention.hours)."""
@@ -151,7 +151,7 @@ class SettingsView:
         return SOURCE_DEFAULT
 
     @staticmethod
-    def _source(synonyms: list[SynonymValue]) -> int:
+    def _source(synonyms: tuple[SynonymValue, ...]) -> int:
         return synonyms[0].source if synonyms else SOURCE_DEFAULT
 
 
@@ -205,13 +205,13 @@ def _own_or(
     own: Mapping[str, str],
     own_source: int,
     default: Any,
-    synonyms: list[SynonymValue],
+    synonyms: tuple[SynonymValue, ...],
 ) -> DescribeConfigsResourceResult:
     """A setting that something has of its own, or that falls back to what `synonyms` say."""
     value = show_value(default)
     if setting.name in own:
         value = _normal(setting, own[setting.name])
-        synonyms = [SynonymValue(setting.name, value, own_source), *synonyms]
+        synonyms = (SynonymValue(setting.name, value, own_source), *synonyms)
     return shape.result(setting.name, value, synonyms[0].source if synonyms else SOURCE_DEFAULT, synonyms, setting)
 
 
