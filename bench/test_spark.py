@@ -1,4 +1,4 @@
-"""Reading, decoding and replaying a log of committed offsets, in rows a second of one core; no Spark is involved."""
+"""Replaying a log of committed offsets, in rows a second of one core; no Spark is involved."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import pytest
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
-from kcore.spark.arrow import to_batches
-from kcore.spark.decode import decode_batch
 from kcore.spark.event import EventRow
 from kcore.spark.rebuild import rebuild
 
@@ -26,14 +24,6 @@ def rows() -> list[EventRow]:
         value = OffsetCommitValue(offset=offset, commit_timestamp=1_700_000_000_000 + offset).encode_value(4)
         found.append(EventRow(key, value, "__consumer_offsets", 0, offset, 1_700_000_000_000 + offset))
     return found
-
-
-def test_decode(benchmark: Any, rows: list[EventRow]) -> None:
-    """Typed columns of one record type."""
-    batches = list(to_batches(rows))
-    benchmark.extra_info["rows"] = ROWS
-    decoded = benchmark(lambda: [decode_batch(batch, ("OffsetCommit",)) for batch in batches])
-    assert sum(batch.num_rows for batch in decoded) == ROWS
 
 
 def test_replay(benchmark: Any, rows: list[EventRow]) -> None:

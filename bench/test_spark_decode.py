@@ -1,0 +1,110 @@
+"""Exported records as typed columns, in rows a second of one core, for every record type; no Spark is involved.
+
+Three readers of the same rows: the compiled one (`extension`), its twin (`pure`), and what one would write with the
+engine's codec at hand (`objects`): an object a record, dicts of it, Arrow of these. Processor time, best of several:
+
+    pytest bench/test_spark_decode.py --benchmark-timer=time.process_time --benchmark-columns=min
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+
+import pyarrow as pa
+
+from kcore.protocol.records import decode_key, decode_value
+from kcore.protocol.schema import ARRAY, STRUCT, WIRE_KINDS, Struct
+from kcore.spark.arrow import to_batch
+from kcore.spark.ddl import arrow_struct
+from kcore.spark.decode import Decoder, decode_batch, record_ddl, record_types
+from kcore.spark.decode_compiled import CompiledDecoder
+from kcore.spark.decode_pure import PureDecoder
+from kcore.spark.event import EventRow
+
+ROWS = 5_000
+ITEMS = 3
+"""How many elements arrays have."""
+
+_SAMPLES = {
+    "bool": True,
+    "float64": 0.5,
+    "uuid": bytes(range(16)),
+    "string": "a-name-of-twenty-one-",
+    "bytes": bytes(24),
+    "records": bytes(24),
+}
+_NAMES = {number: name for name, number in WIRE_KINDS.items()}
+
+
+def sample(cls: type[Struct], number: int) -> Any:
+    """An object of a class with something in every field, like others but not the same."""
+    fields: dict[str, Any] = {}
+    for spec in cls.FIELDS:
+        kind = spec.item if spec.kind == ARRAY else spec.kind
+        value = sample(spec.struct, number) if kind == STRUCT else _SAMPLES.get(_NAMES[kind], number % 100)
+        value = f"{value}{number}" if isinstance(value, str) else value
+        fields[spec.name] = (value,) * ITEMS if spec.kind == ARRAY else value
+    return cls(**fields)
+
+
+def batch_of(name: str) -> Any:
+    """Records of one type, in the newest version that their class has."""
+    cls = record_types()[name]
+    version = cls.VALUE.MAX_VERSION
+    gone = {spec.name for spec in cls.VALUE.FIELDS if not spec.versions[0] <= version <= spec.versions[1]}
+    rows = []
+    for number in range(ROWS):
+        value = sample(cls.VALUE, number)
+        for spec in cls.VALUE.FIELDS:
+            if spec.name in gone:
+                setattr(value, spec.name, spec.default)
+        key = sample(cls, number).encode_key()
+        rows.append(EventRow(key, value.encode_value(version), cls.TOPIC, 0, number, 1_700_000_000_000))
+    return to_batch(rows)
+
+
+class Objects:
+    """The baseline: an object a record, dicts of it, Arrow of these."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        (name,) = names
+        self._kind = arrow_struct(record_ddl(name))
+
+    def decode(self, batch: Any) -> Any:
+        found = []
+        for topic, key, value in zip(*(batch.column(n).to_pylist() for n in ("topic", "key", "value")), strict=True):
+            typed = decode_key(topic, key)
+            found.append({"key": plain(typed), "value": plain(decode_value(typed, value))})
+        heads = [pa.nulls(batch.num_rows, pa.string())] * 5
+        return heads, [pa.array(found, self._kind)]
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, Struct):
+        return {spec.name: plain(getattr(value, spec.name)) for spec in type(value).FIELDS}
+    return [plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+@pytest.mark.parametrize("reader", [CompiledDecoder, PureDecoder, Objects], ids=["extension", "pure", "objects"])
+@pytest.mark.parametrize("name", record_types())
+def test_decode(benchmark: Any, name: str, reader: Any) -> None:
+    """Typed columns of one record type."""
+    benchmark.group = name
+    batch = batch_of(name)
+    using: Decoder = reader((name,))
+    decoded = benchmark(lambda: decode_batch(batch, (name,), using))
+    assert decoded.column(name).null_count == 0
+    benchmark.extra_info["rows_per_second"] = round(ROWS / benchmark.stats.stats.min)
+
+
+def test_decode_into_columns_of_all_types(benchmark: Any) -> None:
+    """Offsets alone, but with the columns of every type beside theirs."""
+    batch = batch_of("OffsetCommit")
+    names = tuple(record_types())
+    using = CompiledDecoder(names)
+    benchmark(lambda: decode_batch(batch, names, using))
+    benchmark.extra_info["rows_per_second"] = round(ROWS / benchmark.stats.stats.min)
