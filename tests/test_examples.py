@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
 
 SAID = {
     "embed_sync": ["workers is at 42 of lines-0"],
@@ -64,3 +66,11 @@ def test_the_plugin_of_the_example_gives_each_test_a_server() -> None:
 def test_every_example_is_tried() -> None:
     tests = "".join(path.read_text() for path in Path(__file__).parent.rglob("test_*.py"))
     assert [path.name for path in EXAMPLES.glob("*.py") if path.stem not in tests] == []
+
+
+def test_the_readme_s_code_runs_as_it_is_printed(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    for _ in range(2):  # the second time on the folder that the first one left
+        found = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert found.stdout.startswith("OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name='jobs'")
+        assert "error_code" not in found.stdout, "codes other than 0 would be shown"

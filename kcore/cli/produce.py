@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
             for lines in read_lines(sys.stdin.fileno()):
                 count += producer.send([split_key(line, separator) for line in lines])
         finally:
-            print(f"kcore: {count} records", file=sys.stderr)
+            print(f"kcore: {count} record{'' if count == 1 else 's'}", file=sys.stderr)
     return 0
 
 

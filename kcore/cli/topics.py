@@ -31,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         output.add_arguments(action)
     for action in (creating, deleting):
         action.add_argument("--topic", action="append", required=True, metavar="NAME", help="(may be repeated)")
-    describing.add_argument("--topic", action="append", default=[], metavar="NAME", help="(may be repeated); none: all")
+    describing.add_argument(
+        "--topic", action="append", default=[], metavar="NAME", help="(may be repeated); none: all but internal ones"
+    )
     creating.add_argument("--partitions", type=int, default=UNSET, help="how many; else num.partitions of the server")
     creating.add_argument("--replication-factor", type=int, default=UNSET, help="else the server's own")
     creating.add_argument("--config", action="append", default=[], metavar="KEY=VALUE", help="a setting of the topics")

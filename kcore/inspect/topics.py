@@ -55,9 +55,14 @@ def find_topics(server: Target, names: Sequence[str] = ()) -> list[Any]:
 
 
 def describe_topics(server: Target, names: Sequence[str] = ()) -> list[TopicPartitionRow]:
-    """Every partition of topics, with where its log begins and ends. See `find_topics`."""
+    """Every partition of topics, with where its log begins and ends; internal topics where they are named.
+
+    See `find_topics`.
+    """
     rows = []
     for topic in find_topics(server, names):
+        if topic.is_internal and not names:
+            continue
         settings = " ".join(f"{name}={value}" for name, value in own_settings(server, topic.name).items())
         for part in sorted(topic.partitions, key=lambda part: int(part.partition_index)):
             index, led = part.partition_index, part.leader_id >= 0
