@@ -1,129 +1,176 @@
-"""The rebuild of kcore's own logs equals the engine's own state, at the end and at random earlier offsets."""
+"""The rebuild of kcore's own logs equals the engine's own state, at the end and at random earlier offsets.
+
+How large the log is follows from `KCORE_SPARK_EVENTS`, in events; see docs/spark.md.
+"""
 
 from __future__ import annotations
 
+import os
 import random
+import time
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
-from kcore.runtime import Pending
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kcore.protocol.records import UnknownRecord, decode_key
+from kcore.spark.event import EventRow
 from kcore.spark.rebuild import AsOf, rebuild
-from kcore.spark.sources import ServerSource
-from kcore.spark.tables import group_shard_rows, table_rows, transaction_rows
-from tests import kit
-from tests.transaction.world import Identity, World
+from kcore.spark.sources import FolderSource
+from kcore.spark.tables import table_rows
+from kcore.testing import ServerProcess
+from tests.kit import wait_until
+from tests.spark.traffic import HISTORY, QUICK_ENDS, FolderWorld, Moment, Rows, Traffic, live, shown
 
+EVENTS = int(os.environ.get("KCORE_SPARK_EVENTS", "20000"))
 CUTS = 20
-STEPS = 160
-STATE_TABLES = {"groups", "members", "assignments", "regexes", "offsets", "transactions"}
+SETTINGS = {
+    "offsets.topic.num.partitions": 4,
+    "transaction.state.log.num.partitions": 2,
+    "group.initial.rebalance.delay.ms": 0,
+    **HISTORY,
+    **QUICK_ENDS,
+}
+TIMEOUT_S = 120 + EVENTS // 100
 
-Place = tuple[str, int]
-Rows = list[tuple[str, str]]
-
-
-def shown(rows: Any) -> Rows:
-    """Rows in an order and a form that can be compared. What a log does not say of a group is left out."""
-    found = []
-    for table, row in rows:
-        if table in STATE_TABLES:
-            row.pop("coordinator_partition", None)
-            found.append((table, repr(sorted(row.items()))))
-    return sorted(found)
-
-
-class Sender:
-    """The engine of a world, for whoever sends requests."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def send(self, request: Any, version: int | None = None) -> Any:
-        response = self._world.start(request, type(request).MAX_VERSION if version is None else version)
-        self._world.settle()
-        if isinstance(response, Pending) and not response.done:
-            self._world.advance(1)  # a first join waits for the end of its round
-            self._world.settle()
-        return response.response if isinstance(response, Pending) else response
+EVERY_KIND = {
+    "OffsetCommitKey",
+    "GroupMetadataKey",
+    "ConsumerGroupMetadataKey",
+    "ConsumerGroupMemberMetadataKey",
+    "ConsumerGroupTargetAssignmentMetadataKey",
+    "ConsumerGroupTargetAssignmentMemberKey",
+    "ConsumerGroupCurrentMemberAssignmentKey",
+    "ConsumerGroupRegularExpressionKey",
+    "TransactionLogKey",
+}
+"""What a log of all traffic has, and tombstones of."""
 
 
-def live(world: World) -> dict[Place, tuple[int, Rows]]:
-    """(end offset, state) of every coordinator partition, out of the engine's own machines."""
-    engine = world.engine
-    ends = {part[:2]: part.end or 0 for part in ServerSource(Sender(world)).parts()}
-    found = {}
-    for shard in engine.groups:
-        place = ("__consumer_offsets", shard.index)
-        found[place] = (ends[place], shown(group_shard_rows(shard.machine)))
-    assert engine.transactions.shards is not None
-    for shard in engine.transactions.shards:
-        place = ("__transaction_state", shard.index)
-        found[place] = (ends[place], shown(transaction_rows(shard.machine)))
-    return found
+def real_clients(folder: Path) -> None:
+    """librdkafka in the same log: consumers of both protocols, and a transaction with offsets in it."""
+    settings = {name: str(value) for name, value in SETTINGS.items()}
+    with ServerProcess(folder, settings) as server:
+        common = {"bootstrap.servers": server.bootstrap, "log_level": 0}
+        admin = AdminClient(common)
+        admin.create_topics([NewTopic("real", 6, 1)])["real"].result(30)
+        producer = Producer(common)
+        for number in range(600):
+            producer.produce("real", str(number), partition=number % 6)
+        assert producer.flush(30) == 0
+        for protocol in ("classic", "consumer"):
+            members = [
+                Consumer(
+                    {
+                        **common,
+                        "group.id": f"real-{protocol}",
+                        "group.protocol": protocol,
+                        "auto.offset.reset": "earliest",
+                        "enable.auto.commit": False,
+                    }
+                )
+                for _ in range(2)
+            ]
+            read = 0
+            for member in members:
+                member.subscribe(["real"])
+            while read < 600:
+                for member in members:
+                    message = member.poll(0.01)
+                    if message is not None and message.error() is None:
+                        read += 1
+                        member.commit(message, asynchronous=False)
+            for member in members:
+                member.close()
+        transactional = Producer({**common, "transactional.id": "real-tx"})
+        transactional.init_transactions(30)
+        for commit in (True, False):
+            transactional.begin_transaction()
+            transactional.produce("real", "in a transaction")
+            reader = Consumer({**common, "group.id": "real-group"})
+            offsets = [TopicPartition("real", index, 50 + commit) for index in range(6)]
+            transactional.send_offsets_to_transaction(offsets, reader.consumer_group_metadata(), 30)
+            (transactional.commit_transaction if commit else transactional.abort_transaction)(30)
+            reader.close()
+        wait_until(lambda: not transactional.flush(1), "all is sent")
 
 
-class Traffic:
-    """Commits, deletions, classic groups and transactions, at random."""
-
-    def __init__(self, world: World, chance: random.Random) -> None:
-        self._world = world
-        self._sender = Sender(world)
-        self._chance = chance
-        self._open: dict[str, Identity] = {}
-        self._known: dict[str, Identity] = {}
-
-    def step(self) -> None:
-        """One thing happens."""
-        self._world.advance(self._chance.randrange(1, 50))
-        self._chance.choice([self._commit, self._commit, self._group, self._begin, self._pending, self._end])()
-
-    def _commit(self) -> None:
-        offsets = {("t", self._chance.randrange(4)): self._chance.randrange(1_000)}
-        self._sender.send(kit.commit(f"g{self._chance.randrange(12)}", offsets), kit.COMMIT_VERSION)
-
-    def _group(self) -> None:
-        kit.stable_alone(self._sender, f"work{self._chance.randrange(10_000)}", session_ms=600_000)
-
-    def _begin(self) -> None:
-        tid = f"tx{self._chance.randrange(6)}"
-        if tid not in self._open:
-            self._known[tid] = self._open[tid] = self._world.begin(tid, 600_000)
-
-    def _pending(self) -> None:
-        if self._open:
-            tid = self._chance.choice(sorted(self._open))
-            group = f"g{self._chance.randrange(12)}"
-            self._world.add_offsets(tid, self._open[tid], group)
-            offset, index = self._chance.randrange(1_000), self._chance.randrange(4)
-            self._world.commit_offset(tid, self._open[tid], group, offset, index=index)
-
-    def _end(self) -> None:
-        if self._open:
-            tid = self._chance.choice(sorted(self._open))
-            self._world.end(tid, self._open.pop(tid), self._chance.random() < 0.6)
+def counted(rows: dict[Any, list[EventRow]]) -> tuple[Counter[str], Counter[str]]:
+    """How many records there are of each kind, and how many tombstones."""
+    kinds: Counter[str] = Counter()
+    tombstones: Counter[str] = Counter()
+    for (topic, _), of_partition in rows.items():
+        names: dict[bytes, str] = {}
+        for row in of_partition:
+            if row.control:
+                kinds["marker"] += 1
+            elif row.key is not None:
+                name = names.get(row.key[:2])
+                if name is None:
+                    key = decode_key(topic, row.key)
+                    assert not isinstance(key, UnknownRecord)
+                    name = names[row.key[:2]] = type(key).__name__
+                kinds[name] += 1
+                tombstones[name] += row.value is None
+    return kinds, tombstones
 
 
-def test_the_rebuild_is_the_engine_at_the_end_and_at_earlier_offsets() -> None:
+def difference(found: Rows, expected: Rows) -> list[tuple[str, str]]:
+    """The first few rows that are on one side only."""
+    return sorted(set(found) ^ set(expected))[:6]
+
+
+@pytest.mark.clients
+@pytest.mark.timeout(TIMEOUT_S)
+def test_the_rebuild_is_the_engine_at_the_end_and_at_earlier_offsets(tmp_path: Path) -> None:
     """Field by field, at 20 offsets at which the engine stood while the traffic ran, and at its end."""
     seed = random.randrange(2**32)
     print("seed", seed)
     chance = random.Random(seed)
-    world = World(topics={"t": 4})
-    traffic = Traffic(world, chance)
-    moments = []
-    cuts = set(chance.sample(range(STEPS - 1), CUTS)) | {STEPS - 1}
-    for step in range(STEPS):
-        traffic.step()
+    started_s = time.monotonic()
+    real_clients(tmp_path / "data")
+    world = FolderWorld(tmp_path / "data", time.time_ns() // 1_000_000, SETTINGS, Traffic.TOPICS)
+    traffic = Traffic(world, chance, groups=max(40, EVENTS // 2_000))
+    at = sorted(chance.sample(range(EVENTS), CUTS))
+    moments: list[Moment] = []
+    coordinators = [part for part in world.engine.partitions if part.internal]
+    while True:
+        for _ in range(10):
+            traffic.step()
         world.settle()
-        if step in cuts:
+        events = sum(part.high_watermark for part in coordinators)
+        if len(moments) < CUTS and events >= at[len(moments)]:
             moments.append(live(world))
-    source = ServerSource(Sender(world))
-    logs = {part[:2]: list(source.rows(part)) for part in source.parts()}
-    compared = 0
+        if events >= EVENTS:
+            break
+    moments.append(live(world))
+    world.engine.close()
+    made_s = time.monotonic()
+
+    with FolderSource(tmp_path / "data") as source:
+        parts = [part for part in source.parts() if part.topic in ("__consumer_offsets", "__transaction_state")]
+        logs = {part[:2]: list(source.rows(part)) for part in parts}
+    events = sum(map(len, logs.values()))
+    kinds, tombstones = counted(logs)
+    print(f"{events} events made in {made_s - started_s:.0f} s: {dict(kinds)}, of these tombstones: {dict(tombstones)}")
+    assert events >= EVENTS
+    assert kinds.keys() >= EVERY_KIND | {"marker"}
+    assert tombstones.keys() >= EVERY_KIND
+    compared = unwritten = 0
     for moment in moments:
-        for place, (end_offset, expected) in moment.items():
-            if not end_offset:
+        for place, stand in moment.items():
+            if not stand.end:
                 continue
-            result = rebuild(*place, logs[place], AsOf(offset=end_offset))
+            result = rebuild(*place, logs[place], AsOf(offset=stand.end))
             assert result.state.faults == []
-            assert shown(table_rows(result.state, result.cut)) == expected, (place, end_offset)
-            compared += len(expected)
+            rows = shown(table_rows(result.state, result.cut), stand.unwritten)
+            assert difference(rows, stand.rows) == [], (place, stand.end)
+            compared += len(rows)
+            unwritten += len(stand.unwritten)
+    print(f"{compared} rows of {len(moments)} moments compared in {time.monotonic() - made_s:.0f} s")
+    assert len(moments) == CUTS + 1
     assert compared > 1_000
+    assert unwritten < compared / 100

@@ -1,0 +1,343 @@
+"""Traffic of all kinds through a real engine, at random, and the engine's own state to compare a rebuild with."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kcore.clock import ManualClock
+from kcore.group.classic.group import ClassicGroup
+from kcore.group.classic.states import GroupState
+from kcore.log import LmdbLogEngine
+from kcore.protocol.consumer_protocol import PROTOCOL_TYPE, ConsumerProtocolSubscription
+from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from kcore.protocol.messages.delete_groups import DeleteGroupsRequest
+from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kcore.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from kcore.runtime import Pending
+from kcore.spark.sources import ServerSource
+from kcore.spark.tables import group_shard_rows, transaction_rows
+from tests import kit
+from tests.transaction.world import Identity, World
+
+STATE_TABLES = {"groups", "members", "assignments", "regexes", "offsets", "transactions"}
+HISTORY = {"kcore.snapshot.min.bytes": 2**60, "log.cleaner.backoff.ms": 2**60}
+"""The whole history stays: no compaction."""
+QUICK_ENDS = {
+    "offsets.retention.minutes": 60,
+    "transactional.id.expiration.ms": 7_200_000,
+    "group.consumer.assignment.interval.ms": 0,
+}
+
+Place = tuple[str, int]
+Rows = list[tuple[str, str]]
+
+
+class Stand(NamedTuple):
+    """A coordinator partition at a moment.
+
+    Attributes:
+        end: its end offset.
+        rows: the engine's state.
+        unwritten: classic groups amidst a rebalance: joins are not written, so that the log has the generation before.
+    """
+
+    end: int
+    rows: Rows
+    unwritten: frozenset[str]
+
+
+Moment = dict[Place, Stand]
+UNWRITTEN = (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE)
+
+
+class FolderWorld(World):
+    """A node on a data folder, which real clients may have used before.
+
+    Args:
+        folder: the data folder.
+        wall_ms: what time it is: not before what was written there.
+        settings: by Kafka's names.
+        topics: topics to make, name -> partitions.
+    """
+
+    def __init__(self, folder: Path, wall_ms: int, settings: dict[str, Any], topics: dict[str, int]) -> None:
+        self.settings = {name: str(value) for name, value in settings.items()}
+        self.clock = ManualClock(wall_ms=wall_ms)
+        self.log = LmdbLogEngine(folder, "os")  # type: ignore[assignment]
+        self._boot()
+        for name, partitions in topics.items():
+            self.create_topic(name, partitions)
+        self.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["any"]), 6)
+        self.engine.turn()
+
+
+class Sender:
+    """The engine of a world, for whoever sends requests."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def send(self, request: Any, version: int | None = None) -> Any:
+        response = self._world.start(request, type(request).MAX_VERSION if version is None else version)
+        self._world.settle()
+        if isinstance(response, Pending) and not response.done:
+            self._world.advance(1)  # a first join waits for the end of its round
+            self._world.settle()
+        return response.response if isinstance(response, Pending) else response
+
+
+def shown(rows: Any, unwritten: Collection[str] = ()) -> Rows:
+    """Rows in an order and a form that can be compared; without groups that the log cannot say all of, and members."""
+    found = []
+    for table, row in rows:
+        if table in STATE_TABLES and not (table in ("groups", "members") and row["group_id"] in unwritten):
+            row.pop("coordinator_partition", None)
+            found.append((table, repr(sorted(row.items()))))
+    return sorted(found)
+
+
+def live(world: World) -> Moment:
+    """Every coordinator partition, out of the engine's own machines."""
+    engine = world.engine
+    ends = {part[:2]: part.end or 0 for part in ServerSource(Sender(world)).parts()}
+    found = {}
+    for shard in engine.groups:
+        place = ("__consumer_offsets", shard.index)
+        unwritten = frozenset(
+            group_id
+            for group_id, group in shard.machine.groups.items()
+            if isinstance(group, ClassicGroup) and group.state in UNWRITTEN
+        )
+        found[place] = Stand(ends[place], shown(group_shard_rows(shard.machine), unwritten), unwritten)
+    assert engine.transactions.shards is not None
+    for transactions in engine.transactions.shards:
+        place = ("__transaction_state", transactions.index)
+        found[place] = Stand(ends[place], shown(transaction_rows(transactions.machine)), frozenset())
+    return found
+
+
+class ConsumerMember:
+    """A member of a consumer group (KIP-848) that says back what it was told."""
+
+    def __init__(self, group: str, member_id: str, instance_id: str | None, body: dict[str, Any]) -> None:
+        self.group = group
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.body = body
+        self.epoch = 0
+        self.owned: list[TopicPartitions] = []
+
+    def beat(self, sender: Sender, epoch: int | None = None) -> bool:
+        """A heartbeat; False: the group does not know it any more."""
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group,
+            member_id=self.member_id,
+            instance_id=self.instance_id,
+            member_epoch=self.epoch if epoch is None else epoch,
+            topic_partitions=self.owned,
+            **(self.body if self.epoch == 0 and epoch is None else {}),
+        )
+        answer = sender.send(request)
+        if answer.error_code:
+            return False
+        self.epoch = answer.member_epoch
+        if answer.assignment is not None:
+            self.owned = [
+                TopicPartitions(topic_id=topic.topic_id, partitions=list(topic.partitions))
+                for topic in answer.assignment.topic_partitions
+            ]
+        return True
+
+
+class Traffic:
+    """Commits, deletions, groups of both protocols and moves between them, transactions, expiries.
+
+    Args:
+        world: the node; it must have the topics of `TOPICS`.
+        chance: what happens next.
+        groups: how many groups commit.
+        burst: how many partitions a commit has at most.
+    """
+
+    TOPICS = {"t": 50, "u": 20}  # noqa: RUF012
+
+    def __init__(self, world: World, chance: random.Random, groups: int = 40, burst: int = 50) -> None:
+        self._world = world
+        self._sender = Sender(world)
+        self._chance = chance
+        self._groups = groups
+        self._burst = burst
+        self._open: dict[str, Identity] = {}
+        self._members: list[ConsumerMember] = []
+        self._made = 0
+        self._steps: dict[Callable[[], None], int] = {
+            self._commit: 40,
+            self._simple_classic: 3,
+            self._classic: 3,
+            self._consumer_join: 4,
+            self._consumer_beat: 25,
+            self._consumer_leave: 2,
+            self._move: 1,
+            self._begin: 5,
+            self._pending: 10,
+            self._end: 6,
+            self._delete_group: 1,
+            self._delete_offsets: 2,
+            self._topic_comes_and_goes: 1,
+            self._time: 1,
+        }
+
+    def step(self) -> None:
+        """One thing happens."""
+        self._world.advance(self._chance.randrange(1, 50))
+        self._chance.choices(list(self._steps), list(self._steps.values()))[0]()
+
+    def _group(self) -> str:
+        return f"g{self._chance.randrange(self._groups)}"
+
+    def _offsets(self, topic: str, partitions: int) -> dict[tuple[str, int], int]:
+        count = self._chance.randrange(1, self._burst + 1)
+        return {(topic, self._chance.randrange(partitions)): self._chance.randrange(1_000) for _ in range(count)}
+
+    def _commit(self) -> None:
+        topic, partitions = self._chance.choice(list(self.TOPICS.items()))
+        remark = self._chance.choice(["", "", "a remark"])
+        request = kit.commit(self._group(), self._offsets(topic, partitions), metadata=remark)
+        self._sender.send(request, kit.COMMIT_VERSION)
+
+    def _new(self, prefix: str) -> str:
+        self._made += 1
+        return f"{prefix}{self._made}"
+
+    # ---- classic groups
+
+    def _simple_classic(self) -> None:
+        session_ms = self._chance.choice([6_000, 600_000])  # the first ones expire at the next jump of time
+        kit.stable_alone(self._sender, self._new("work"), session_ms=session_ms)
+
+    def _classic(self) -> None:
+        """Two members, of which one leaves; the other may commit."""
+        group = self._new("pair")
+        first, generation = kit.stable_alone(self._sender, group, session_ms=600_000)
+        second = kit.new_member(self._sender, group, session_ms=600_000)
+        world = self._world
+        joining = [world.start(kit.join(group, who, session_ms=600_000), 9) for who in (second, first)]
+        world.settle()
+        answers = [pending.response if isinstance(pending, Pending) else pending for pending in joining]
+        assert [answer.error_code for answer in answers] == [0, 0]
+        generation = answers[1].generation_id
+        syncs = [
+            world.start(kit.sync(group, who, generation, given), 5)
+            for who, given in ((second, None), (first, {first: b"some", second: b"others"}))
+        ]
+        world.settle()
+        assert [(s.response if isinstance(s, Pending) else s).error_code for s in syncs] == [0, 0]
+        if self._chance.random() < 0.5:
+            self._sender.send(kit.commit(group, {("t", 0): 7}, first, generation), kit.COMMIT_VERSION)
+        if self._chance.random() < 0.5:
+            self._sender.send(kit.leave(group, second))
+
+    # ---- consumer groups
+
+    def _consumer_join(self) -> None:
+        body: dict[str, Any] = {"rebalance_timeout_ms": 60_000}
+        if self._chance.random() < 0.3:
+            body |= {
+                "subscribed_topic_names": [],
+                "subscribed_topic_regex": self._chance.choice(["t", "[tu]", "u|x.*"]),
+            }
+        else:
+            body["subscribed_topic_names"] = self._chance.choice([["t"], ["u"], ["t", "u"]])
+        body["server_assignor"] = self._chance.choice([None, "uniform", "range"])
+        group = f"modern{self._chance.randrange(6)}"
+        instance_id = self._new("i") if self._chance.random() < 0.3 else None
+        member = ConsumerMember(group, self._new("member"), instance_id, body)
+        if member.beat(self._sender):
+            self._members.append(member)
+
+    def _consumer_beat(self) -> None:
+        if self._members:
+            group = self._chance.choice(self._members).group
+            for member in [one for one in self._members if one.group == group]:
+                if not member.beat(self._sender):
+                    self._members.remove(member)
+
+    def _consumer_leave(self) -> None:
+        if self._members:
+            member = self._members.pop(self._chance.randrange(len(self._members)))
+            away = member.instance_id is not None and self._chance.random() < 0.5
+            member.beat(self._sender, -2 if away else -1)
+
+    def _move(self) -> None:
+        """A classic group of consumers that a member of the new protocol joins (KIP-848), and leaves again."""
+        group = self._new("moved")
+        subscription = ConsumerProtocolSubscription(topics=["t"]).encode_versioned(1)
+        options = {"protocol_type": PROTOCOL_TYPE, "protocol": "range", "metadata": subscription}
+        member = kit.new_member(self._sender, group, session_ms=600_000, **options)
+        joined = self._sender.send(kit.join(group, member, session_ms=600_000, **options))
+        assignments = {member: b"\x00\x01\x00\x00\x00\x00\xff\xff\xff\xff"}
+        given = kit.sync(
+            group, member, joined.generation_id, assignments, protocol_type=PROTOCOL_TYPE, protocol="range"
+        )
+        assert self._sender.send(given).error_code == 0
+        other = ConsumerMember(
+            group, self._new("member"), None, {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"]}
+        )
+        assert other.beat(self._sender)
+        if self._chance.random() < 0.5:
+            other.beat(self._sender, -1)
+        else:
+            self._members.append(other)
+
+    # ---- transactions
+
+    def _begin(self) -> None:
+        tid = f"tx{self._chance.randrange(12)}"
+        if tid not in self._open:
+            timeout_ms = self._chance.choice([60_000, 600_000])  # the first ones end by themselves at the next jump
+            self._open[tid] = self._world.begin(tid, timeout_ms)
+
+    def _pending(self) -> None:
+        if self._open:
+            tid = self._chance.choice(sorted(self._open))
+            group = self._group()
+            if self._world.add_offsets(tid, self._open[tid], group):
+                del self._open[tid]
+                return
+            for _ in range(self._chance.randrange(1, 6)):
+                offset, index = self._chance.randrange(1_000), self._chance.randrange(4)
+                self._world.commit_offset(tid, self._open[tid], group, offset, index=index)
+
+    def _end(self) -> None:
+        if self._open:
+            tid = self._chance.choice(sorted(self._open))
+            self._world.end(tid, self._open.pop(tid), self._chance.random() < 0.6)
+
+    # ---- what takes away
+
+    def _delete_group(self) -> None:
+        self._sender.send(DeleteGroupsRequest(groups_names=[self._group(), f"work{self._chance.randrange(1, 50)}"]))
+
+    def _delete_offsets(self) -> None:
+        parts = [OffsetDeleteRequestPartition(partition_index=index) for index in range(5)]
+        topics = [OffsetDeleteRequestTopic(name="t", partitions=parts)]
+        self._sender.send(OffsetDeleteRequest(group_id=self._group(), topics=topics))
+
+    def _topic_comes_and_goes(self) -> None:
+        topic = self._new("x")
+        self._world.create_topic(topic, 10)
+        for _ in range(3):
+            self._sender.send(kit.commit(self._group(), self._offsets(topic, 10)), kit.COMMIT_VERSION)
+        self._world.delete_topic(topic)
+
+    def _time(self) -> None:
+        """Members, transactions, offsets and ids expire, at times."""
+        self._world.advance(self._chance.choice([10_000, 120_000, 4 * 3_600_000]))
+        self._world.settle()
