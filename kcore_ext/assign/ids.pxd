@@ -13,17 +13,19 @@ cdef int compare_ids(PyObject* a, PyObject* b) except -2
 cdef extern from * nogil:
     """
     #include <string.h>
-    // The first eight bytes as a number that orders like they do; what is missing counts as zero.
-    static inline unsigned long long kcore_word(const unsigned char *at, Py_ssize_t left) {
+    // Eight bytes from an offset on as a number that orders like they do; what is missing counts as zero.
+    static inline unsigned long long kcore_word(const unsigned char *text, Py_ssize_t offset, Py_ssize_t size) {
         unsigned long long word = 0;
-        if (left >= 8) {
-            memcpy(&word, at, 8);
-            const unsigned one = 1;
-            if (*(const unsigned char *)&one) word = __builtin_bswap64(word);
+        Py_ssize_t left = size - offset;
+        if (left <= 0) return 0;
+        if (size < 8) {
+            for (Py_ssize_t i = 0; i < left; i++) word |= (unsigned long long)text[offset + i] << (8 * (7 - i));
             return word;
         }
-        for (Py_ssize_t i = 0; i < left; i++) word |= (unsigned long long)at[i] << (8 * (7 - i));
-        return word;
+        memcpy(&word, text + (left < 8 ? size - 8 : offset), 8);
+        const unsigned one = 1;
+        if (*(const unsigned char *)&one) word = __builtin_bswap64(word);
+        return left < 8 ? word << (8 * (8 - left)) : word;
     }
     static inline int kcore_same_bytes(const char *a, const char *b, Py_ssize_t n) {
         unsigned long long x, y;
@@ -42,7 +44,7 @@ cdef extern from * nogil:
     }
     """
     bint same_bytes "kcore_same_bytes"(const void* a, const void* b, Py_ssize_t n)
-    u64 big_endian_word "kcore_word"(const unsigned char* at, Py_ssize_t left)
+    u64 big_endian_word "kcore_word"(const unsigned char* text, Py_ssize_t offset, Py_ssize_t size)
 
 
 cdef inline bint same_text(PyObject* a, PyObject* b) noexcept:

@@ -34,9 +34,9 @@ cdef Py_ssize_t _common(const Bytes* text, const Py_ssize_t* size, int n) noexce
     cdef u64 word, differs = 0
     cdef int i
     while at < size[0]:
-        word = big_endian_word(text[0] + at, size[0] - at)
+        word = big_endian_word(text[0], at, size[0])
         for i in range(1, n):
-            differs |= word ^ big_endian_word(text[i] + at, size[i] - at)
+            differs |= word ^ big_endian_word(text[i], at, size[i])
         if differs:
             while differs >> 56 == 0:
                 differs <<= 8
@@ -57,7 +57,7 @@ cdef int _radix(Memory* memory, const Bytes* text, const Py_ssize_t* size, int n
     cdef int bucket[8][256]
     cdef u64 differs = 0
     for i in range(n):
-        from_[i].key = big_endian_word(text[i] + prefix, size[i] - prefix)
+        from_[i].key = big_endian_word(text[i], prefix, size[i])
         from_[i].place = i
         differs |= from_[i].key ^ from_[0].key
     for shift in range(0, 64, 8):

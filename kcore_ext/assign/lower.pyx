@@ -7,7 +7,7 @@ from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.ref cimport Py_INCREF, PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcpy, memset
 
 from kcore_ext.assign.containers cimport (
     Index,
@@ -27,7 +27,7 @@ from kcore_ext.assign.containers cimport (
     take,
     u64,
 )
-from kcore_ext.assign.ids cimport big_endian_word, compare_ids, order_of_ids, same_text
+from kcore_ext.assign.ids cimport big_endian_word, compare_ids, order_of_ids, same_bytes, same_text
 from kcore_ext.assign.model cimport Member, Subscription, Topics
 from kcore_ext.assign.problem cimport Problem
 from kcore_ext.assign.result cimport GroupAssignment
@@ -306,13 +306,11 @@ cdef inline int _slot(PyObject* name) noexcept nogil:
 cdef inline u64 _spelling(const unsigned char* text, Py_ssize_t size) noexcept nogil:
     """A hash of a topic's name."""
     cdef u64 mix = <u64>size
-    while size >= 8:
-        mix = (mix ^ big_endian_word(text, 8)) * 0x9E3779B97F4A7C15ULL
+    cdef Py_ssize_t at
+    for at in range(0, size, 8):
+        mix = (mix ^ big_endian_word(text, at, size)) * 0x9E3779B97F4A7C15ULL
         mix ^= mix >> 29
-        text += 8
-        size -= 8
-    mix = (mix ^ big_endian_word(text, size)) * 0x9E3779B97F4A7C15ULL
-    return mix ^ (mix >> 32)
+    return mix
 
 
 cdef const char* _utf8(object key, Py_ssize_t* size) except NULL:
@@ -352,6 +350,8 @@ cdef class Rows:
         cdef int t
         if not isinstance(owned, dict):
             owned = dict(owned)
+        if len(<dict>owned) == 0:
+            return 0
         while PyDict_Next(owned, &at, &topic, &numbers):
             t = self.topic(topic)
             if t >= 0:
@@ -381,7 +381,7 @@ cdef class Rows:
         t = found(&self.spellings, _spelling(name, size))
         while t >= 0:
             text = _utf8(topics.ordered[t], &length)
-            if length == size and memcmp(text, name, size) == 0:
+            if length == size and same_bytes(text, name, size):
                 return self.local[t]
             t = found_next(&self.spellings, t)
         # An alias, or bytes that Java would replace.

@@ -16,7 +16,14 @@ cdef class Topics:
     cdef int* rack_first              # partitions + 1
     cdef int* rack_list
     cdef long long serial
-    cdef object _weak
+
+    # Rows of assignments that are one run of partitions, by the run's first partition; None: not used yet.
+    cdef list runs
+    cdef int run_mask
+    cdef int* run_start
+    cdef int* run_count               # 0: nothing there
+
+    cdef int open_runs(self) except -1
 
 
 cdef class Subscription:

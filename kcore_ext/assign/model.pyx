@@ -31,6 +31,9 @@ def sorted_keys(keys):
 
 cdef long long _serials = 0
 
+cdef enum:
+    MOST_RUNS = 1 << 16
+
 
 cdef class Topics:
     """What is known of the topics: partition counts and, if known, the racks of every partition's replicas.
@@ -92,6 +95,17 @@ cdef class Topics:
                 self.rack_first[at] = <int>listed.size
         self.rack_list = listed.at
         self.has_racks = listed.size > 0
+
+    cdef int open_runs(self) except -1:
+        """Makes room for rows to be shared by all assignments of these topics: one a partition, up to a bound."""
+        cdef int room = 16
+        while room < MOST_RUNS and room < self.first[self.count]:
+            room *= 2
+        self.run_start = zeros(&self.memory, room)
+        self.run_count = zeros(&self.memory, room)
+        self.run_mask = room - 1
+        self.runs = [None] * room
+        return 0
 
     def partition_count(self, topic):
         """Number of partitions of a topic (by key or alias); KeyError when it is not known."""

@@ -35,7 +35,10 @@ cdef class GroupAssignment:
     cdef int topic_at(self, int partition, int from_topic) noexcept
     cdef MemberAssignment made_row(self, int member)
     cdef MemberAssignment row(self, int member)
+    cdef MemberAssignment run(self, int topic, const int* rows, int count)
     cdef list all_rows(self)
+    cdef int share_rows(self, list built) except -1
+    cdef int meet(self, int* was, Memory* memory) except -1
     cdef bint translated(self) except -1
     cdef int position(self, str member_id) except -2
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from cpython.dict cimport PyDict_SetItem, PyDict_Update
-from cpython.list cimport PyList_GET_ITEM
+from cpython.list cimport PyList_GET_ITEM, PyList_SET_ITEM
 from cpython.long cimport PyLong_FromLong
-from cpython.ref cimport Py_INCREF
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 
 from kcore_ext.assign.containers cimport IntVec, Memory, Scratch, copied, ints, nones, push, release, zeros
@@ -37,6 +37,14 @@ cdef int GONE = -(1 << 30)
 
 cdef inline bint same_id(list some, int i, list others, int j) noexcept:
     return same_text(PyList_GET_ITEM(some, i), PyList_GET_ITEM(others, j))
+
+
+cdef inline void put(list rows, int i, object row) noexcept:
+    """Sets an entry that is None."""
+    Py_INCREF(row)
+    Py_DECREF(None)
+    PyList_SET_ITEM(rows, i, row)
+
 
 # Partition numbers repeat for every topic, and so do short runs of them: one object each, up to a bound.
 cdef enum:
@@ -229,11 +237,13 @@ cdef class GroupAssignment:
         cdef dict values
         if i == end:
             return _nothing
-        out = MemberAssignment.__new__(MemberAssignment)
-        values = out
         # Members that follow each other often have partitions that do.
         t = self.topic_at(rows[i], self.hint if self.first[self.hint] <= rows[i] else 0)
         self.hint = t
+        if self.identity and rows[end - 1] - rows[i] == end - i - 1 and rows[end - 1] < self.first[t + 1]:
+            return self.run(t, rows + i, end - i)
+        out = MemberAssignment.__new__(MemberAssignment)
+        values = out
         if end - i > 5:
             # More topics than fit into a new dict, perhaps: filled elsewhere, its table is then copied at once.
             topics = 1
@@ -255,6 +265,24 @@ cdef class GroupAssignment:
             PyDict_Update(out, values)
         # As with the tuples: nothing in it can lead back to it.
         PyObject_GC_UnTrack(out)
+        return out
+
+    cdef MemberAssignment run(self, int topic, const int* rows, int count):
+        """Builds the row of partitions that follow each other, or takes the one that an earlier assignment built."""
+        cdef Topics topics = self.topics
+        cdef MemberAssignment out
+        cdef int slot
+        if topics.runs is None:
+            topics.open_runs()
+        slot = rows[0] & topics.run_mask
+        if topics.run_start[slot] == rows[0] and topics.run_count[slot] == count:
+            return <MemberAssignment>topics.runs[slot]
+        out = MemberAssignment.__new__(MemberAssignment)
+        PyDict_SetItem(out, <object>self.names[topic], _numbers_of(rows, count, self.first[topic]))
+        PyObject_GC_UnTrack(out)
+        topics.run_start[slot] = rows[0]
+        topics.run_count[slot] = count
+        topics.runs[slot] = out
         return out
 
     cdef MemberAssignment row(self, int member):
@@ -286,43 +314,81 @@ cdef class GroupAssignment:
 
     cdef list all_rows(self):
         """The rows of all members, built."""
-        cdef int m, q = 0, n = <int>len(self.ids), old
-        cdef GroupAssignment before = self.before
+        cdef int m, n = <int>len(self.ids)
+        cdef list built = self.built
         cdef bint collecting
         if self.whole:
-            return self.built
-        self.need_rows()
-        if self.built is None:
-            self.built = [None] * n
+            return built
+        if built is None:
+            built = [None] * n
         # Nothing made here can be garbage before it is returned; looking for some would be much of the work.
         collecting = PyGC_Disable()
         try:
-            if before is not None and self.translated():
-                old = <int>len(before.ids)
-                if before.built is None:
-                    before.built = [None] * old
-                for m in range(n):
-                    # Both lists ascend: a member that stayed is usually met at once.
-                    if q < old and same_id(before.ids, q, self.ids, m):
-                        pass
-                    elif q + 1 < old and same_id(before.ids, q + 1, self.ids, m):
-                        q += 1
-                    else:
-                        continue
-                    if self.built[m] is None and _same_row(self, m, before, q, self.table):
-                        if before.built[q] is None:
-                            before.built[q] = before.made_row(q)
-                        self.built[m] = before.built[q]
-                    q += 1
+            if self.before is not None:
+                self.share_rows(built)
+            self.need_rows()
             for m in range(n):
-                if self.built[m] is None:
-                    self.built[m] = self.made_row(m)
+                if PyList_GET_ITEM(built, m) == <PyObject*>None:
+                    put(built, m, self.made_row(m))
         finally:
             if collecting:
                 PyGC_Enable()
+        self.built = built
         self.whole = True
         self.before = None
-        return self.built
+        return built
+
+    cdef int share_rows(self, list built) except -1:
+        """Takes over the rows of members whose partitions are those that they had."""
+        cdef GroupAssignment before = self.before
+        cdef Scratch scratch = Scratch.__new__(Scratch)
+        cdef int* was = nones(&scratch.memory, len(self.ids))
+        cdef int m, q
+        self.meet(was, &scratch.memory)
+        if before.built is None:
+            before.built = [None] * len(before.ids)
+        before.need_rows()
+        for m in range(<int>len(self.ids)):
+            q = was[m]
+            if q < 0 or PyList_GET_ITEM(built, m) != <PyObject*>None:
+                continue
+            if PyList_GET_ITEM(before.built, q) == <PyObject*>None:
+                put(before.built, q, before.made_row(q))
+            put(built, m, <object>PyList_GET_ITEM(before.built, q))
+        return 0
+
+    cdef int meet(self, int* was, Memory* memory) except -1:
+        """For every member whose partitions are those that it had: its position in the assignment before."""
+        cdef GroupAssignment before = self.before
+        cdef int m, p, q = 0, n = <int>len(self.ids), old = <int>len(before.ids)
+        cdef bint by_owner = (self.exclusive and before.exclusive and self.identity and before.identity
+                              and self.topics is before.topics and self.owner != NULL and before.owner != NULL)
+        cdef int* now = nones(memory, old + 1) + 1
+        for m in range(n):
+            # Both lists ascend: a member that stayed is usually met at once.
+            if q + 1 < old and not same_id(before.ids, q, self.ids, m) and same_id(before.ids, q + 1, self.ids, m):
+                q += 1
+            if q < old and same_id(before.ids, q, self.ids, m):
+                was[m] = q
+                now[q] = m
+                q += 1
+        if by_owner:
+            for p in range(self.partitions):
+                m = self.owner[p]
+                q = before.owner[p]
+                # (Nobody is -1 on both sides.)
+                if now[q] != m:
+                    if m >= 0:
+                        was[m] = -1
+                    if q >= 0 and now[q] >= 0:
+                        was[now[q]] = -1
+            return 0
+        self.need_rows()
+        self.translated()
+        for m in range(n):
+            if was[m] >= 0 and not _same_row(self, m, before, was[m], self.table):
+                was[m] = -1
+        return 0
 
     cdef int position(self, str member_id) except -2:
         if self.positions is None:
