@@ -12,7 +12,13 @@ from kcore.group.apis.front import allowed, visible_topics
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.heartbeat import JOIN, UNCHANGED, heartbeat
 from kcore.group.consumer.member import LEFT_FOR_A_WHILE
-from kcore.group.consumer.regex import MAX_NAMED_GROUPS, MAX_PROGRAM_BYTES
+from kcore.group.consumer.regex import (
+    MAX_CHARACTERS,
+    MAX_NAMED_GROUPS,
+    MAX_PROGRAM_BYTES,
+    MAX_REPEATS,
+    MAX_UNICODE_CLASSES,
+)
 from kcore.group.consumer.services import INLINE_MEMBERS
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
@@ -54,8 +60,10 @@ class ConsumerGroupHeartbeatApi(Api[ConsumerGroupHeartbeatRequest, ConsumerGroup
     versions = (0, 1)
     repeats = True
     differs: ClassVar[str] = (
-        f"A pattern may take {MAX_PROGRAM_BYTES >> 20} MiB once compiled and have {MAX_NAMED_GROUPS} named groups; "
-        "others are INVALID_REGULAR_EXPRESSION. Between assignors with as many votes the order of "
+        f"A pattern may have {MAX_CHARACTERS} characters, repetitions that come to {MAX_REPEATS}, "
+        f"{MAX_UNICODE_CLASSES} Unicode classes, {MAX_NAMED_GROUPS} named groups, and take "
+        f"{MAX_PROGRAM_BYTES >> 20} MiB once compiled; others are INVALID_REGULAR_EXPRESSION. "
+        "Between assignors with as many votes the order of "
         f"`group.consumer.assignors` decides. Above {INLINE_MEMBERS} members a target is computed beside the "
         "heartbeats, and a later one brings it."
     )

@@ -7,6 +7,7 @@ record; members read what the record says, not what would match now.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -25,11 +26,24 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+MAX_SHOWN: Final = 100  # characters of a pattern in an error
 MIN_INTERVAL_MS: Final = 10_000
 """The least time between two resolutions of a group's patterns."""
 
 SLICE_NAMES: Final = 1_000
-"""How many names are matched between two rounds of requests."""
+"""How many names are matched between two rounds of requests, if they are short and the pattern is small."""
+
+SLICE_STEPS: Final = 2_000_000
+"""The same in steps of the slowest way to match: characters times instructions of the program."""
+
+MAX_CHARACTERS: Final = 4_096
+"""How long a pattern may be."""
+
+MAX_REPEATS: Final = 1_000
+"""What the counts of all repetitions in a pattern, `{n}` or `{m,n}`, may come to. RE2 bounds each by itself."""
+
+MAX_UNICODE_CLASSES: Final = 8
+r"""How often a pattern may have a class like `\pL`: each is hundreds of ranges, and topics have ASCII names."""
 
 MAX_PROGRAM_BYTES: Final = 1 << 20
 """What a compiled pattern may take; larger ones do not compile."""
@@ -37,14 +51,53 @@ MAX_PROGRAM_BYTES: Final = 1 << 20
 MAX_NAMED_GROUPS: Final = 16
 """Named groups are captured whatever is asked for, at a cost that grows with the square of their number."""
 
+_REPETITION: Final = re.compile(r"\{(?:\d+,)?(\d{1,9})(?:,)?\}")
+_UNICODE_CLASS: Final = re.compile(r"\\[pP]")
+
 
 @lru_cache(maxsize=256)
 def _compiled(regex: str) -> Any:
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = MAX_PROGRAM_BYTES
-    options.never_capture = True  # whether it matches is all that is asked; 5,000 groups cost seconds for each name
-    return re2.compile(regex, options)
+    """A pattern, compiled.
+
+    Raises:
+        KafkaError: INVALID_REGULAR_EXPRESSION.
+    """
+    reason = _beyond_limits(regex)
+    if reason is None:
+        options = re2.Options()
+        options.log_errors = False
+        options.max_mem = MAX_PROGRAM_BYTES
+        options.never_capture = True  # whether it matches is all that is asked; 5,000 groups cost seconds for each name
+        try:
+            compiled = re2.compile(regex, options)
+        except UnicodeError as error:
+            reason = str(error)
+        except re2.error as error:
+            said = error.args[0] if error.args else error
+            reason = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+        else:
+            if compiled.groups <= MAX_NAMED_GROUPS:
+                return compiled
+            reason = f"it has {compiled.groups} named groups, of which {MAX_NAMED_GROUPS} may be"
+    raise KafkaError(
+        ErrorCode.INVALID_REGULAR_EXPRESSION, f"{regex[:MAX_SHOWN]!r} is no regular expression that is served: {reason}"
+    )
+
+
+def _beyond_limits(regex: str) -> str | None:
+    """Why a pattern is not even compiled: that takes time on the thread that serves everybody.
+
+    What is counted stands in the text; a bracket or a backslash that is meant literally counts, too.
+    """
+    if len(regex) > MAX_CHARACTERS:
+        return f"it has {len(regex)} characters, of which {MAX_CHARACTERS} may be"
+    repeats = sum(int(count) for count in _REPETITION.findall(regex))
+    if repeats > MAX_REPEATS:
+        return f"its repetitions come to {repeats}, of which {MAX_REPEATS} may be"
+    classes = len(_UNICODE_CLASS.findall(regex))
+    if classes > MAX_UNICODE_CLASSES:
+        return f"it has {classes} Unicode classes, of which {MAX_UNICODE_CLASSES} may be"
+    return None
 
 
 def check_regex(regex: str) -> None:
@@ -53,19 +106,7 @@ def check_regex(regex: str) -> None:
     Raises:
         KafkaError: INVALID_REGULAR_EXPRESSION.
     """
-    try:
-        named = _compiled(regex).groups
-    except (re2.error, UnicodeError) as error:
-        reason = error.args[0] if error.args else error
-        reason = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-        raise KafkaError(
-            ErrorCode.INVALID_REGULAR_EXPRESSION, f"{regex!r} is no regular expression: {reason}"
-        ) from None
-    if named > MAX_NAMED_GROUPS:
-        raise KafkaError(
-            ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"a regular expression may have {MAX_NAMED_GROUPS} named groups, found {named}",
-        )
+    _compiled(regex)
 
 
 def schedule_resolution(
@@ -126,13 +167,38 @@ def _resolution(shard: GroupShard, group_id: str, visible: Callable[[str], bool]
         names = [topic.name for topic in metadata.topics.all() if visible is None or visible(topic.name)]
         matches: dict[str, list[str]] = {regex: [] for regex in group.subscriptions.regexes}
         for regex, found in matches.items():
-            pattern = _compiled(regex)
-            for start in range(0, len(names), SLICE_NAMES):
-                found += [name for name in names[start : start + SLICE_NAMES] if pattern.fullmatch(name) is not None]
+            for some in _matching(regex, names):
+                found.extend(some)
                 yield None
         yield _resolved(shard, group_id, matches, version, started_ms)
     finally:
         shard.regex_jobs.discard(group_id)
+
+
+def _matching(regex: str, names: list[str]) -> Iterator[list[str]]:
+    """The names that a pattern matches, a bounded piece of work at a time.
+
+    A pattern that cannot be served matches nothing. None comes here from clients; a log of another coordinator may
+    have one.
+    """
+    try:
+        pattern = _compiled(regex)
+    except KafkaError as error:
+        logger.error("%s", error.message)
+        return
+    size = max(pattern.programsize, 1)
+    found: list[str] = []
+    looked_at = steps = 0
+    for name in names:
+        if pattern.fullmatch(name) is not None:
+            found.append(name)
+        looked_at += 1
+        steps += len(name) * size
+        if steps >= SLICE_STEPS or looked_at >= SLICE_NAMES:
+            yield found
+            found = []
+            looked_at = steps = 0
+    yield found
 
 
 def _consumer_group(shard: GroupShard, group_id: str) -> ConsumerGroup | None:

@@ -1,24 +1,73 @@
-"""Patterns made to be slow: what a match costs does not depend on the groups in them."""
+"""Patterns made to be slow: neither compiling nor matching one holds up anybody else."""
 
 from __future__ import annotations
 
 import pytest
 
 from kcore.errors import KafkaError
-from kcore.group.consumer.regex import MAX_NAMED_GROUPS, _compiled, check_regex
+from kcore.group.consumer import regex as patterns
+from kcore.group.consumer.regex import (
+    MAX_CHARACTERS,
+    MAX_NAMED_GROUPS,
+    MAX_REPEATS,
+    MAX_UNICODE_CLASSES,
+    _compiled,
+    check_regex,
+)
 from kcore.protocol.error_codes import ErrorCode
+from tests.group.consumer.members import Member, World
 
 
 def test_groups_are_not_captured() -> None:
-    regex = "(" * 5_000 + ")" * 5_000
+    regex = "(" * 2_000 + ")" * 2_000
     check_regex(regex)
     assert _compiled(regex).groups == 0
     assert _compiled("(a|b)+").fullmatch("abba") is not None
     assert _compiled("(a|b)+").fullmatch("abbac") is None
 
 
-def test_named_groups_are_few() -> None:
-    check_regex("".join(f"(?P<n{i}>a?)" for i in range(MAX_NAMED_GROUPS)))
-    with pytest.raises(KafkaError) as refused:
-        check_regex("".join(f"(?P<n{i}>a?)" for i in range(MAX_NAMED_GROUPS + 1)))
-    assert refused.value.code == ErrorCode.INVALID_REGULAR_EXPRESSION
+@pytest.mark.parametrize(
+    ("taken", "refused", "why"),
+    [
+        (
+            "".join(f"(?P<n{i}>a?)" for i in range(MAX_NAMED_GROUPS)),
+            "".join(f"(?P<n{i}>a?)" for i in range(MAX_NAMED_GROUPS + 1)),
+            "it has 17 named groups, of which 16 may be",
+        ),
+        ("a" * MAX_CHARACTERS, "a" * (MAX_CHARACTERS + 1), "it has 4097 characters, of which 4096 may be"),
+        (f"[a-z]{{{MAX_REPEATS}}}", "[a-z]{500}[a-z]{1,501}", "its repetitions come to 1001, of which 1000 may be"),
+        (f"a{{1,{MAX_REPEATS}}}", f"a{{{MAX_REPEATS},}}b{{1}}", "its repetitions come to 1001, of which 1000 may be"),
+        ("\\pL" * MAX_UNICODE_CLASSES, "\\PL\\p{Greek}|" * 4 + "[\\pN]", "it has 9 Unicode classes, of which 8 may be"),
+        ("a", "(a", "missing ): (a"),
+        ("a", "\\C\ud800", "'utf-8' codec can't encode character '\\ud800' in position 2: surrogates not allowed"),
+    ],
+)
+def test_what_takes_long_to_compile_is_not_compiled(taken: str, refused: str, why: str) -> None:
+    """50 repetitions of 500 in 600 characters took RE2 seconds, on the thread that serves everybody."""
+    check_regex(taken)
+    with pytest.raises(KafkaError) as error:
+        check_regex(refused)
+    assert error.value.code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert error.value.message == f"{refused[:100]!r} is no regular expression that is served: {why}"
+
+
+def test_a_large_program_is_matched_with_few_names_at_a_time() -> None:
+    """Some patterns cost characters times instructions; small ones go through a thousand names."""
+    names = [f"{number:04}" + "a" * 240 for number in range(40)]
+    slices = list(patterns._matching("(?:.*){500}(?:.?){500}", names))
+    assert [len(found) for found in slices] == [1] * 40 + [0]
+    assert [len(found) for found in patterns._matching(".*", ["a"] * 2_400)] == [1_000, 1_000, 400]
+
+
+def test_a_pattern_of_another_coordinator_that_is_not_served_matches_nothing() -> None:
+    """It may stand in the log; the group's other patterns are looked up all the same."""
+    world = World({"a": 1, "b": 1})
+    one, two = Member(world, "m1"), Member(world, "m2")
+    one.join(None, subscribed_topic_regex="a")
+    two.join(None, subscribed_topic_regex="b")
+    world.group.subscriptions.regexes["("] = 1  # as if a third member had it
+    world.advance(10_001)
+    one.ack()
+    world.finish()
+    resolved = {regex: set(found.topics) for regex, found in world.group.subscriptions.resolved.items()}
+    assert resolved == {"a": {"a"}, "b": {"b"}, "(": set()}
