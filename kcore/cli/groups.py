@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import Any, Final
 
 from kcore.cli import output, target
 from kcore.group.classic.states import GroupState as ClassicState
@@ -13,7 +13,7 @@ from kcore.inspect.consumer_groups import CLASSIC_MEMBER, consumer_groups, parts
 from kcore.protocol.error_codes import code_name
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 
-STATES = sorted({state.value for kind in (ClassicState, ConsumerState) for state in kind})
+STATES: Final[list[str]] = sorted({state.value for kind in (ClassicState, ConsumerState) for state in kind})
 """Of groups of every kind that is served."""
 
 
