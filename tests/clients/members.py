@@ -151,7 +151,7 @@ class Member:
         self._process.wait(DEADLINE_S)
 
 
-def share(parts: Iterable[Part], *members: Member, even: bool = True, deadline_s: float = DEADLINE_S) -> None:
+def expect_share(parts: Iterable[Part], *members: Member, even: bool = True, deadline_s: float = DEADLINE_S) -> None:
     """Waits until the members own all of `parts`, each once, and as evenly as they can be shared."""
     wanted = sorted(parts)
     fewest = len(wanted) // len(members) if even else 0

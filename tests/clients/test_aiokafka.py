@@ -227,6 +227,7 @@ async def test_auto_commit(bootstrap: str, name: str, new_topic: NewTopic) -> No
             return await consumer.committed(TopicPartition(topic, 0)) == 3
 
         await until(committed)
+        assert await committed()
 
 
 async def test_a_pattern_finds_topics_that_come_later(
@@ -244,6 +245,7 @@ async def test_a_pattern_finds_topics_that_come_later(
         await until(lambda: assigned(first))
         second = await asyncio.to_thread(create_topic, admin, name + "-match-2")
         await until(lambda: assigned(first, second))
+        assert await assigned(first, second)
 
 
 async def test_pause_and_resume(bootstrap: str, new_topic: NewTopic) -> None:

@@ -13,7 +13,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import OffsetOutOfRangeError
 from aiokafka.structs import OffsetAndMetadata
 
-from tests.clients.members import Member, share
+from tests.clients.members import Member, expect_share
 from tests.clients.test_aiokafka import consuming, read, send, until
 
 
@@ -84,7 +84,7 @@ async def test_groups_are_listed_and_described(
 ) -> None:
     topic = new_topic(2)
     member = start_member("aiokafka", group=name, topics=[topic])
-    await asyncio.to_thread(share, [(topic, 0), (topic, 1)], member)
+    await asyncio.to_thread(expect_share, [(topic, 0), (topic, 1)], member)
 
     async def state() -> str:
         [response] = await client.describe_consumer_groups([name])

@@ -36,7 +36,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.clients.members import Member, share
+from tests.clients.members import Member, expect_share
 from tests.clients.test_confluent_kafka import consuming, read, send
 from tests.clients.waiting import eventually
 
@@ -161,7 +161,7 @@ def test_groups_are_listed_described_and_deleted(
 ) -> None:
     topic = new_topic(2)
     member = start_member("confluent-kafka", group=name, topics=[topic])
-    share([(topic, 0), (topic, 1)], member)
+    expect_share([(topic, 0), (topic, 1)], member)
 
     def described() -> Any:
         return only(admin.describe_consumer_groups([name], include_authorized_operations=True))

@@ -305,7 +305,7 @@ def test_auto_commit(bootstrap: str, name: str, new_topic: NewTopic) -> None:
             consumer.poll(0.05)
             return consumer.committed([TopicPartition(topic, 0)], timeout=30)[0].offset == 3
 
-        eventually(committed, "the offset is committed in the background")
+        assert eventually(committed, "the offset is committed in the background")
 
 
 def test_a_pattern_finds_topics_that_come_later(
@@ -320,11 +320,11 @@ def test_a_pattern_finds_topics_that_come_later(
             consumer.poll(0.05)
             return sorted(part.topic for part in consumer.assignment())
 
-        eventually(lambda: assigned() == [first], "the topic that is there")
+        assert eventually(lambda: assigned() == [first], "the topic that is there")
         second = create_topic(admin, name + "-match-2")
-        eventually(lambda: assigned() == [first, second], "the topic that came")
+        assert eventually(lambda: assigned() == [first, second], "the topic that came")
         admin.delete_topics([first])[first].result(30)
-        eventually(lambda: assigned() == [second], "the topic that went is forgotten")
+        assert eventually(lambda: assigned() == [second], "the topic that went is forgotten")
 
 
 def test_pause_and_resume(bootstrap: str, name: str, new_topic: NewTopic) -> None:

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from tests.clients.members import Member, Part, share, wait_until
+from tests.clients.members import Member, Part, expect_share, wait_until
 from tests.clients.waiting import eventually
 
 LIBRARIES = ["confluent-kafka", "kafka-python", "aiokafka"]
@@ -39,7 +39,7 @@ def produce(bootstrap: str, topic: str, partitions: int, values: Sequence[str]) 
     assert producer.flush(30) == 0
 
 
-def received(values: Sequence[str], *members: Member) -> None:
+def expect_received(values: Sequence[str], *members: Member) -> None:
     """Waits until the members have had and committed each of `values`, and nothing else, exactly once."""
     wanted = sorted(values)
 
@@ -65,10 +65,10 @@ def test_members_join_leave_crash_and_come_back(
     options = {"group": name, "topics": [topic], "strategy": strategy}
 
     first = start_member(library, **options)
-    share(parts, first)
+    expect_share(parts, first)
     taken_before = len(first.revoked)
     second = start_member(library, **options)
-    share(parts, first, second)
+    expect_share(parts, first, second)
     taken = frozenset().union(*first.revoked[taken_before:])
     if strategy == "cooperative-sticky":  # KIP-429: what a member keeps is never taken from it
         assert taken == second.owned
@@ -77,24 +77,24 @@ def test_members_join_leave_crash_and_come_back(
 
     values = [f"both-{number}" for number in range(40)]
     produce(bootstrap, topic, 4, values)
-    received(values, first, second)
+    expect_received(values, first, second)
 
     second.leave()  # its session is longer than the deadline: it is the goodbye that frees its partitions
-    share(parts, first)
+    expect_share(parts, first)
 
     third = start_member(library, **options, session_timeout_ms=SHORT_SESSION_MS)
-    share(parts, first, third)
+    expect_share(parts, first, third)
     more = [f"third-{number}" for number in range(40)]
     produce(bootstrap, topic, 4, more)
-    received(values + more, first, second, third)
+    expect_received(values + more, first, second, third)
     third.kill()
-    share(parts, first)
+    expect_share(parts, first)
 
     fourth = start_member(library, **options)
-    share(parts, first, fourth)
+    expect_share(parts, first, fourth)
     last = [f"fourth-{number}" for number in range(40)]
     produce(bootstrap, topic, 4, last)
-    received(values + more + last, first, second, third, fourth)
+    expect_received(values + more + last, first, second, third, fourth)
     assert [member.failures for member in (first, second, third, fourth)] == [[], [], [], []]
 
 
@@ -111,9 +111,9 @@ def test_a_static_member_restarts_without_a_rebalance(
     parts = parts_of(topic, 4)
     options = {"group": name, "topics": [topic], "session_timeout_ms": 30_000}
     stays = start_member(library, **options, instance_id="stays")
-    share(parts, stays)
+    expect_share(parts, stays)
     restarts = start_member(library, **options, instance_id="restarts")
-    share(parts, stays, restarts)
+    expect_share(parts, stays, restarts)
     taken_before = len(stays.revoked)
     had = restarts.owned
 
@@ -122,7 +122,7 @@ def test_a_static_member_restarts_without_a_rebalance(
     wait_until(lambda: again.owned == had, "the restarted member has its partitions back", [stays, again])
     values = [f"after-{number}" for number in range(20)]
     produce(bootstrap, topic, 4, values)
-    received(values, stays, again)
+    expect_received(values, stays, again)
     assert stays.revoked[taken_before:] == []
 
 
@@ -140,9 +140,9 @@ def test_a_group_takes_partitions_that_are_added(
     """
     topic = new_topic(2)
     members = [start_member(library, group=name, topics=[topic]) for _ in range(2)]
-    share(parts_of(topic, 2), *members)
+    expect_share(parts_of(topic, 2), *members)
     admin.create_partitions([NewPartitions(topic, 6)])[topic].result(30)
-    share(parts_of(topic, 6), *members)
+    expect_share(parts_of(topic, 6), *members)
 
 
 def test_a_crowd_joins_at_once(name: str, bootstrap: str, new_topic: Callable[..., str]) -> None:
@@ -169,7 +169,7 @@ def test_a_crowd_joins_at_once(name: str, bootstrap: str, new_topic: Callable[..
             each = owned()
             return sorted(itertools.chain(*each)) == sorted(parts_of(topic, 24)) and {len(some) for some in each} == {2}
 
-        eventually(shared, "24 partitions for 12 members, two each")
+        assert eventually(shared, "24 partitions for 12 members, two each")
     finally:
         for consumer in consumers:
             consumer.close()
@@ -186,19 +186,19 @@ def test_three_libraries_share_a_group(
     parts = parts_of(topic, 6)
     options = {"group": name, "topics": [topic], "strategy": "range"}
     members = {library: start_member(library, **options, session_timeout_ms=SHORT_SESSION_MS) for library in LIBRARIES}
-    share(parts, *members.values())
+    expect_share(parts, *members.values())
     values = [f"three-{number}" for number in range(60)]
     produce(bootstrap, topic, 6, values)
-    received(values, *members.values())
+    expect_received(values, *members.values())
 
     lost: list[Member] = []
     for library in LIBRARIES:  # each of them leads at some time, and each is lost once
         lost.append(members.pop(library))
         lost[-1].kill()
-        share(parts, *members.values())
+        expect_share(parts, *members.values())
         members[library] = start_member(library, **options, session_timeout_ms=SHORT_SESSION_MS)
-        share(parts, *members.values())
+        expect_share(parts, *members.values())
         more = [f"after-{library}-{number}" for number in range(30)]
         produce(bootstrap, topic, 6, more)
         values += more
-        received(values, *lost, *members.values())
+        expect_received(values, *lost, *members.values())

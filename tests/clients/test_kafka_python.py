@@ -247,7 +247,7 @@ def test_auto_commit(bootstrap: str, name: str, new_topic: NewTopic) -> None:
             consumer.poll(timeout_ms=50)
             return bool(consumer.committed(TopicPartition(topic, 0)) == 3)
 
-        eventually(committed, "the offset is committed in the background")
+        assert eventually(committed, "the offset is committed in the background")
 
 
 def test_a_pattern_finds_topics_that_come_later(

@@ -26,7 +26,7 @@ from kafka.admin import (
     ResourceType,
 )
 
-from tests.clients.members import Member, share
+from tests.clients.members import Member, expect_share
 from tests.clients.test_kafka_python import consuming, read, send
 from tests.clients.waiting import DEADLINE_S, eventually
 
@@ -147,7 +147,7 @@ def test_groups_are_listed_described_and_deleted(
 ) -> None:
     topic = new_topic(2)
     member = start_member("kafka-python", group=name, topics=[topic])
-    share([(topic, 0), (topic, 1)], member)
+    expect_share([(topic, 0), (topic, 1)], member)
 
     def described() -> dict[str, Any]:
         return dict(client.describe_groups([name])[name])
@@ -189,13 +189,13 @@ def test_a_member_is_removed_by_an_administrator(
     topic = new_topic(2)
     parts = [(topic, 0), (topic, 1)]
     stays = start_member("kafka-python", group=name, topics=[topic])
-    share(parts, stays)
+    expect_share(parts, stays)
     goes = start_member("kafka-python", group=name, topics=[topic], instance_id="goes")
-    share(parts, stays, goes)
+    expect_share(parts, stays, goes)
     goes.kill()
     removed = client.remove_group_members(name, [MemberToRemove(group_instance_id="goes", reason="it is gone")])
     assert list(removed.values()) == [Errors.NoError]
-    share(parts, stays)
+    expect_share(parts, stays)
     again = client.remove_group_members(name, [MemberToRemove(group_instance_id="goes")])
     assert list(again.values()) == [Errors.UnknownMemberIdError]
 

@@ -19,8 +19,8 @@ from kcore.protocol.messages.incremental_alter_configs import (
 )
 from kcore.testing import ServerProcess
 from tests.clients.conftest import create_topic
-from tests.clients.members import Member, share, wait_until
-from tests.clients.test_groups import parts_of, produce, received
+from tests.clients.members import Member, expect_share, wait_until
+from tests.clients.test_groups import expect_received, parts_of, produce
 from tests.clients.waiting import eventually
 
 SETTINGS = {
@@ -79,25 +79,25 @@ def test_three_consumers_join_leave_and_are_killed(
     """Each partition has one owner after every change, the others keep theirs, nothing committed comes again."""
     parts = parts_of(topic, PARTITIONS)
     first = start(strategy, library)
-    share(parts, first)
+    expect_share(parts, first)
     second = start(strategy, library)
-    share(parts, first, second)
+    expect_share(parts, first, second)
     third = start(strategy, library)
-    share(parts, first, second, third)
+    expect_share(parts, first, second, third)
     values = [f"three-{number}" for number in range(60)]
     produce(new_server.bootstrap, topic, PARTITIONS, values)
-    received(values, first, second, third)
+    expect_received(values, first, second, third)
 
     taken_before = len(first.revoked)
     third.leave()
-    share(parts, first, second)
+    expect_share(parts, first, second)
     if strategy == "consumer":
         assert first.revoked[taken_before:] == [], "who gets more gives up nothing"
     second.kill()
-    share(parts, first)
+    expect_share(parts, first)
     more = [f"one-{number}" for number in range(60)]
     produce(new_server.bootstrap, topic, PARTITIONS, more)
-    received(values + more, first, second, third)
+    expect_received(values + more, first, second, third)
     assert [member.failures for member in (first, second, third)] == [[], [], []]
     group = described(new_server, name)
     assert (group.assignor_name, group.group_state) == ("range" if ":" in strategy else "uniform", "Stable")
@@ -109,18 +109,18 @@ def test_the_server_is_killed_in_the_middle_of_a_reconciliation(
     """Whatever was answered before SIGKILL stands after the restart: members go on, and share the partitions."""
     parts = parts_of(topic, PARTITIONS)
     first = start()
-    share(parts, first)
+    expect_share(parts, first)
     epoch = described(new_server, name).group_epoch
     second = start()
     eventually(lambda: described(new_server, name).group_epoch > epoch, "the second member joined")
     new_server.kill()
     new_server.start()
-    share(parts, first, second)
+    expect_share(parts, first, second)
     third = start()
     eventually(lambda: len(described(new_server, name).members) == 3, "the third member joined")
     new_server.kill()
     new_server.start()
-    share(parts, first, second, third)
+    expect_share(parts, first, second, third)
     values = [f"after-{number}" for number in range(60)]
     produce(new_server.bootstrap, topic, PARTITIONS, values)
     wait_until(
@@ -141,9 +141,9 @@ def test_a_pattern_follows_topics_that_come(
     create_topic(admin, f"other-{name}", 2)
     options = {"group": name, "topics": [f"^{name}[.].*"], "strategy": "consumer", "bootstrap": new_server.bootstrap}
     member = start_member(library, **options)
-    share(parts_of(one, 2), member)
+    expect_share(parts_of(one, 2), member)
     two = create_topic(admin, f"{name}.two", 3)
-    share(parts_of(one, 2) | parts_of(two, 3), member)
+    expect_share(parts_of(one, 2) | parts_of(two, 3), member)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -161,9 +161,9 @@ def test_a_static_member_comes_back(
     assert done.error_code == 0, done
     parts = parts_of(topic, PARTITIONS)
     stays = start(library=library, instance_id="stays")
-    share(parts, stays)
+    expect_share(parts, stays)
     restarts = start(library=library, instance_id="restarts")
-    share(parts, stays, restarts)
+    expect_share(parts, stays, restarts)
     had, taken_before = restarts.owned, len(stays.revoked)
     restarts.leave()
     again = start(library=library, instance_id="restarts")
@@ -184,7 +184,7 @@ def test_a_live_group_is_rolled_over_and_back(
     """
     parts = parts_of(topic, PARTITIONS)
     members = [start(classic, library), start(classic, library)]
-    share(parts, *members)
+    expect_share(parts, *members)
     everybody = list(members)
     values: list[str] = []
 
@@ -192,17 +192,17 @@ def test_a_live_group_is_rolled_over_and_back(
         batch = [f"{label}-{number}" for number in range(30)]
         produce(new_server.bootstrap, topic, PARTITIONS, batch)
         values.extend(batch)
-        received(values, *everybody)
+        expect_received(values, *everybody)
 
     work("classic")
     for strategy in ("consumer", "consumer", classic, classic):
         old = members.pop(0)
         members.append(start(strategy, library))
         everybody.append(members[-1])
-        share(parts, old, *members)
+        expect_share(parts, old, *members)
         work(f"with-{len(everybody)}")
         old.leave()
-        share(parts, *members)
+        expect_share(parts, *members)
         work(f"without-{len(everybody)}")
     with Connection.to(new_server.bootstrap) as connection:
         (group,) = [listed for listed in list_groups(connection) if listed.group_id == name]

@@ -14,7 +14,7 @@ from kafka import KafkaProducer
 
 from kcore.testing import ServerProcess
 from tests.clients.conftest import SETTINGS, create_topic
-from tests.clients.members import Member, share, wait_until
+from tests.clients.members import Member, expect_share, wait_until
 from tests.clients.test_confluent_kafka import read_all
 from tests.clients.waiting import DEADLINE_S, eventually
 
@@ -128,7 +128,7 @@ def test_a_client_carries_on_over_a_killed_server(
         topic = create_topic(admin, name, PARTITIONS)
         parts = [(topic, partition) for partition in range(PARTITIONS)]
         member = start_member(library, bootstrap=server.bootstrap, group=name, topics=[topic])
-        share(parts, member)
+        expect_share(parts, member)
 
         PRODUCERS[library](server, topic, chunks)
 
@@ -151,7 +151,7 @@ def test_a_client_carries_on_over_a_killed_server(
         assert eventually(lambda: committed_by(admin, name), "the offsets are there again") == ends
         had = len(member.records)
         second = start_member(library, bootstrap=server.bootstrap, group=name, topics=[topic])
-        share(parts, member, second)
+        expect_share(parts, member, second)
         PRODUCERS[library](server, topic, [["last-0", "last-1"]])
         wait_until(lambda: len(member.records) > had and len(second.records) > 0, "both go on", [member, second])
         assert sorted(record[3] for record in member.records[had:] + second.records) == ["last-0", "last-1"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from pathlib import Path
 
 import pytest
@@ -35,14 +34,19 @@ def crew(rng: random.Random) -> list[Worker]:
     ]
 
 
-def start(server: ServerProcess, workers: list[Worker]) -> None:
-    """Starts the load and waits until everybody was answered at least once."""
+def start(server: ServerProcess, workers: list[Worker], answers: int) -> None:
+    """Starts the load and waits until everybody was answered at least once, and all of them `answers` times more."""
     before = [worker.done for worker in workers]
     for worker in workers:
         worker.start(server.bootstrap)
     wait_until(
         lambda: all(worker.done > done or worker.failure for worker, done in zip(workers, before, strict=True)),
         "everybody is answered",
+    )
+    until = sum(worker.done for worker in workers) + answers
+    wait_until(
+        lambda: sum(worker.done for worker in workers) >= until or any(worker.failure for worker in workers),
+        f"{answers} answers more",
     )
 
 
@@ -71,8 +75,7 @@ def test_acknowledged_is_kept_whenever_the_process_is_killed(tmp_path: Path, rou
             check(server, workers)
             if number == rounds:
                 break
-            start(server, workers)
-            time.sleep(rng.uniform(0, 0.25))
+            start(server, workers, rng.randrange(150))  # the moment: by what was done, not by the clock
             server.kill()
             for worker in workers:
                 worker.join()
@@ -95,8 +98,7 @@ def test_sigterm_under_load_is_a_clean_end(durability: str, tmp_path: Path, seed
             make_topic(connection, "offsets", 8)
             for worker in workers:
                 worker.prepare(connection)
-        start(server, workers)
-        time.sleep(0.1)
+        start(server, workers, 100)
         assert server.stop() == 0
         for worker in workers:
             worker.join()

@@ -14,7 +14,8 @@ import pytest
 BALLAST_BYTES = 1 << 20
 
 
-def run(folder: Path, how: str) -> None:
+def check(folder: Path, how: str) -> None:
+    """Runs a node until its disk refuses, and again when there is room; it says itself what was wrong."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.faults.full_disk", str(folder), how],
         capture_output=True, text=True, timeout=120, check=False,
@@ -42,8 +43,8 @@ def small_volume(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
-    run(tmp_path / "data", "limit")
+    check(tmp_path / "data", "limit")
 
 
 def test_a_full_volume(small_volume: Path) -> None:
-    run(small_volume / "data", "volume")
+    check(small_volume / "data", "volume")

@@ -199,7 +199,7 @@ def test_a_small_batch_cannot_claim_large_memory() -> None:
         tracemalloc.stop()
 
 
-def everything(data: bytes | bytearray | memoryview) -> None:
+def check_everything(data: bytes | bytearray | memoryview) -> None:
     """Every reader over the same bytes; each may refuse them in its one way."""
     readers: list[Callable[[], object]] = [
         lambda: parse_header(data),
@@ -222,9 +222,9 @@ def everything(data: bytes | bytearray | memoryview) -> None:
 @given(data=st.binary(max_size=300))
 @settings(max_examples=300)
 def test_any_bytes_at_all_are_survived(data: bytes) -> None:
-    everything(data)
-    everything(make()[:61] + data)
-    everything(with_records(data, count=len(data) % 5))
+    check_everything(data)
+    check_everything(make()[:61] + data)
+    check_everything(with_records(data, count=len(data) % 5))
 
 
 @given(data=st.data(), codec=st.integers(0, 4), seal=st.booleans())
@@ -236,7 +236,7 @@ def test_any_damage_is_survived(data: st.DataObject, codec: int, seal: bool) -> 
         batch[at] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF, batch[at] ^ 1, batch[at] ^ 0x80]))
     if data.draw(st.booleans()):
         del batch[data.draw(st.integers(0, len(batch))) :]
-    everything(sealed(batch) if seal and len(batch) > 21 else batch)
+    check_everything(sealed(batch) if seal and len(batch) > 21 else batch)
 
 
 PAGE = mmap.PAGESIZE
@@ -265,7 +265,7 @@ def test_nothing_behind_the_buffer_is_read(data: st.DataObject, codec: int, page
         batch[:] = sealed(batch)
     at_the_edge = page_before_the_abyss[PAGE - len(batch) :]
     at_the_edge[:] = batch
-    everything(at_the_edge)
+    check_everything(at_the_edge)
 
 
 def test_cut_records_at_the_end_of_memory_are_refused(page_before_the_abyss: memoryview) -> None:
@@ -274,5 +274,5 @@ def test_cut_records_at_the_end_of_memory_are_refused(page_before_the_abyss: mem
     for size in range(61, len(whole)):
         at_the_edge = page_before_the_abyss[PAGE - size :]
         at_the_edge[:] = with_records(whole[61:size], count=5)
-        everything(at_the_edge)
+        check_everything(at_the_edge)
         assert fault_of(lambda batch=at_the_edge: list(iter_records(batch)))[1] in ("record", "count")  # type: ignore[misc]

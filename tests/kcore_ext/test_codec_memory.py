@@ -214,6 +214,7 @@ def test_structs_nested_without_end_are_freed_without_recursion() -> None:
     """Nothing that is read nests so; a program that links messages to one another must not crash when it lets go."""
     from kcore.protocol.messages.streams_group_heartbeat import Endpoint
 
+    before = sys.getallocatedblocks()
     chain = Endpoint()
     for _ in range(300_000):
         chain = Endpoint(host=chain)  # type: ignore[arg-type]
@@ -224,6 +225,7 @@ def test_structs_nested_without_end_are_freed_without_recursion() -> None:
         pairs = Endpoint(host=(pairs,))  # type: ignore[arg-type]
     del pairs
     gc.collect()
+    assert sys.getallocatedblocks() - before < 10_000, "of half a million and more"
 
 
 def test_classes_without_fields_have_instances_too() -> None:

@@ -95,10 +95,11 @@ def test_a_lock_left_by_a_killed_process_holds_nobody_up_and_a_live_one_is_named
         [
             sys.executable,
             "-c",
-            "import sys, time\nfrom kcore.log import LmdbLogEngine\n"
-            "e = LmdbLogEngine(sys.argv[1]); print('open', flush=True); time.sleep(600)",
+            "import sys\nfrom kcore.log import LmdbLogEngine\n"
+            "e = LmdbLogEngine(sys.argv[1]); print('open', flush=True); sys.stdin.read()",
             str(folder),
         ],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         cwd=ROOT,
     )
@@ -110,8 +111,7 @@ def test_a_lock_left_by_a_killed_process_holds_nobody_up_and_a_live_one_is_named
         assert (refused.value.path, refused.value.where) == (folder, "kcore.lock")
     finally:
         holder.kill()
-        holder.wait()
-        holder.stdout.close()
+        holder.communicate()
     engine = LmdbLogEngine(folder)
     assert engine.node_epoch == 1
     engine.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -127,13 +126,23 @@ def test_connections_on_which_nothing_moves_are_closed(state: str, serve: Any, l
 
 
 def test_a_connection_that_moves_is_not_idle(serve: Any) -> None:
-    live: LiveServer = serve({"connections.max.idle.ms": "300"})
+    """Time is what the connection remembers of its last byte: it is made older instead of waited for."""
+    live: LiveServer = serve({"connections.max.idle.ms": "60000"})
+
+    def pass_s(seconds: float) -> bool:
+        """Lets that much time pass without a byte; whether the connection is still open when it looks at itself."""
+        (connection,) = live.server.connections
+        connection._last_byte_s -= seconds
+        connection._watch_idle()
+        return not connection._closing
+
     with live.raw() as raw:
-        until = time.monotonic() + 0.7
-        while time.monotonic() < until:
+        for number in range(1, 6):
             raw.send(raw.request(BEAT, 4))
-            raw.answer(BEAT, 4)
-            time.sleep(0.02)
+            assert raw.answer(BEAT, 4)[0] == number
+            assert live.call(lambda: pass_s(50))
+        assert not live.call(lambda: pass_s(50))
+        assert raw.closed
 
 
 # ---- queued.max.request.bytes

@@ -168,6 +168,7 @@ def test_a_producer_that_dies_is_aborted_by_its_timeout(server: ServerProcess) -
     plain.produce(topic, b"plain")
     plain.flush(WAIT_S)
     until(lambda: committed(server, topic) == [b"plain"])
+    assert committed(server, topic) == [b"plain"]
 
 
 @pytest.mark.crash
