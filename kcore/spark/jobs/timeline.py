@@ -11,11 +11,12 @@ from kcore.errors import KcoreError
 from kcore.spark.jobs.rebuild import facts_of
 from kcore.spark.jobs.session import add_session_arguments, session
 from kcore.spark.manifest import write_whole
+from kcore.spark.sources import open_source
+from kcore.spark.state import COORDINATOR_TOPICS
 from kcore.spark.timeline.frames import Bounds, facts_of_kind, nice_width, timeline_facts, timeline_tables
 from kcore.spark.timeline.history import Wanted
 from kcore.spark.timeline.report import render
 from kcore.spark.timeline.summary import MAX_BUCKETS, Summary, summarise
-from kcore.spark.timeline.tables import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,15 +58,20 @@ def timeline(spark: SparkSession, path: str | Path, out: str | Path, asked: Aske
     target = Path(out)
     (target / DONE).unlink(missing_ok=True)
     events = spark.read.format("kcore").option("includeBatches", "true").load(str(path))
-    facts = timeline_facts(events, Wanted(asked.groups, asked.session_timeout_ms), facts_of(path))
+    wanted = Wanted(asked.groups, asked.session_timeout_ms)
+    facts = timeline_facts(events, wanted, facts_of(path), tasks=_coordinator_partitions(path))
     facts = facts.persist(StorageLevel.DISK_ONLY)
+
+    def stored(name: str, table: DataFrame) -> DataFrame:
+        place = str(target / name)
+        table.coalesce(1).write.mode("overwrite").parquet(place)
+        return spark.read.schema(table.schema).parquet(place)
+
     try:
         bounds = _bounds(asked, facts)
-        for name, table in timeline_tables(facts, bounds).items():
-            table.coalesce(1).write.mode("overwrite").parquet(str(target / name))
+        written = timeline_tables(facts, bounds, stored)
     finally:
         facts.unpersist()
-    written = {name: spark.read.parquet(str(target / name)) for name in TABLES}
     summary = summarise(written, bounds)
     summary["source"] = str(path)
     summary["groups_asked"] = sorted(asked.groups or ())
@@ -74,6 +80,12 @@ def timeline(spark: SparkSession, path: str | Path, out: str | Path, asked: Aske
     done = {"source": str(path), "bounds": bounds._asdict(), "groups": summary["groups_asked"], "rows": counts}
     write_whole(target / DONE, json.dumps(done, indent=1).encode())
     return summary
+
+
+def _coordinator_partitions(path: str | Path) -> int:
+    """How many partitions of internal topics a folder has, at least 1."""
+    with open_source(path) as source:
+        return max(1, sum(part.topic in COORDINATOR_TOPICS for part in source.parts()))
 
 
 def _bounds(asked: Asked, facts: DataFrame) -> Bounds:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcore.spark.frames import LogFacts, coordinator_events
-from kcore.spark.timeline.facts import FACT_DDL, FACTS, Fact, fact_batches
+from kcore.spark.timeline.facts import FACT_DDL, Fact, fact_batches
 from kcore.spark.timeline.history import History, Wanted
 from kcore.spark.timeline.tables import TABLES
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 ROWS_PER_BATCH = 5_000
 NICE_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000)
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+
+
+Stored = Callable[[str, "DataFrame"], "DataFrame"]
+"""(name of a table, the table) -> the table as it lies there now."""
 
 
 class Bounds(NamedTuple):
@@ -41,24 +45,28 @@ class Bounds(NamedTuple):
     to_ms: int | None = None
 
 
-def timeline_facts(events: DataFrame, wanted: Wanted, logs: LogFacts | None = None) -> DataFrame:
+def timeline_facts(
+    events: DataFrame, wanted: Wanted, logs: LogFacts | None = None, tasks: int | None = None
+) -> DataFrame:
     """What happened in every coordinator partition, as rows of all kinds of facts (`FACT_DDL`).
 
     Args:
         events: as for `kcore.spark.frames.coordinator_events`; duplicates of an offset are passed over.
         wanted: what is asked for.
         logs: what is known of the logs beside their rows.
+        tasks: in how many tasks to walk; None: as many as a shuffle has. With more of them than there are partitions,
+            those that have nothing to do cost more than they help, each time the facts are read.
     """
     known = logs or LogFacts()
 
     def walk(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return walk_batches(batches, wanted, known)
 
-    ordered = (
-        coordinator_events(events)
-        .repartition("topic", "partition")
-        .sortWithinPartitions("topic", "partition", "offset")
+    chosen = coordinator_events(events)
+    spread = (
+        chosen.repartition("topic", "partition") if tasks is None else chosen.repartition(tasks, "topic", "partition")
     )
+    ordered = spread.sortWithinPartitions("topic", "partition", "offset")
     return ordered.mapInArrow(walk, FACT_DDL)
 
 
@@ -97,36 +105,47 @@ def nice_width(span_ms: int, most: int, least_ms: int = 1) -> int:
     return least_ms * max(1, -(-span_ms // (most * least_ms)))
 
 
-def timeline_tables(facts: DataFrame, bounds: Bounds) -> dict[str, DataFrame]:
+def timeline_tables(facts: DataFrame, bounds: Bounds, stored: Stored | None = None) -> dict[str, DataFrame]:
     """Every table of `TABLES`.
 
     Args:
         facts: `timeline_facts`' answer; it is read more than once, so it should be persisted.
         bounds: what to count with.
+        stored: writes a table and gives it back as it was written: others are counted over it, and it over nothing
+            more. None: nothing is written.
     """
-    within = "{end} >= {from_ms} and {start} < {to_ms}".format
-    limits = {
-        "from_ms": -1 if bounds.from_ms is None else bounds.from_ms,
-        "to_ms": 2**63 - 1 if bounds.to_ms is None else bounds.to_ms,
-    }
-    kinds = {kind: facts_of_kind(facts, kind) for kind in FACTS}
-    logs = kinds["logs"]
-    rebalances = kinds["rebalances"].where(within(start="start_ms", end=f"coalesce(end_ms, {2**63 - 1})", **limits))
-    transactions = kinds["transactions"].where(within(start="start_ms", end=f"coalesce(end_ms, {2**63 - 1})", **limits))
-    commits = kinds["commits"].where(within(start="timestamp_ms", end="timestamp_ms", **limits))
-    moves = kinds["moves"].join(
-        rebalances.select("coordinator_partition", "group_id", "start_offset"),
-        ["coordinator_partition", "group_id", "start_offset"],
-        "left_semi",
+    found: dict[str, DataFrame] = {}
+
+    def keep(name: str, table: DataFrame) -> DataFrame:
+        table = table.select(*(column for column, _, _ in TABLES[name]))
+        found[name] = table if stored is None else stored(name, table)
+        return found[name]
+
+    logs = keep("logs", facts_of_kind(facts, "logs"))
+    commits = facts_of_kind(facts, "commits").where(_within("timestamp_ms", "timestamp_ms", bounds))
+    rebalances = keep("rebalances", facts_of_kind(facts, "rebalances").where(_within("start_ms", "end_ms", bounds)))
+    change = ["coordinator_partition", "group_id", "start_offset"]
+    keep("moves", facts_of_kind(facts, "moves").join(rebalances.select(*change), change, "left_semi"))
+    transactions = keep(
+        "transactions", facts_of_kind(facts, "transactions").where(_within("start_ms", "end_ms", bounds))
     )
-    found = {"rebalances": rebalances, "moves": moves, "transactions": transactions, "logs": logs}
-    found["rebalance_windows"] = rebalance_windows(rebalances, bounds.window_ms)
-    found["commit_windows"] = commit_windows(commits, bounds.window_ms)
-    found["commit_gaps"] = commit_gaps(commits, rebalances, logs, bounds)
-    found["storms"] = storms(rebalances, bounds)
-    found["transaction_windows"] = transaction_windows(transactions, bounds.window_ms)
-    found["groups"] = groups(rebalances, commits, found["commit_gaps"], found["storms"])
-    return {name: found[name].select(*(column for column, _, _ in TABLES[name])) for name in TABLES}
+    keep("rebalance_windows", rebalance_windows(rebalances, bounds.window_ms))
+    keep("commit_windows", commit_windows(commits, bounds.window_ms))
+    gaps = keep("commit_gaps", commit_gaps(commits, rebalances, logs, bounds))
+    storm_rows = keep("storms", storms(rebalances, bounds))
+    keep("transaction_windows", transaction_windows(transactions, bounds.window_ms))
+    keep("groups", groups(rebalances, commits, gaps, storm_rows))
+    return found
+
+
+def _within(start: str, end: str, bounds: Bounds) -> str:
+    """A condition: what begins at `start` and ends at `end` (null: not yet) touches the time that is asked for."""
+    conditions = ["true"]
+    if bounds.from_ms is not None:
+        conditions.append(f"({end} is null or {end} >= {bounds.from_ms})")
+    if bounds.to_ms is not None:
+        conditions.append(f"{start} < {bounds.to_ms}")
+    return " and ".join(conditions)
 
 
 def rebalance_windows(rebalances: DataFrame, window_ms: int) -> DataFrame:

@@ -13,7 +13,7 @@ from kcore.spark.timeline.causes import CAUSES, GONE, UNKNOWN
 from kcore.spark.timeline.style import STYLE
 from kcore.spark.timeline.summary import TOP_GROUPS, TOP_ROWS, Summary
 from kcore.spark.timeline.svg import SERIES, Axis, Plots, Span, legend
-from kcore.spark.timeline.text import duration, number, shown, utc
+from kcore.spark.timeline.text import clean, duration, number, shown, utc
 
 OTHERS: Final = "other causes"
 COMMITS: Final = ("plain", "in transactions", "aborted")
@@ -48,7 +48,7 @@ def render(summary: Summary) -> str:
 
 
 def _text(value: object) -> str:
-    return escape(shown(value))
+    return escape(clean(value))
 
 
 def _table(caption: str, columns: Sequence[Column], rows: Sequence[dict[str, Any]]) -> str:
@@ -101,7 +101,7 @@ def _names(names: str, total: str) -> Callable[[dict[str, Any]], str]:
 
 
 def _axis(summary: Summary, topic: str) -> Axis:
-    """The page's time axis; hatched where partitions of a topic are not whole."""
+    """The page's time axis; grey where partitions of a topic are not whole."""
     moments = [
         log["last_ms"] if log["whole_from_ms"] is None else log["whole_from_ms"]
         for log in summary["logs"]
@@ -166,7 +166,7 @@ def _wholeness(summary: Summary) -> str:
     words = (
         f"{len(partial)} of {len(logs)} partitions were compacted or cut off at the front. What is older than the time "
         f"from which a partition is whole is a selection: events are missing there, and causes may be wrong.{since} "
-        "Plots are hatched where that is so."
+        "Plots are grey where that is so."
     )
     columns: list[Column] = [
         ("topic", _of("topic"), False),
@@ -262,12 +262,12 @@ def _longest(summary: Summary) -> str:
         ("duration", _of("duration_ms", duration), True),
         ("of", _of("covers"), False),
         ("outcome", _of("outcome"), False),
-        ("causes", _of("causes"), False),
+        ("causes", _of("causes", clean), False),
         ("members", _of("members", number), True),
         ("came", _names("joined", "joined_count"), False),
         ("went", _names("gone", "gone_count"), False),
         ("moved", _of("moved", number), True),
-        ("found by", _of("detail"), False),
+        ("found by", _of("detail", clean), False),
         ("", _partial, False),
     ]
     return _table(f"Longest rebalances (at most {TOP_ROWS})", columns, summary["longest_rebalances"])
@@ -371,14 +371,14 @@ def _transactions(summary: Summary, plots: Plots) -> str:
 
 
 def _span(row: dict[str, Any]) -> Span:
-    name, total = row["transactional_id"], row["duration_ms"]
+    name, total = shown(row["transactional_id"]), row["duration_ms"]
     decided = total if row["prepare_ms"] is None else min(total, max(0, row["prepare_ms"] - row["start_ms"]))
     end = f"{row['outcome']}{', ' + row['cause'] if row['cause'] else ''}"
     parts = [
         ("s0", decided, f"{name}: {duration(decided)} until its end was decided; {end}"),
         ("s1", total - decided, f"{name}: {duration(total - decided)} until its markers were written"),
     ]
-    return Span(name, parts, row["timeout_ms"])
+    return Span(row["transactional_id"], parts, row["timeout_ms"])
 
 
 _OUTCOME_COLUMNS: Final[list[Column]] = [

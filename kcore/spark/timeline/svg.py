@@ -7,7 +7,7 @@ from html import escape
 from itertools import count
 from typing import Final, NamedTuple
 
-from kcore.spark.timeline.text import duration, number, short, shown, utc
+from kcore.spark.timeline.text import clean, duration, number, short, shown, utc
 
 WIDTH: Final = 960
 LEFT: Final = 56
@@ -28,7 +28,7 @@ class Axis(NamedTuple):
         from_ms: its beginning.
         to_ms: its end.
         step_ms: the width of a bar.
-        whole_ms: from when on the history is whole; what is before is hatched. None: not at all.
+        whole_ms: from when on the history is whole; what is before is grey. None: not at all.
     """
 
     from_ms: int
@@ -119,7 +119,7 @@ class Plots:
             for at_ms, value in sorted(steps.get(name, {}).items()):
                 x = axis.x(at_ms, LABEL_WIDTH, right)
                 width = max(1.5, axis.x(at_ms + axis.step_ms, LABEL_WIDTH, right) - x - 0.6)
-                tip = f"{name}, {utc(at_ms)}: {number(value)}"
+                tip = f"{shown(name)}, {utc(at_ms)}: {number(value)}"
                 strength = 0.25 + 0.75 * value / highest
                 parts.append(_rect("heat", x, y + 1, width, ROW - 3, tip, f' fill-opacity="{strength:.2f}"'))
         parts.append(_time_axis(axis, LABEL_WIDTH, WIDTH - RIGHT, ROW * len(rows) + 3))
@@ -143,9 +143,9 @@ class Plots:
                 x += wide
             if row.limit is not None and row.limit <= scale:
                 at = LABEL_WIDTH + width * row.limit / scale
-                tip = f"{row.name}: limit {duration(row.limit)}"
+                tip = f"{shown(row.name)}: limit {duration(row.limit)}"
                 line = f'<line class="limit" x1="{at:.1f}" x2="{at:.1f}" y1="{y}" y2="{y + ROW - 2}">'
-                parts.append(f"{line}<title>{escape(shown(tip))}</title></line>")
+                parts.append(f"{line}<title>{escape(clean(tip))}</title></line>")
         floor = ROW * len(rows) + 3
         parts.append(f'<line class="axis" x1="{LABEL_WIDTH}" x2="{WIDTH - RIGHT}" y1="{floor}" y2="{floor}"/>')
         for share in (0.0, 0.25, 0.5, 0.75, 1.0):
@@ -159,8 +159,8 @@ class Plots:
         number_ = next(self._ids)
         return (
             f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="t{number_} d{number_}">'
-            f'<title id="t{number_}">{escape(shown(title))}</title>'
-            f'<desc id="d{number_}">{escape(shown(description))}</desc>{"".join(parts)}</svg>'
+            f'<title id="t{number_}">{escape(clean(title))}</title>'
+            f'<desc id="d{number_}">{escape(clean(description))}</desc>{"".join(parts)}</svg>'
         )
 
 
@@ -184,7 +184,7 @@ def legend(series: Sequence[str]) -> str:
 
 def _rect(css: str, x: float, y: float, width: float, height: float, tip: str, more: str = "") -> str:
     box = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
-    return f'<rect class="{css}" {box}{more}><title>{escape(shown(tip))}</title></rect>'
+    return f'<rect class="{css}" {box}{more}><title>{escape(clean(tip))}</title></rect>'
 
 
 def _label(name: str, x: float, y: float) -> str:
@@ -214,10 +214,10 @@ def _time_axis(axis: Axis, left: float, right: float, floor: float) -> str:
 
 
 def _nice_top(highest: float) -> int:
-    """The first of 1, 2, 5, 10, 20, 50, ... that is not below `highest`."""
+    """The first of 1, 2, 4, 6, 8, 10, 20, ... that is not below `highest`."""
     base = 1
     while True:
-        for factor in (1, 2, 5):
+        for factor in (1, 2, 4, 6, 8):
             if base * factor >= highest:
                 return base * factor
         base *= 10

@@ -7,19 +7,23 @@ from typing import Final
 
 MOST_LETTERS: Final = 200
 SHORT_LETTERS: Final = 30
+NARROW_SPACE: Final = "\N{NARROW NO-BREAK SPACE}"
 LAST_MS: Final = 253_402_300_799_999
 """The end of the year 9999, behind which there are no dates."""
 
 
-def shown(text: object) -> str:
+def clean(text: object) -> str:
     """Text without letters that cannot be seen, that reverse what follows, or that no document may hold.
 
     Still to be escaped for HTML.
     """
+    return "".join(letter if letter.isprintable() or letter == NARROW_SPACE else _code(letter) for letter in str(text))
+
+
+def shown(text: object) -> str:
+    """A name, clean, and no longer than a page can bear."""
     letters = str(text)
-    if len(letters) > MOST_LETTERS:
-        letters = letters[: MOST_LETTERS - 1] + "…"
-    return "".join(letter if letter.isprintable() else _code(letter) for letter in letters)
+    return clean(letters if len(letters) <= MOST_LETTERS else letters[: MOST_LETTERS - 1] + "…")
 
 
 def _code(letter: str) -> str:
@@ -37,7 +41,7 @@ def number(value: float | None) -> str:
     if value is None:
         return "–"
     text = f"{value:,.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else f"{value:,}"
-    return text.replace(",", "\N{NARROW NO-BREAK SPACE}")
+    return text.replace(",", NARROW_SPACE)
 
 
 def duration(ms: int | None) -> str:
