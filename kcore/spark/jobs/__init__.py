@@ -10,8 +10,10 @@ from types import ModuleType
 from typing import Final
 
 JOBS: Final = {
+    "audit": "what must not be in logs, over their whole history",
     "rebuild": "the state of coordinators as tables, as of any moment",
     "restore-plan": "committed offsets as of any moment, as a plan for `kcore offsets apply`",
+    "timeline": "rebalances, commits and transactions over time, as tables and as one page",
 }
 """Name of a job -> what it gives, for people. A job `a-b` is the module `a_b` here."""
 

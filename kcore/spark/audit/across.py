@@ -1,0 +1,293 @@
+"""What several logs say of one producer: decisions of the transactions' log, markers and open data of all others.
+
+The facts of a producer come in the order of `SORTED`: what its ids are first, then partition by partition what was
+decided for it and what was written there, by time. Nothing is kept beyond a producer but what is still unexplained.
+
+A marker is written after its decision and before the completion of its transaction, so in each partition decisions and
+markers take turns. Clocks of several brokers may differ; therefore a decision without a marker counts only if there
+are fewer markers of its kind than decisions, and the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Final
+
+from kcore.protocol.records.base import CONSUMER_OFFSETS
+from kcore.spark.audit.finding import Fact, Finding, finding
+from kcore.spark.audit.logs import Logs, Place
+from kcore.transaction.states import COMPLETION, NAMES, ONGOING
+
+PREPARED: Final = frozenset(NAMES[state] for state in COMPLETION)
+OPEN: Final = PREPARED | {NAMES[ONGOING]}
+MAX_TIMEOUT_MS: Final = 900_000
+"""What a transaction may take at most by default (`transaction.max.timeout.ms`)."""
+
+SORTED: Final = (
+    "producer_id",
+    "place_topic",
+    "place_partition",
+    "timestamp_ms",
+    "fact",
+    "topic",
+    "partition",
+    "offset",
+)
+"""By what facts are sorted; nothing comes before everything else. Of one time, decisions stand before markers."""
+
+Outcome = tuple[int, bool]
+"""Epoch and whether it commits: what a decision and its marker have in common."""
+
+
+def sort_key(fact: Fact) -> tuple[object, ...]:
+    """`SORTED` for those who sort without Spark."""
+    return (
+        fact.producer_id, fact.place_topic or "", fact.place_partition, fact.timestamp_ms, fact.fact, fact.topic,
+        fact.partition, fact.offset,
+    )  # fmt: skip
+
+
+def compare(facts: Iterable[Fact], logs: Logs) -> Iterator[Finding]:
+    """Findings across partitions.
+
+    Args:
+        facts: in the order of `SORTED`.
+        logs: what there is at hand.
+    """
+    for producer_id, of_producer in groupby(facts, key=lambda fact: fact.producer_id):
+        if producer_id >= 0:
+            yield from _Producer(producer_id, logs).findings(of_producer)
+
+
+class _Producer:
+    """One producer, while its facts go by."""
+
+    def __init__(self, producer_id: int, logs: Logs) -> None:
+        self._producer_id = producer_id
+        self._logs = logs
+        self._ids: list[Fact] = []
+        self._unplaced: set[Outcome] = set()  # decisions of which only the completion is left
+        self._unmarked: set[tuple[str | None, int]] = set()  # those under way that lack a marker: (id, offset)
+
+    def findings(self, facts: Iterable[Fact]) -> Iterator[Finding]:
+        """See `compare`."""
+        for place, of_place in groupby(facts, key=lambda fact: (fact.place_topic, fact.place_partition)):
+            topic, partition = place
+            if topic is not None:
+                yield from self._place((topic, partition), of_place)
+                continue
+            for fact in of_place:
+                if fact.fact == "id":
+                    self._ids.append(fact)
+                else:
+                    self._unplaced.add((fact.producer_epoch, fact.commit))
+            yield from self._shared()
+        for fact in self._ids:
+            yield from self._unfinished(fact)
+
+    # ---- ids
+
+    def _shared(self) -> Iterator[Finding]:
+        current = [fact for fact in self._ids if fact.state != "Replaced"]
+        for other in current[1:]:
+            yield finding(
+                "producer-id-shared",
+                [current[0].evidence, other.evidence],
+                f"{current[0].transactional_id} and {other.transactional_id} both have producer {self._producer_id}.",
+                transactional_id=other.transactional_id,
+                producer_id=self._producer_id,
+            )
+
+    def _unfinished(self, fact: Fact) -> Iterator[Finding]:
+        """Transactions that are open, or decided and not complete, at the end."""
+        logs = self._logs
+        if fact.state == NAMES[ONGOING]:
+            age_ms = logs.now_ms - fact.end_ms
+            if age_ms > fact.timeout_ms + logs.grace_ms:
+                sentence = f"The transaction of {fact.transactional_id} is open for {age_ms} ms, and may take " \
+                    f"{fact.timeout_ms} ms."  # fmt: skip
+                yield self._of_id("transaction-hangs", fact, sentence)
+        elif fact.state in PREPARED:
+            age_ms = logs.now_ms - fact.timestamp_ms
+            if age_ms <= logs.grace_ms:
+                return
+            waits = (fact.transactional_id, fact.offset) in self._unmarked
+            sentence = f"{fact.transactional_id} is in {fact.state} for {age_ms} ms"
+            if waits and age_ms <= fact.timeout_ms:
+                yield self._of_id("transaction-waits", fact, f"{sentence}, and waits for markers.")
+            elif waits:
+                yield self._of_id("transaction-not-completed", fact, f"{sentence}, and may take {fact.timeout_ms} ms.")
+            else:
+                yield self._of_id("transaction-not-completed", fact, f"{sentence}, and all markers are written.")
+
+    def _of_id(self, kind: str, fact: Fact, sentence: str) -> Finding:
+        return finding(
+            kind,
+            [fact.evidence],
+            sentence,
+            transactional_id=fact.transactional_id,
+            producer_id=self._producer_id,
+        )
+
+    # ---- one partition
+
+    def _place(self, place: Place, facts: Iterable[Fact]) -> Iterator[Finding]:
+        missing: list[Fact] = []  # decisions that no marker followed
+        extra: list[Fact] = []  # markers that no decision came before
+        balance: dict[Outcome, int] = {}  # markers less decisions
+        still_open: list[Fact] = []
+        decision: Fact | None = None
+        matched = False
+        for fact in facts:
+            outcome = (fact.producer_epoch, fact.commit)
+            if fact.fact == "decision":
+                if decision is not None and not matched:
+                    missing.append(decision)
+                decision, matched = fact, False
+                balance[outcome] = balance.get(outcome, 0) - 1
+            elif fact.fact == "marker":
+                balance[outcome] = balance.get(outcome, 0) + 1
+                if decision is not None and (decision.producer_epoch, decision.commit) == outcome:
+                    matched = True  # or written once more, after a failover
+                else:
+                    extra.append(fact)
+            else:
+                still_open.append(fact)
+        if decision is not None and not matched:
+            missing.append(decision)
+        missing = [one for one in missing if self._really(balance, one, -1)]
+        extra = [one for one in extra if self._really(balance, one, 1)]
+        yield from self._unlike(place, missing, extra)
+        for fact in still_open:
+            yield from self._open(place, fact, missing)
+
+    @staticmethod
+    def _really(balance: dict[Outcome, int], fact: Fact, sign: int) -> bool:
+        """Whether there is one too many of its kind; takes it out of the balance then."""
+        outcome = (fact.producer_epoch, fact.commit)
+        if balance.get(outcome, 0) * sign <= 0:
+            return False
+        balance[outcome] -= sign
+        return True
+
+    def _unlike(self, place: Place, missing: list[Fact], extra: list[Fact]) -> Iterator[Finding]:
+        """Decisions and markers that are left over."""
+        where = f"{place[0]}-{place[1]}"
+        left = []
+        for decision in missing:
+            other = next((one for one in extra if one.producer_epoch == decision.producer_epoch), None)
+            if other is not None:
+                extra.remove(other)
+                yield finding(
+                    "marker-contradicts-decision",
+                    [decision.evidence, other.evidence],
+                    f"The transaction of {decision.transactional_id} was {_done(decision)}, and its marker in {where} "
+                    f"says that it was {_done(other)}.",
+                    transactional_id=decision.transactional_id,
+                    producer_id=self._producer_id,
+                    about=place,
+                )
+            elif decision.end_offset < 0:
+                self._unmarked.add((decision.transactional_id, decision.offset))
+            elif self._should_have_marker(place, decision):
+                left.append(decision)
+                yield finding(
+                    "marker-missing",
+                    [decision.evidence],
+                    f"The transaction of {decision.transactional_id} was {_done(decision)} and completed, without a "
+                    f"marker in {where}.",
+                    transactional_id=decision.transactional_id,
+                    producer_id=self._producer_id,
+                    about=place,
+                )
+        missing[:] = left
+        for marker in extra:
+            if not self._should_have_decision(place, marker):
+                continue
+            yield finding(
+                "marker-without-transaction",
+                [marker.evidence],
+                f"A marker in {where} says that a transaction of producer {self._producer_id} in epoch "
+                f"{marker.producer_epoch} was {_done(marker)}, and there was none.",
+                producer_id=self._producer_id,
+                about=place,
+            )
+
+    def _should_have_marker(self, place: Place, decision: Fact) -> bool:
+        span = self._logs.spans.get(place)
+        if span is None or decision.timestamp_ms < span.since_ms:
+            return False
+        return self._is_behind(place, decision.end_ms)
+
+    def _should_have_decision(self, place: Place, marker: Fact) -> bool:
+        logs = self._logs
+        # Topics of users may have been copied after the transactions' log, and go on where that ends.
+        until_ms = logs.now_ms if place[0] == CONSUMER_OFFSETS else logs.decisions_until_ms
+        return (
+            logs.decisions_since_ms is not None
+            and logs.decisions_since_ms <= marker.timestamp_ms <= until_ms
+            and (marker.producer_epoch, marker.commit) not in self._unplaced
+        )
+
+    def _is_behind(self, place: Place, since_ms: int) -> bool:
+        """Whether a log goes on after a time: one that was copied before the others may just lack the end."""
+        span = self._logs.spans.get(place)
+        late = self._logs.now_ms - since_ms > self._logs.grace_ms
+        return late or (span is not None and span.newest_ms > since_ms)
+
+    # ---- data that is open at the end
+
+    def _open(self, place: Place, fact: Fact, missing: list[Fact]) -> Iterator[Finding]:
+        logs = self._logs
+        if any(one.producer_epoch >= fact.producer_epoch for one in missing):
+            return  # said already
+        owners = [one for one in self._ids if one.state != "Replaced"]
+        owner = owners[0] if owners else next(iter(self._ids), None)
+        if owner is None:
+            yield from self._orphan(place, fact)
+            return
+        name = f"{place[0]}-{place[1]}"
+        who, since = owner.transactional_id, f"the transaction of producer {self._producer_id} in {name}"
+        under_way = owner.state in PREPARED or (
+            owner.state == NAMES[ONGOING] and owner.producer_epoch <= fact.producer_epoch
+        )
+        if under_way and name in owner.places:
+            return
+        if under_way:
+            txn_log = logs.spans.get((owner.topic, owner.partition))
+            if txn_log is not None and fact.timestamp_ms < txn_log.newest_ms:
+                sentence = f"{since} is open, and {name} is not part of the transaction of {who}."
+                yield self._of_open("data-outside-transaction", place, fact, owner, sentence)
+        elif self._is_behind(place, owner.timestamp_ms):
+            sentence = f"{since} is open, and {who} is in {owner.state}: it is over."
+            yield self._of_open("data-without-marker", place, fact, owner, sentence)
+
+    def _orphan(self, place: Place, fact: Fact) -> Iterator[Finding]:
+        """Open data of a producer that nobody is known to be."""
+        logs = self._logs
+        since = f"the transaction of producer {self._producer_id} in {place[0]}-{place[1]}"
+        if logs.decisions_since_ms is None:
+            age_ms = logs.now_ms - fact.timestamp_ms
+            if age_ms > MAX_TIMEOUT_MS + logs.grace_ms:
+                sentence = f"{since} is open for {age_ms} ms."
+                yield self._of_open("transaction-open-long", place, fact, None, sentence)
+        elif logs.knows_ids and logs.now_ms - fact.timestamp_ms > logs.grace_ms:
+            sentence = f"{since} is open, and no transactional id has that producer."
+            yield self._of_open("data-without-transaction", place, fact, None, sentence)
+
+    def _of_open(self, kind: str, place: Place, fact: Fact, owner: Fact | None, sentence: str) -> Finding:
+        evidence = [fact.evidence] if owner is None else [owner.evidence, fact.evidence]
+        return finding(
+            kind,
+            evidence,
+            sentence[0].upper() + sentence[1:],
+            group_id=fact.group_id,
+            transactional_id=None if owner is None else owner.transactional_id,
+            producer_id=self._producer_id,
+            about=place,
+        )
+
+
+def _done(fact: Fact) -> str:
+    return "committed" if fact.commit else "aborted"

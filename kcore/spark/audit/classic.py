@@ -1,0 +1,93 @@
+"""Classic groups: generations, and assignments as their leaders made them (the consumer protocol, KIP-429)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kcore.protocol import DecodeError
+from kcore.protocol.consumer_protocol import PROTOCOL_TYPE, Assignment
+from kcore.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
+from kcore.spark.audit.check import Check, Handler, Last, Log
+from kcore.spark.event import EventRow
+
+
+class Generations(Check):
+    """A generation only grows, as long as the group is there. It may jump: rebalances that fail are not written."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(log)
+        self._last: dict[str, Last] = {}
+
+    def handlers(self) -> Mapping[type, Handler]:
+        """See Check."""
+        return {GroupMetadataKey: self._see}
+
+    def forget(self) -> None:
+        """See Check."""
+        self._last.clear()
+
+    def _see(self, row: EventRow, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
+        if value is None:
+            self._last.pop(key.group, None)
+            return
+        here = self.log.here(row)
+        before = self._last.get(key.group)
+        if before is not None and value.generation < before.value:
+            self.log.found(
+                "generation-went-back",
+                [before.evidence, here],
+                f"Group {key.group} was in generation {before.value}, and then in {value.generation}.",
+                group_id=key.group,
+            )
+        self._last[key.group] = Last(value.generation, here)
+
+
+class ClassicOwners(Check):
+    """Within a generation a partition belongs to one member. Assignments of other protocol types are opaque."""
+
+    __slots__ = ()
+
+    def handlers(self) -> Mapping[type, Handler]:
+        """See Check."""
+        return {GroupMetadataKey: self._see}
+
+    def _see(self, row: EventRow, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
+        if value is None or value.protocol_type != PROTOCOL_TYPE:
+            return
+        owners: dict[tuple[str, int], str] = {}
+        shared: dict[tuple[str, str, str], list[int]] = {}
+        for member in value.members:
+            for topic, partition in _assigned(member.assignment):
+                other = owners.setdefault((topic, partition), member.member_id)
+                if other != member.member_id:
+                    shared.setdefault((other, member.member_id, topic), []).append(partition)
+        for (other, member_id, topic), partitions in shared.items():
+            self.log.found(
+                "two-owners",
+                [self.log.here(row)],
+                f"In generation {value.generation} of group {key.group} both {other} and {member_id} own "
+                f"{named(topic, partitions)}.",
+                group_id=key.group,
+                member_id=member_id,
+                about=(topic, min(partitions)),
+            )
+
+
+def named(topic: str, partitions: list[int]) -> str:
+    """`t-3`, or `t-3 and 4 more` for several."""
+    first = f"{topic}-{min(partitions)}"
+    return first if len(partitions) == 1 else f"{first} and {len(partitions) - 1} more"
+
+
+def _assigned(assignment: Any) -> set[tuple[str, int]]:
+    """The partitions of an assignment; none where the bytes are no assignment: the broker does not look at them."""
+    if not assignment:
+        return set()
+    try:
+        decoded = Assignment.decode_versioned(assignment)[0]
+    except DecodeError:
+        return set()
+    return {(entry.topic, partition) for entry in decoded.assigned_partitions for partition in entry.partitions}

@@ -1,0 +1,77 @@
+"""The log itself: every offset once, nothing missing, nothing damaged."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kcore.spark.audit.check import Check, Log
+from kcore.spark.event import EventRow, LogFault
+
+FAULT_KINDS: Final = {"corrupt": "corrupt-batch", "truncated": "truncated-log", "duplicate": "duplicate-offset"}
+"""How readers call what they cannot read -> the kind of finding."""
+
+
+class LogOrder(Check):
+    """Gaps, duplicates, and what could not be read. Its methods are called by the pass, which sees the offsets."""
+
+    __slots__ = ("_again", "_last")
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(log)
+        self._last: EventRow | None = None
+        self._again: tuple[EventRow, EventRow] | None = None  # a run of rows that stand there twice
+
+    def missing(self, first: int, last: int, row: EventRow) -> None:
+        """Offsets are missing in front of a row that no compaction took."""
+        many = f"offset {first} is" if first == last else f"offsets {first} to {last} are"
+        before = self._last
+        evidence = [self.log.here(row)] if before is None else [self.log.here(before), self.log.here(row)]
+        self.log.found("offset-gap", evidence, f"In {self.log.topic}-{self.log.partition} {many} missing.")
+
+    def saw(self, row: EventRow) -> None:
+        """A row that comes in its order."""
+        if self._again is not None and row.offset > self._again[1].offset + 1:
+            self._twice()
+        self._last = row
+
+    def again(self, row: EventRow) -> None:
+        """A row whose offset is not beyond the ones before it."""
+        last = self._last
+        if last is not None and last.offset == row.offset and last != row:
+            here = self.log.here(row)
+            sentence = f"Two records that differ have offset {row.offset} in {row.topic}-{row.partition}."
+            self.log.found("offset-conflict", [here], sentence)
+        elif self._again is not None and row.offset <= self._again[1].offset + 1:
+            self._again = (self._again[0], max(self._again[1], row, key=lambda one: one.offset))
+        else:
+            self._twice()
+            self._again = (row, row)
+
+    def _twice(self) -> None:
+        if self._again is not None:
+            first, last = self._again
+            self._again = None
+            many = (
+                f"Offset {first.offset} stands" if first is last else f"Offsets {first.offset} to {last.offset} stand"
+            )
+            evidence = [self.log.here(one) for one in ((first,) if first is last else (first, last))]
+            sentence = f"{many} twice in {self.log.topic}-{self.log.partition}."
+            self.log.found("duplicate-offset", evidence, sentence)
+
+    def fault(self, fault: LogFault) -> None:
+        """A reader's fault."""
+        kind = FAULT_KINDS.get(fault.kind, "corrupt-batch")
+        self.log.found(kind, [self.log.at(fault.offset)], f"{fault.topic}-{fault.partition}: {fault.detail}.")
+
+    def undecodable(self, row: EventRow, error: Exception) -> None:
+        """A record of a known type that is not what it should be."""
+        sentence = f"The record at offset {row.offset} of {row.topic}-{row.partition} cannot be decoded: {error}."
+        self.log.found("undecodable-record", [self.log.here(row)], sentence)
+
+    def forget(self) -> None:
+        """See Check."""
+        self._last = None
+
+    def end(self) -> None:
+        """See Check."""
+        self._twice()

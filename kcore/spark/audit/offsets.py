@@ -1,0 +1,93 @@
+"""Committed offsets: those that went back.
+
+That is legal: anybody may commit any offset. Who resets offsets does so while the group has no members (a commit
+without a member is refused otherwise), so it is said only of groups that have some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kcore.group.shard import GroupShard
+from kcore.protocol.records.legacy_offset_commit import LegacyOffsetCommitKey
+from kcore.protocol.records.offset_commit import OffsetCommitKey
+from kcore.spark.audit.check import Check, Handler, Log
+from kcore.spark.event import EventRow
+from kcore_ext.offsets import CommitKey, OffsetAndMetadata
+
+Place = tuple[str, str, int]
+"""Group, topic, partition."""
+
+
+class OffsetsWentBack(Check):
+    """Offsets below the ones before them, plain ones and those of transactions, in the order of the log.
+
+    Args:
+        log: the log.
+        groups: the state that is replayed beside: what was committed before, and who is in the group.
+    """
+
+    __slots__ = ("_groups", "_pending")
+
+    def __init__(self, log: Log, groups: GroupShard) -> None:
+        super().__init__(log)
+        self._groups = groups
+        self._pending: dict[int, dict[Place, int]] = {}  # producer id -> where its transaction's offsets stand
+
+    def handlers(self) -> Mapping[type, Handler]:
+        """See Check."""
+        return {CommitKey: self._see, OffsetCommitKey: self._see, LegacyOffsetCommitKey: self._see}
+
+    def forget(self) -> None:
+        """See Check."""
+        self._pending.clear()
+
+    def replaced(self, groups: GroupShard) -> None:
+        """The replayed state begins anew."""
+        self._groups = groups
+
+    def _see(self, row: EventRow, key: Any, value: Any) -> None:
+        if value is None:
+            return
+        if row.transactional:
+            self._pending.setdefault(row.producer_id, {})[key.group, key.topic, key.partition] = row.timestamp_ms
+            return
+        before = self._groups.offsets.get(key.group, key.topic, key.partition)
+        offset = value.offset if type(key) is LegacyOffsetCommitKey else value.committed_offset
+        if before is not None and offset < before.committed_offset and _same_topic(before, value):
+            self._compare((key.group, key.topic, key.partition), before, offset, row.offset, row.timestamp_ms)
+
+    def marker(self, row: EventRow, commit: bool) -> None:
+        """See Check. What a transaction committed counts from where it stands, not from its marker on."""
+        places = self._pending.pop(row.producer_id, None)
+        if not commit or not places:
+            return
+        offsets = self._groups.offsets
+        for place, timestamp_ms in places.items():
+            before, after = offsets.get(*place), offsets.pending(row.producer_id, *place)
+            if before is None or after is None or after.record_offset < before.record_offset:
+                continue
+            if after.committed_offset < before.committed_offset and _same_topic(before, after):
+                self._compare(place, before, after.committed_offset, after.record_offset, timestamp_ms)
+
+    def _compare(self, place: Place, before: OffsetAndMetadata, offset: int, at: int, timestamp_ms: int) -> None:
+        group_id, topic, partition = place
+        group = self._groups.groups.get(group_id)
+        if group is None or group.is_empty():
+            return
+        log = self.log
+        log.found(
+            "offset-went-back",
+            [log.at(before.record_offset, before.commit_timestamp_ms), log.at(at, timestamp_ms)],
+            f"Group {group_id} went back from {before.committed_offset} to {offset} in {topic}-{partition}, "
+            f"while it had members.",
+            group_id=group_id,
+            about=(topic, partition),
+        )
+
+
+def _same_topic(before: OffsetAndMetadata, after: Any) -> bool:
+    """Whether both are, as far as they say, of the same topic and not of one that was made again."""
+    topic_id = getattr(after, "topic_id", None)
+    return topic_id is None or before.belongs_to(bytes(topic_id))

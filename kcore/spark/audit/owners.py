@@ -1,0 +1,107 @@
+"""Who owns what in consumer and streams groups: a partition has one owner until that one has given it up (KIP-848).
+
+What a member was told to give up is still its own while it has not said that it did. Share groups share partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from kcore.protocol.records.consumer_group_current_member_assignment import ConsumerGroupCurrentMemberAssignmentKey
+from kcore.protocol.records.streams_group_current_member_assignment import StreamsGroupCurrentMemberAssignmentKey
+from kcore.spark.audit.check import Check, Handler, Log
+from kcore.spark.audit.classic import named
+from kcore.spark.audit.finding import Evidence
+from kcore.spark.event import EventRow
+
+Place = tuple[str, int]
+"""Topic id or subtopology, partition."""
+
+
+def _partitions(value: Any) -> Iterator[Place]:
+    for entry in (*value.assigned_partitions, *value.partitions_pending_revocation):
+        for partition in entry.partitions:
+            yield bytes(entry.topic_id).hex(), partition
+
+
+def _active_tasks(value: Any) -> Iterator[Place]:
+    for entry in (*value.active_tasks, *value.active_tasks_pending_revocation):
+        for partition in entry.partitions:
+            yield entry.subtopology_id, partition
+
+
+class _Group:
+    """Who owns what in one group, and where each member's present assignment stands."""
+
+    __slots__ = ("members", "owners")
+
+    def __init__(self) -> None:
+        self.members: dict[str, tuple[frozenset[Place], Evidence]] = {}
+        self.owners: dict[Place, str] = {}
+
+
+class Owners(Check):
+    """A partition of a consumer group, and an active task of a streams group, has one owner at any moment."""
+
+    __slots__ = ("_groups",)
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(log)
+        self._groups: dict[tuple[type, str], _Group] = {}
+
+    def handlers(self) -> Mapping[type, Handler]:
+        """See Check."""
+        return {
+            ConsumerGroupCurrentMemberAssignmentKey: self._handler(_partitions),
+            StreamsGroupCurrentMemberAssignmentKey: self._handler(_active_tasks),
+        }
+
+    def forget(self) -> None:
+        """See Check."""
+        self._groups.clear()
+
+    def _handler(self, owned: Callable[[Any], Iterator[Place]]) -> Handler:
+        def see(row: EventRow, key: Any, value: Any) -> None:
+            place = (type(key), key.group_id)
+            if value is None:
+                group = self._groups.get(place)
+                if group is not None:
+                    self._release(group, key.member_id, frozenset())
+                    group.members.pop(key.member_id, None)
+                    if not group.members:
+                        del self._groups[place]
+                return
+            group = self._groups.setdefault(place, _Group())
+            self._claim(row, key.group_id, group, key.member_id, frozenset(owned(value)))
+
+        return see
+
+    @staticmethod
+    def _release(group: _Group, member_id: str, kept: frozenset[Place]) -> frozenset[Place]:
+        """Takes from a member what it does not keep; returns what it had."""
+        before, _ = group.members.get(member_id, (frozenset(), None))
+        for place in before - kept:
+            if group.owners.get(place) == member_id:
+                del group.owners[place]
+        return before
+
+    def _claim(self, row: EventRow, group_id: str, group: _Group, member_id: str, owned: frozenset[Place]) -> None:
+        had = self._release(group, member_id, owned)
+        here = self.log.here(row)
+        shared: dict[tuple[str, str], list[int]] = {}
+        for place in owned - had:
+            other = group.owners.get(place)
+            if other is not None and other != member_id:
+                shared.setdefault((other, place[0]), []).append(place[1])
+            group.owners[place] = member_id
+        group.members[member_id] = (owned, here)
+        for (other, topic), partitions in sorted(shared.items()):
+            self.log.found(
+                "two-owners",
+                [group.members[other][1], here],
+                f"In group {group_id} {member_id} owns {named(topic, partitions)} while {other} still does.",
+                group_id=group_id,
+                member_id=member_id,
+                about=(topic, min(partitions)),
+            )

@@ -1,0 +1,209 @@
+"""The audit of one partition's log, without Spark: one pass in the order of offsets, every check beside the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from kcore.group.shard import REPLAY, GroupShard
+from kcore.protocol import DecodeError
+from kcore.protocol.records import (
+    CONSUMER_OFFSETS,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+    UnknownRecord,
+    decode_key,
+    decode_value,
+)
+from kcore.protocol.records.transaction_log import TransactionLogKey, TransactionLogValue
+from kcore.spark.audit.check import Check, Handler, Log
+from kcore.spark.audit.classic import ClassicOwners, Generations
+from kcore.spark.audit.epochs import GroupEpochs
+from kcore.spark.audit.finding import Fact, Finding
+from kcore.spark.audit.history import History
+from kcore.spark.audit.log_order import LogOrder
+from kcore.spark.audit.offsets import OffsetsWentBack
+from kcore.spark.audit.owners import Owners
+from kcore.spark.audit.producers import ProducerEpochs
+from kcore.spark.audit.share_states import ShareEpochs
+from kcore.spark.audit.transactions import Transitions
+from kcore.spark.event import EventRow, LogFault
+from kcore.spark.machines import group_machine
+from kcore.spark.producers import marker_of
+from kcore.transaction.transaction import Transaction
+from kcore_ext.offsets import OffsetDecoder
+
+Row = EventRow | LogFault
+
+NEVER_MS: Final = 2**62
+"""Since when nothing is missing in a log whose end is damaged."""
+
+CHECKS: Final[dict[str, tuple[type[Check], ...]]] = {
+    CONSUMER_OFFSETS: (Generations, ClassicOwners, GroupEpochs, Owners),
+    TRANSACTION_STATE: (Transitions,),
+    SHARE_GROUP_STATE: (ShareEpochs,),
+}
+"""Topic -> the families of checks that look at its records. Producers and the log's order are looked at everywhere;
+offsets that went back beside the replay of `__consumer_offsets`."""
+
+
+class PartitionAudit:
+    """The audit of one partition.
+
+    Args:
+        topic: its topic, of coordinators or of users.
+        partition: its number.
+        cleaned_to: where compaction has come to, if that is known.
+    """
+
+    def __init__(self, topic: str, partition: int, cleaned_to: int | None = None) -> None:
+        self._said: list[Finding | Fact] = []
+        self._history = History(topic, cleaned_to)
+        self._log = Log(topic, partition, self._history, self._said.append)
+        self._order = LogOrder(self._log)
+        self._producers = ProducerEpochs(self._log)
+        self._checks: list[Check] = [self._order, self._producers, *(cls(self._log) for cls in CHECKS.get(topic, ()))]
+        self._groups: GroupShard = group_machine()
+        self._offsets: OffsetsWentBack | None = None
+        if topic == CONSUMER_OFFSETS:
+            self._offsets = OffsetsWentBack(self._log, self._groups)
+            self._checks.append(self._offsets)
+        self._handlers: dict[type, list[Handler]] = {}
+        for check in self._checks:
+            for cls, handler in check.handlers().items():
+                self._handlers.setdefault(cls, []).append(handler)
+        self._decode_offset = OffsetDecoder().decode
+        self._last_offset = -1
+        self._newest_ms = -1
+
+    def take(self) -> list[Finding | Fact]:
+        """What was said since the last call."""
+        said, self._said[:] = list(self._said), []
+        return said
+
+    def see(self, row: Row) -> None:
+        """The next row, or what could not be read in its place."""
+        if isinstance(row, LogFault):
+            self._order.fault(row)
+            if row.kind != "duplicate":
+                self._history.lost()
+                self._forget()
+            return
+        if row.offset <= self._last_offset:
+            self._order.again(row)
+            return
+        self._last_offset = row.offset
+        self._newest_ms = max(self._newest_ms, row.timestamp_ms)
+        missing = self._history.saw(row)
+        if missing is not None:
+            self._order.missing(*missing, row)
+            self._forget()
+        self._order.saw(row)
+        if row.batch_only or row.control:
+            self._batch(row)
+        else:
+            self._record(row)
+
+    def end(self) -> None:
+        """The log is at its end."""
+        for check in self._checks:
+            check.end()
+        log, history = self._log, self._history
+        state = "damaged" if history.damaged else "whole" if history.solid_from == 0 else "partial"
+        if self._last_offset >= 0:
+            since_ms = history.solid_ms if history.solid_from is not None else NEVER_MS
+            sample = tuple(one for check in self._checks if isinstance(check, Transitions) for one in check.sample)
+            log.say(
+                Fact("log", -1, log.topic, log.partition, since_ms, -1, log.topic, log.partition, self._last_offset,
+                     end_ms=self._newest_ms, state=state, places=sample)
+            )  # fmt: skip
+
+    def _forget(self) -> None:
+        for check in self._checks:
+            check.forget()
+        self._groups = group_machine()
+        if self._offsets is not None:
+            self._offsets.replaced(self._groups)
+
+    def _batch(self, row: EventRow) -> None:
+        if row.producer_id >= 0:
+            self._producers.producer_row(row, None)
+        marker = None if row.batch_only else marker_of(row)
+        if marker is None:
+            return
+        for check in self._checks:
+            check.marker(row, marker[0])
+        if self._log.topic == CONSUMER_OFFSETS:
+            self._groups.replay_marker(row.offset, row.producer_id, row.producer_epoch, marker[0])
+
+    def _record(self, row: EventRow) -> None:
+        topic = self._log.topic
+        typed = None
+        if topic in CHECKS and row.key is not None:
+            try:
+                typed = self._decode(topic, row.key, row.value)
+            except (DecodeError, ValueError) as error:
+                self._order.undecodable(row, error)
+        said = self._log.said
+        if row.producer_id >= 0:
+            self._producers.producer_row(row, None if typed is None else getattr(typed[0], "group", None))
+        if typed is None:
+            return
+        key, value = typed
+        for handler in self._handlers.get(type(key), ()):
+            handler(row, key, value)
+        if topic == CONSUMER_OFFSETS and type(key) in REPLAY:
+            self._replay(row, key, value, said)
+
+    def _decode(self, topic: str, key: bytes, value: bytes | None) -> tuple[Any, Any] | None:
+        """A record, typed; None for a type that is not known: it is skipped, as in Kafka."""
+        if topic == CONSUMER_OFFSETS:
+            plain: tuple[Any, Any] | None = self._decode_offset(key, value)
+            if plain is not None:
+                return plain
+        typed = decode_key(topic, key)
+        if isinstance(typed, UnknownRecord):
+            return None
+        if isinstance(typed, TransactionLogKey):
+            return typed, None if value is None else Transaction.of_record(TransactionLogValue.decode_value(value))
+        return typed, decode_value(typed, value)
+
+    def _replay(self, row: EventRow, key: Any, value: Any, said: int) -> None:
+        """Replays a record; what the engine's machine refuses is a finding, unless a check has said why already."""
+        try:
+            self._groups.replay(row.offset, row.producer_id if row.transactional else -1, key, value)
+        except (ValueError, AssertionError) as error:
+            if self._log.said == said:
+                self._log.found(
+                    "unreplayable-record",
+                    [self._log.here(row)],
+                    f"The record at offset {row.offset} of {row.topic}-{row.partition} contradicts the ones before it: "
+                    f"{error}.",
+                    group_id=getattr(key, "group_id", None) or getattr(key, "group", None),
+                    member_id=getattr(key, "member_id", None),
+                )
+
+
+def examine(
+    topic: str, partition: int, rows: Iterable[Row], *, cleaned_to: int | None = None
+) -> Iterator[Finding | Fact]:
+    """The findings of one partition, and the facts that other partitions must agree with.
+
+    Args:
+        topic: its topic.
+        partition: its number.
+        rows: its log by offset, duplicates and faults of the reader where they stand.
+        cleaned_to: where compaction has come to, if that is known.
+    """
+    partition_audit = PartitionAudit(topic, partition, cleaned_to)
+    for row in rows:
+        partition_audit.see(row)
+        if partition_audit._said:
+            yield from partition_audit.take()
+    partition_audit.end()
+    yield from partition_audit.take()
+
+
+def audit(topic: str, partition: int, rows: Iterable[Row], *, cleaned_to: int | None = None) -> list[Finding]:
+    """The findings of one partition by itself; see `examine`."""
+    return [one for one in examine(topic, partition, rows, cleaned_to=cleaned_to) if isinstance(one, Finding)]

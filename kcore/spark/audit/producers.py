@@ -1,0 +1,129 @@
+"""Producers of one partition, by the headers of its batches: whoever is fenced writes nothing any more (KIP-98).
+
+Epochs only grow, whatever compaction took away in between, so any two that are left may be compared.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kcore.protocol.records.base import CONSUMER_OFFSETS
+from kcore.spark.audit.check import Check, Log
+from kcore.spark.audit.finding import Evidence, Fact
+from kcore.spark.event import EventRow
+from kcore.spark.producers import marker_of
+
+FORGOTTEN_MS: Final = 86_400_000
+"""Kafka forgets a producer that was idle so long (`producer.id.expiration.ms`), and takes any epoch from it then."""
+SWEEP_ROWS: Final = 100_000
+
+
+class _Producer:
+    __slots__ = ("coordinator", "coordinator_epoch", "epoch", "fenced", "first", "group_id", "last_ms", "newest")
+
+    def __init__(self, epoch: int, here: Evidence) -> None:
+        self.epoch = epoch
+        self.newest = here  # where its epoch was first seen
+        self.coordinator_epoch = -1
+        self.coordinator: Evidence | None = None
+        self.last_ms = here.timestamp_ms
+        self.first: Evidence | None = None  # where its open transaction begins
+        self.group_id: str | None = None
+        self.fenced = -1  # an older epoch that was said to have written already
+
+
+class ProducerEpochs(Check):
+    """Producer epochs of data and markers, coordinator epochs of markers; transactions that are open at the end."""
+
+    __slots__ = ("_producers", "_until_sweep")
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(log)
+        self._producers: dict[int, _Producer] = {}
+        self._until_sweep = SWEEP_ROWS
+
+    def forget(self) -> None:
+        """See Check."""
+        self._producers.clear()
+
+    def producer_row(self, row: EventRow, group_id: str | None) -> None:
+        """See Check."""
+        here = self.log.here(row)
+        marker = marker_of(row) if row.control and not row.batch_only else None
+        if row.control and marker is None and not row.batch_only:
+            return  # a control record that ends no transaction
+        producer = self._producers.get(row.producer_id)
+        if producer is None:
+            producer = self._producers[row.producer_id] = _Producer(row.producer_epoch, here)
+        elif row.producer_epoch < producer.epoch and here.timestamp_ms - producer.last_ms < FORGOTTEN_MS:
+            self._fenced(row, producer, here, group_id)
+            return
+        if row.producer_epoch != producer.epoch:
+            producer.epoch, producer.newest, producer.fenced = row.producer_epoch, here, -1
+        producer.last_ms = max(producer.last_ms, here.timestamp_ms)
+        if marker is not None:
+            self._marker(row, producer, here, *marker)
+        if row.control:
+            producer.first = producer.group_id = None
+        elif row.transactional and not row.batch_only and producer.first is None:
+            producer.first, producer.group_id = here, group_id
+        self._sweep(here.timestamp_ms)
+
+    def _marker(self, row: EventRow, producer: _Producer, here: Evidence, commit: bool, coordinator_epoch: int) -> None:
+        if coordinator_epoch < producer.coordinator_epoch and producer.coordinator is not None:
+            self.log.found(
+                "coordinator-epoch-went-back",
+                [producer.coordinator, here],
+                f"A marker for producer {row.producer_id} comes from coordinator epoch {coordinator_epoch}, after one "
+                f"from {producer.coordinator_epoch}.",
+                producer_id=row.producer_id,
+            )
+        producer.coordinator_epoch, producer.coordinator = coordinator_epoch, here
+        topic, partition = self.log.topic, self.log.partition
+        self.log.say(
+            Fact("marker", row.producer_id, topic, partition, here.timestamp_ms, row.producer_epoch, *here[:3],
+                 commit=commit)
+        )  # fmt: skip
+
+    def _fenced(self, row: EventRow, producer: _Producer, here: Evidence, group_id: str | None) -> None:
+        """An older epoch wrote; one finding for all that it writes until a newer one does."""
+        kind, what = "fenced-write", "data"
+        if row.control:
+            kind, what = "fenced-marker", "a marker"
+        elif self.log.topic == CONSUMER_OFFSETS:
+            kind, what = "fenced-commit", f"an offset of group {group_id}"
+        if not row.control and producer.fenced == row.producer_epoch:
+            return
+        producer.fenced = row.producer_epoch
+        self.log.found(
+            kind,
+            [producer.newest, here],
+            f"Producer {row.producer_id} wrote {what} in epoch {row.producer_epoch}, after epoch {producer.epoch}.",
+            group_id=group_id,
+            producer_id=row.producer_id,
+        )
+
+    def _sweep(self, now_ms: int) -> None:
+        """Forgets whom a broker would forget: a log names more producers than are alive."""
+        self._until_sweep -= 1
+        if self._until_sweep:
+            return
+        self._until_sweep = SWEEP_ROWS
+        idle = [
+            producer_id
+            for producer_id, producer in self._producers.items()
+            if producer.first is None and now_ms - producer.last_ms >= FORGOTTEN_MS
+        ]
+        for producer_id in idle:
+            del self._producers[producer_id]
+
+    def end(self) -> None:
+        """See Check."""
+        topic, partition = self.log.topic, self.log.partition
+        for producer_id, producer in self._producers.items():
+            first = producer.first
+            if first is not None:
+                self.log.say(
+                    Fact("open", producer_id, topic, partition, first.timestamp_ms, producer.epoch, *first[:3],
+                         group_id=producer.group_id)
+                )  # fmt: skip

@@ -1,0 +1,84 @@
+"""State of share partitions in `__share_group_state` (KIP-932): its three epochs.
+
+Snapshots count up, updates belong to the newest one. The state epoch is that of the last initialisation. The leader
+epoch follows the partition's leader; an initialisation sets it back to 0, and so starts it anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from kcore.protocol.records.share_snapshot import ShareSnapshotKey, ShareSnapshotValue
+from kcore.protocol.records.share_update import ShareUpdateKey, ShareUpdateValue
+from kcore.spark.audit.check import Check, Handler, Log
+from kcore.spark.audit.finding import Evidence
+from kcore.spark.event import EventRow
+
+UNCHANGED = -1
+
+
+class _Epochs(NamedTuple):
+    snapshot: int
+    state: int
+    leader: int
+    evidence: Evidence
+
+
+class ShareEpochs(Check):
+    """Snapshot, state and leader epochs of share partitions."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(log)
+        self._last: dict[tuple[str, str, int], _Epochs] = {}
+
+    def handlers(self) -> Mapping[type, Handler]:
+        """See Check."""
+        return {ShareSnapshotKey: self._snapshot, ShareUpdateKey: self._update}
+
+    def forget(self) -> None:
+        """See Check."""
+        self._last.clear()
+
+    def _snapshot(self, row: EventRow, key: ShareSnapshotKey, value: ShareSnapshotValue | None) -> None:
+        place = (key.group_id, bytes(key.topic_id).hex(), key.partition)
+        if value is None:
+            self._last.pop(place, None)
+            return
+        begins = value.leader_epoch == 0 and not value.state_batches  # an initialisation
+        leader = UNCHANGED if begins else value.leader_epoch
+        self._see(row, place, value.snapshot_epoch, value.state_epoch, leader)
+        self._last[place] = _Epochs(value.snapshot_epoch, value.state_epoch, value.leader_epoch, self.log.here(row))
+
+    def _update(self, row: EventRow, key: ShareUpdateKey, value: ShareUpdateValue | None) -> None:
+        if value is None:
+            return
+        place = (key.group_id, bytes(key.topic_id).hex(), key.partition)
+        self._see(row, place, value.snapshot_epoch, UNCHANGED, value.leader_epoch)
+        before = self._last.get(place)
+        leader, state = value.leader_epoch, UNCHANGED
+        if before is not None:
+            state = before.state
+            leader = before.leader if leader == UNCHANGED else leader
+        self._last[place] = _Epochs(value.snapshot_epoch, state, leader, self.log.here(row))
+
+    def _see(self, row: EventRow, place: tuple[str, str, int], snapshot: int, state: int, leader: int) -> None:
+        before = self._last.get(place)
+        if before is None:
+            return
+        group_id, topic_id, partition = place
+        for name, was, now in (
+            ("snapshot", before.snapshot, snapshot),
+            ("state", before.state, state),
+            ("leader", before.leader, leader),
+        ):
+            if now != UNCHANGED and now < was:
+                self.log.found(
+                    f"{name}-epoch-went-back",
+                    [before.evidence, self.log.here(row)],
+                    f"The {name} epoch of {topic_id}-{partition} in share group {group_id} was {was}, and then {now}.",
+                    group_id=group_id,
+                    about=(topic_id, partition),
+                )

@@ -1,0 +1,181 @@
+"""Transactional ids in `__transaction_state`: legal steps alone (KIP-98, KIP-360, KIP-890).
+
+The table of states is the engine's own. What other partitions must agree with goes out as facts: how each transaction
+was decided, and how each id ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from kcore.protocol.records.transaction_log import TransactionLogKey
+from kcore.spark.audit.check import Check, Handler, Log
+from kcore.spark.audit.finding import Evidence, Fact
+from kcore.spark.event import EventRow
+from kcore.transaction.states import COMPLETION, DEAD, EMPTY, NAMES, ONGOING, PREPARE_COMMIT, PREVIOUS
+from kcore.transaction.transaction import LAST_EPOCH, NO_PRODUCER_ID, Transaction
+
+SAMPLE: Final = 20
+
+
+class _Id(NamedTuple):
+    transaction: Transaction
+    evidence: Evidence
+    prepared: _Prepared | None
+
+
+class _Prepared(NamedTuple):
+    """A decided transaction that is not complete yet, and where it was decided."""
+
+    transaction: Transaction
+    evidence: Evidence
+
+
+class Transitions(Check):
+    """Every move of every transactional id."""
+
+    __slots__ = ("_ids", "sample")
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(log)
+        self.sample: list[str] = []  # some ids: they tell how many partitions the topic has
+        self._ids: dict[str, _Id] = {}
+
+    def handlers(self) -> Mapping[type, Handler]:
+        """See Check."""
+        return {TransactionLogKey: self._see}
+
+    def forget(self) -> None:
+        """See Check. What was decided stays decided."""
+        for transactional_id, known in self._ids.items():
+            if known.prepared is not None:
+                self._decided(transactional_id, known.prepared, None)
+        self._ids.clear()
+
+    def end(self) -> None:
+        """See Check."""
+        for transactional_id, known in self._ids.items():
+            if known.prepared is not None:
+                self._decided(transactional_id, known.prepared, None)
+            self._ended(transactional_id, known.transaction, known.evidence)
+
+    def _see(self, row: EventRow, key: TransactionLogKey, value: Transaction | None) -> None:
+        transactional_id = key.transactional_id
+        here = self.log.here(row)
+        before = self._ids.get(transactional_id)
+        if before is None and len(self.sample) < SAMPLE:
+            self.sample.append(transactional_id)
+        if value is None:
+            if before is not None:
+                if before.transaction.state not in PREVIOUS[DEAD]:
+                    self._skipped(transactional_id, before, here, "was removed")
+                if before.prepared is not None:
+                    self._decided(transactional_id, before.prepared, None)
+                del self._ids[transactional_id]
+            return
+        if before is None:
+            if self.log.history.knows_absent_keys and value.state is not EMPTY:
+                self._skipped(transactional_id, None, here, f"began as {NAMES[value.state]}")
+        elif before.transaction.state not in PREVIOUS[value.state]:
+            self._skipped(transactional_id, before, here, f"came to {NAMES[value.state]}")
+        else:
+            self._compare(transactional_id, before, value, here)
+        prepared = None if before is None else before.prepared
+        completes = COMPLETION.get(prepared.transaction.state) is value.state if prepared is not None else False
+        if prepared is not None:
+            self._decided(transactional_id, prepared, here if completes else None)
+        elif value.state in COMPLETION.values():
+            self._unplaced(transactional_id, value, here)
+        prepared = _Prepared(value, here) if value.state in COMPLETION else None
+        self._ids[transactional_id] = _Id(value, here, prepared)
+
+    def _skipped(self, transactional_id: str, before: _Id | None, here: Evidence, what: str) -> None:
+        evidence = [here] if before is None else [before.evidence, here]
+        since = "" if before is None else f" while it was in {NAMES[before.transaction.state]}"
+        self.log.found(
+            "illegal-transition", evidence, f"{transactional_id} {what}{since}.", transactional_id=transactional_id
+        )
+
+    def _compare(self, transactional_id: str, before: _Id, value: Transaction, here: Evidence) -> None:
+        """Two states that may follow each other: producer, epoch and partitions must too."""
+        was = before.transaction
+        evidence = [before.evidence, here]
+        if value.producer_id != was.producer_id:
+            rotated = value.producer_id == was.next_producer_id or (
+                value.state is EMPTY and was.producer_epoch >= LAST_EPOCH
+            )
+            if not rotated:
+                self.log.found(
+                    "producer-id-changed",
+                    evidence,
+                    f"{transactional_id} went from producer {was.producer_id} in epoch {was.producer_epoch} to "
+                    f"producer {value.producer_id}.",
+                    transactional_id=transactional_id,
+                    producer_id=value.producer_id,
+                )
+        elif value.producer_epoch < was.producer_epoch:
+            self.log.found(
+                "producer-epoch-went-back",
+                evidence,
+                f"The producer epoch of {transactional_id} was {was.producer_epoch}, and then {value.producer_epoch}.",
+                transactional_id=transactional_id,
+                producer_id=value.producer_id,
+            )
+        if was.state is ONGOING:
+            had, has = frozenset(was.topic_partitions()), frozenset(value.topic_partitions())
+            wrong = had - has if value.state is ONGOING else had ^ has
+            if wrong:
+                topic, partition = min(wrong)
+                what = "lost" if (topic, partition) in had else "gained"
+                self.log.found(
+                    "transaction-partitions-lost",
+                    evidence,
+                    f"The transaction of {transactional_id} {what} {topic}-{partition} on its way to "
+                    f"{NAMES[value.state]}.",
+                    transactional_id=transactional_id,
+                    producer_id=value.producer_id,
+                    about=(topic, partition),
+                )
+
+    # ---- facts
+
+    def _decided(self, transactional_id: str, prepared: _Prepared, end: Evidence | None) -> None:
+        transaction, evidence = prepared
+        for topic, partition in sorted(transaction.topic_partitions()):
+            self.log.say(
+                Fact(
+                    "decision",
+                    transaction.producer_id,
+                    topic,
+                    partition,
+                    evidence.timestamp_ms,
+                    transaction.producer_epoch,
+                    *evidence[:3],
+                    -1 if end is None else end.offset,
+                    -1 if end is None else end.timestamp_ms,
+                    transactional_id,
+                    commit=transaction.state is PREPARE_COMMIT,
+                )
+            )
+
+    def _unplaced(self, transactional_id: str, value: Transaction, here: Evidence) -> None:
+        """A transaction is complete whose decision was taken away: for which partitions it was is not known."""
+        commit = value.state is COMPLETION[PREPARE_COMMIT]
+        epoch = value.producer_epoch
+        self.log.say(
+            Fact("decision", value.producer_id, None, -1, here.timestamp_ms, epoch, *here[:3],
+                 here.offset, here.timestamp_ms, transactional_id, commit=commit)
+        )  # fmt: skip
+
+    def _ended(self, transactional_id: str, value: Transaction, here: Evidence) -> None:
+        places = tuple(f"{topic}-{partition}" for topic, partition in sorted(value.topic_partitions()))
+        fact = Fact("id", value.producer_id, None, -1, here.timestamp_ms, value.producer_epoch, *here[:3],
+                    end_ms=value.start_ms, transactional_id=transactional_id, state=NAMES[value.state],
+                    timeout_ms=value.timeout_ms, places=places)  # fmt: skip
+        self.log.say(fact)
+        if value.previous_producer_id not in (value.producer_id, NO_PRODUCER_ID):
+            # The producer that it was before: whatever that one had open is over.
+            self.log.say(
+                fact._replace(producer_id=value.previous_producer_id, producer_epoch=-1, state="Replaced", places=())
+            )

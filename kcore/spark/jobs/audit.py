@@ -1,0 +1,141 @@
+"""The job `audit`: what must not be in logs, over their whole history."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from kcore.spark.audit.finding import Finding
+from kcore.spark.audit.frames import audit_logs, finding_of, logs_of, said_of_partitions
+from kcore.spark.audit.kinds import SEVERITIES, WARNING, rank
+from kcore.spark.audit.logs import GRACE_MS
+from kcore.spark.audit.report import lines, summary
+from kcore.spark.jobs.session import add_session_arguments, session
+from kcore.spark.manifest import write_whole
+from kcore.spark.sources import open_source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DONE = "audit.json"
+TABLE = "findings"
+SHOWN = 50
+
+
+class Audited(NamedTuple):
+    """What an audit found.
+
+    Attributes:
+        counts: (severity, kind) -> how many findings.
+        worst: the first findings, worst first.
+    """
+
+    counts: dict[tuple[str, str], int]
+    worst: list[Finding]
+
+    def at_least(self, severity: str) -> int:
+        """How many findings are of a severity or worse."""
+        return sum(number for (found, _), number in self.counts.items() if rank(found) <= rank(severity))
+
+
+def audit(
+    spark: SparkSession,
+    path: str | Path,
+    out: str | Path,
+    *,
+    topics: Sequence[str] = (),
+    now_ms: int | None = None,
+    grace_ms: int = GRACE_MS,
+    shown: int = SHOWN,
+) -> Audited:
+    """Writes the findings of a folder's logs as Parquet, the worst first.
+
+    A run replaces what an earlier one wrote; `audit.json` is written last, so that where it lies the table is.
+
+    Args:
+        spark: a session.
+        path: an export, a data folder, or raw segment files.
+        out: where the table `findings` goes.
+        topics: which topics to look at; none: all.
+        now_ms: at what time transactions that are open count as hanging; None: that of the newest record.
+        grace_ms: how much longer than its timeout a transaction may be open.
+        shown: how many findings to hand back.
+    """
+    from pyspark import StorageLevel  # noqa: PLC0415
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    target = Path(out)
+    (target / DONE).unlink(missing_ok=True)
+    with open_source(path) as source:
+        parts = [part for part in source.parts() if not topics or part.topic in topics]
+    cleaned_to = {part[:2]: part.cleaned_to for part in parts if part.cleaned_to is not None}
+    reader = spark.read.format("kcore").option("includeBatches", "true").option("includeFaults", "true")
+    if topics:
+        reader = reader.option("topic", ",".join(topics))
+    # More tasks than partitions would have nothing to do, and each costs a Python worker's round.
+    tasks = max(1, min(len(parts), int(spark.conf.get("spark.sql.shuffle.partitions") or 1)))
+    said = said_of_partitions(reader.load(str(path)), cleaned_to, tasks).persist(StorageLevel.DISK_ONLY)
+    try:
+        found = audit_logs(said, logs_of(said, parts, now_ms=now_ms, grace_ms=grace_ms), tasks)
+        worst = f.array_position(f.array(*map(f.lit, SEVERITIES)), f.col("severity"))
+        order = (worst, "kind", "topic", "partition", "offset")
+        found.repartition(1).sortWithinPartitions(*order).write.mode("overwrite").parquet(str(target / TABLE))
+    finally:
+        said.unpersist()
+    table = spark.read.parquet(str(target / TABLE))
+    counts = {(row[0], row[1]): int(row[2]) for row in table.groupBy("severity", "kind").count().collect()}
+    first = table.orderBy(*order).limit(shown).collect()
+    done = {
+        "source": str(path),
+        "logs": [f"{part.topic}-{part.partition}" for part in parts],
+        "findings": {kind: number for (_, kind), number in sorted(counts.items())},
+    }
+    write_whole(target / DONE, json.dumps(done, indent=1).encode())
+    return Audited(counts, [finding_of(row.asDict(recursive=True)) for row in first])
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The job's arguments."""
+    parser.add_argument("path", metavar="FOLDER", help="an export, a data folder, or a broker's log folder")
+    parser.add_argument("--out", required=True, metavar="FOLDER", help="where the table of findings goes")
+    parser.add_argument("--topic", action="append", default=[], help="only that topic (may be repeated)")
+    parser.add_argument(
+        "--fail-on",
+        choices=SEVERITIES,
+        default=WARNING,
+        help=f"the status is 1 if a finding is of that severity or worse (default {WARNING})",
+    )
+    parser.add_argument("--limit", type=int, default=SHOWN, metavar="N", help=f"show N findings (default {SHOWN})")
+    parser.add_argument(
+        "--now-ms", type=int, metavar="MS", help="the time at which open transactions are looked at; else the logs' end"
+    )
+    parser.add_argument(
+        "--grace-ms",
+        type=int,
+        default=GRACE_MS,
+        metavar="MS",
+        help=f"how much longer than its timeout a transaction may be open (default {GRACE_MS})",
+    )
+    add_session_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the job in a session of its own; 1 if it found anything that is bad enough."""
+    with session(options, "audit") as spark:
+        found = audit(
+            spark,
+            options.path,
+            options.out,
+            topics=options.topic,
+            now_ms=options.now_ms,
+            grace_ms=options.grace_ms,
+            shown=max(options.limit, 0),
+        )
+    for line in lines(found.worst, sum(found.counts.values())):
+        print(line)
+    for line in summary(found.counts):
+        print(line)
+    return 1 if found.at_least(options.fail_on) else 0
