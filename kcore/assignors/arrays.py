@@ -2,8 +2,7 @@
 
 For simulations and planning: 10,000 members and 1,000,000 partitions take a few milliseconds and a few megabytes. A
 partition's number is the number of its topic's first partition plus its own. The order of the numbers takes the place
-of
-the order of names: member 0 is the one whose id sorts first, topic 0 the one whose name (or id) does.
+of the order of names: member 0 is the one whose id sorts first, topic 0 the one whose name (or id) does.
 """
 
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from kcore_ext.assign import flow, ranges, simple, uniform
+from kcore_ext.assign import flow, ranges, simple, streams, uniform
 from kcore_ext.assign import roundrobin as ring
 from kcore_ext.assign import sticky as _sticky
 from kcore_ext.assign.problem import Problem
@@ -28,6 +27,7 @@ __all__ = [
     "server_range",
     "share_simple",
     "sticky",
+    "streams_sticky",
     "uniform_",
 ]
 
@@ -148,6 +148,35 @@ def share_simple(group: Group, previous: tuple[Ints, Ints] | None = None) -> tup
         (first, rows) of the new assignment.
     """
     return simple.run(group.problem, *(previous or (None, None)))
+
+
+def streams_sticky(
+    group: Group,
+    process_of: npt.ArrayLike,
+    stateful: npt.ArrayLike,
+    *,
+    num_standby_replicas: int = 0,
+    active: Ints | None = None,
+    standby: tuple[Ints, Ints] | None = None,
+) -> tuple[Ints, tuple[Ints, Ints]]:
+    """Streams groups' sticky task assignor (KIP-1071). Its topics are subtopologies, their partitions tasks.
+
+    Args:
+        group: number of tasks of every subtopology, and the members.
+        process_of: the process of every member, numbers that ascend as the process ids do, shape (members,).
+        stateful: whether a subtopology has state, shape (subtopologies,).
+        num_standby_replicas: copies of each stateful task.
+        active: the member of every task so far, -1 for none, shape (tasks,). None: a first assignment.
+        standby: (first, rows) of the standby tasks so far: member m has rows[first[m]:first[m + 1]]. None: none.
+
+    Returns:
+        The member of every task, and (first, rows) of the standby tasks.
+
+    Raises:
+        ValueError: shapes or numbers do not fit together, or there are tasks but no members.
+    """
+    owner, first, rows = streams.run(group.problem, process_of, stateful, num_standby_replicas, active, standby)
+    return owner, (first, rows)
 
 
 def rows_of(owner: Ints, members: int) -> tuple[Ints, Ints]:

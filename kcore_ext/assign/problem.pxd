@@ -60,6 +60,7 @@ cdef class Problem:
     cdef int topic_of_each(self, int* out) noexcept nogil
 
 
+cdef int* numbers_of(Memory* memory, object values, Py_ssize_t n, str complaint) except NULL
 cdef int checked_owner(Problem problem, object previous, int* owner) except -1
 cdef int checked_rows(Problem problem, object claim_first, object claims, Memory* memory, int** first,
                       int** rows) except -1

@@ -336,6 +336,14 @@ cdef int* _copy(Memory* memory, object array) except NULL:
     return out
 
 
+cdef int* numbers_of(Memory* memory, object values, Py_ssize_t n, str complaint) except NULL:
+    """A copy of an array of `n` numbers. Raises ValueError."""
+    array = _ints(values, complaint.partition(":")[0])
+    if array.size != n:
+        raise ValueError(complaint)
+    return _copy(memory, array)
+
+
 cdef int checked_owner(Problem problem, object previous, int* owner) except -1:
     """Copies an owner array (None: the claims, or nobody) and checks it. Raises ValueError."""
     cdef const int[::1] view

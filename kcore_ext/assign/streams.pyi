@@ -2,8 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+import numpy.typing as npt
+
 from kcore_ext.assign.model import Key, Topics
+from kcore_ext.assign.problem import Problem
 from kcore_ext.assign.result import GroupAssignment
+
+Ints = npt.NDArray[np.int32]
 
 class StreamsMember:
     member_id: str
@@ -22,6 +28,14 @@ class StreamsMember:
     ) -> None: ...
     def __hash__(self) -> int: ...
 
+def run(
+    problem: Problem,
+    process_of: npt.ArrayLike,
+    stateful: npt.ArrayLike,
+    standby_replicas: int,
+    active: Ints | None = None,
+    standby: tuple[Ints, Ints] | None = None,
+) -> tuple[Ints, Ints, Ints]: ...
 def assign(
     members: Iterable[StreamsMember] | Mapping[str, StreamsMember],
     topics: Topics,

@@ -10,7 +10,7 @@ from kcore_ext.assign.containers cimport IntVec, Memory, Scratch, copied, fill, 
 from kcore_ext.assign.ids cimport order_of_ids
 from kcore_ext.assign.lower cimport Lowered, Rows, take_ids
 from kcore_ext.assign.model cimport Topics
-from kcore_ext.assign.problem cimport Problem
+from kcore_ext.assign.problem cimport Problem, as_array, checked_owner, checked_rows, new_array, numbers_of
 from kcore_ext.assign.result cimport GroupAssignment
 
 
@@ -367,54 +367,122 @@ cdef inline StreamsMember _member(Lowered low, int m):
     return <StreamsMember><object>low.members[m]
 
 
-cdef int _read_processes(Lowered low, Streams* s) except -1:
-    """Processes in the order of their ids, and their members."""
-    cdef dict numbers = {}            # a dict keeps the different ones
-    cdef PyObject** names
-    cdef int* order
-    cdef int m, i
-    s.members = low.problem.members
+cdef int _standby_rows(Streams* s, int* row_first, int* rows) except -1 nogil:
+    """The entries as rows member -> tasks, ascending."""
+    cdef int* cursor
+    cdef int i, m, task, entry
+    memset(row_first, 0, (s.members + 1) * sizeof(int))
+    for i in range(<int>s.standby_member.size):
+        row_first[s.standby_member.at[i] + 1] += 1
     for m in range(s.members):
-        numbers[_member(low, m).process_id] = 0
-    s.processes = <int>len(numbers)
-    names = <PyObject**>take(s.memory, s.processes * sizeof(PyObject*))
-    order = ints(s.memory, s.processes)
-    for i, name in enumerate(numbers):
-        names[i] = <PyObject*>name
-    order_of_ids(names, s.processes, order)
-    for i in range(s.processes):
-        numbers[<object>names[order[i]]] = i
+        row_first[m + 1] += row_first[m]
+    cursor = copied(s.memory, row_first, s.members)
+    if s.standby_member.size:
+        for task in range(s.tasks):
+            entry = s.last_standby[task]
+            while entry >= 0:
+                m = s.standby_member.at[entry]
+                rows[cursor[m]] = task
+                cursor[m] += 1
+                entry = s.standby_before.at[entry]
+    return 0
+
+
+cdef int _by_task(Streams* s, const int* claim_first, const int* claims) except -1 nogil:
+    """Turns rows member -> standby tasks around; a task's members come in the order of their ids."""
+    cdef int* cursor
+    cdef int m, i, task
+    s.standby_first = zeros(s.memory, s.tasks + 1)
+    for i in range(claim_first[s.members]):
+        s.standby_first[claims[i] + 1] += 1
+    for task in range(s.tasks):
+        s.standby_first[task + 1] += s.standby_first[task]
+    cursor = copied(s.memory, s.standby_first, s.tasks)
+    s.standby = ints(s.memory, claim_first[s.members])
+    for m in range(s.members):
+        for i in range(claim_first[m], claim_first[m + 1]):
+            s.standby[cursor[claims[i]]] = m
+            cursor[claims[i]] += 1
+    return 0
+
+
+cdef int _group_processes(Streams* s, const int* process_of) except -1 nogil:
+    """Numbers the processes that have members, in their order, and lists their members."""
+    cdef int* number
+    cdef int* cursor
+    cdef int m, i, top = 0
+    for m in range(s.members):
+        top = max(top, process_of[m] + 1)
+    number = zeros(s.memory, top)
+    for m in range(s.members):
+        number[process_of[m]] = 1
+    for i in range(top):
+        if number[i]:
+            number[i] = s.processes
+            s.processes += 1
     s.process_of = ints(s.memory, s.members)
     s.member_first = zeros(s.memory, s.processes + 1)
     for m in range(s.members):
-        s.process_of[m] = numbers[_member(low, m).process_id]
+        s.process_of[m] = number[process_of[m]]
         s.member_first[s.process_of[m] + 1] += 1
     for i in range(s.processes):
         s.member_first[i + 1] += s.member_first[i]
-    order = copied(s.memory, s.member_first, s.processes)
+    cursor = copied(s.memory, s.member_first, s.processes)
     s.member_list = ints(s.memory, s.members)
     for m in range(s.members):
-        s.member_list[order[s.process_of[m]]] = m
-        order[s.process_of[m]] += 1
+        s.member_list[cursor[s.process_of[m]]] = m
+        cursor[s.process_of[m]] += 1
     return 0
+
+
+cdef int _name_tasks(Streams* s, Problem p, const char* keeps) except -1 nogil:
+    """Every task's partition and whether it has state; `keeps`: by subtopology."""
+    cdef int t, task
+    s.members = p.members
+    s.tasks = p.partitions
+    s.number = ints(s.memory, s.tasks)
+    s.stateful = flags(s.memory, s.tasks, False)
+    for t in range(p.topics):
+        for task in range(p.first[t], p.first[t + 1]):
+            s.number[task] = task - p.first[t]
+            s.stateful[task] = keeps[t]
+    return 0
+
+
+cdef int _read_processes(Lowered low, Streams* s) except -1:
+    """Numbers the processes in the order of their ids."""
+    cdef dict numbers = {}            # a dict keeps the different ones
+    cdef PyObject** names
+    cdef int* order
+    cdef int* process_of
+    cdef int m, i, n, members = low.problem.members
+    for m in range(members):
+        numbers[_member(low, m).process_id] = 0
+    n = <int>len(numbers)
+    names = <PyObject**>take(s.memory, n * sizeof(PyObject*))
+    order = ints(s.memory, n)
+    for i, name in enumerate(numbers):
+        names[i] = <PyObject*>name
+    order_of_ids(names, n, order)
+    for i in range(n):
+        numbers[<object>names[order[i]]] = i
+    process_of = ints(s.memory, members)
+    for m in range(members):
+        process_of[m] = numbers[_member(low, m).process_id]
+    return _group_processes(s, process_of)
 
 
 cdef int _read(Lowered low, Streams* s, object stateful) except -1:
     """Tasks and what members had."""
     cdef Problem p = low.problem
     cdef Rows rows = Rows(low)
-    cdef int* cursor
     cdef int* claim_first = zeros(s.memory, p.members + 1)
-    cdef int m, t, i, task
-    cdef bint keeps
-    s.tasks = p.partitions
-    s.number = ints(s.memory, s.tasks)
-    s.stateful = flags(s.memory, s.tasks, False)
+    cdef char* keeps = flags(s.memory, p.topics, False)
+    cdef int m, t, i
     for t in range(p.topics):
-        keeps = low.topics.ordered[t] in stateful
-        for task in range(p.first[t], p.first[t + 1]):
-            s.number[task] = task - p.first[t]
-            s.stateful[task] = keeps
+        keeps[t] = low.topics.ordered[t] in stateful
+    _name_tasks(s, p, keeps)
+    _read_processes(low, s)
     s.previous_active = nones(s.memory, s.tasks)
     for m in range(p.members):
         if len(_member(low, m).active) > 0:
@@ -428,40 +496,61 @@ cdef int _read(Lowered low, Streams* s, object stateful) except -1:
         if len(_member(low, m).standby) > 0:
             rows.add(_member(low, m).standby)
         claim_first[m + 1] = <int>p.claims.size
-    s.standby_first = zeros(s.memory, s.tasks + 1)
-    for i in range(<int>p.claims.size):
-        s.standby_first[p.claims.at[i] + 1] += 1
-    for task in range(s.tasks):
-        s.standby_first[task + 1] += s.standby_first[task]
-    cursor = copied(s.memory, s.standby_first, s.tasks)
-    s.standby = ints(s.memory, p.claims.size)
+    return _by_task(s, claim_first, p.claims.at)
+
+
+cdef int _read_arrays(Streams* s, Problem p, object process_of, object stateful, object active, object standby) except -1:
+    """Checks the arrays and takes them over."""
+    cdef Memory* memory = s.memory
+    cdef int* processes = numbers_of(memory, process_of, p.members, "process_of: one number a member is needed")
+    cdef int* keeps = numbers_of(memory, stateful, p.topics, "stateful: one truth value a subtopology is needed")
+    cdef char* kept = flags(memory, p.topics, False)
+    cdef int* claim_first
+    cdef int* claims
+    cdef int m, t
     for m in range(p.members):
-        for i in range(claim_first[m], claim_first[m + 1]):
-            s.standby[cursor[p.claims.at[i]]] = m
-            cursor[p.claims.at[i]] += 1
-    return 0
+        if processes[m] < 0:
+            raise ValueError(f"process_of: member {m} has process {processes[m]}")
+    if p.members == 0 and p.partitions > 0:
+        raise ValueError("there are tasks but no members")
+    for t in range(p.topics):
+        kept[t] = keeps[t] != 0
+    _name_tasks(s, p, kept)
+    _group_processes(s, processes)
+    s.previous_active = ints(memory, s.tasks)
+    checked_owner(p, active, s.previous_active)
+    if standby is None:
+        claim_first = zeros(memory, p.members + 1)
+        claims = ints(memory, 0)
+    else:
+        checked_rows(p, standby[0], standby[1], memory, &claim_first, &claims)
+    return _by_task(s, claim_first, claims)
 
 
-cdef GroupAssignment _standbys(Lowered low, Streams* s):
-    """The entries as rows member -> tasks."""
-    cdef GroupAssignment out = low.shared(s.standby_member.size)
-    cdef int* cursor
-    cdef int i, m, task, entry
-    memset(out.row_first, 0, (s.members + 1) * sizeof(int))
-    for i in range(<int>s.standby_member.size):
-        out.row_first[s.standby_member.at[i] + 1] += 1
-    for m in range(s.members):
-        out.row_first[m + 1] += out.row_first[m]
-    cursor = copied(s.memory, out.row_first, s.members)
-    if s.standby_member.size:
-        for task in range(s.tasks):
-            entry = s.last_standby[task]
-            while entry >= 0:
-                m = s.standby_member.at[entry]
-                out.rows[cursor[m]] = task
-                cursor[m] += 1
-                entry = s.standby_before.at[entry]
-    return out
+def run(Problem problem not None, process_of, stateful, int standby_replicas, active=None, standby=None):
+    """The task assignor over arrays; see `kcore.assignors.arrays.streams_sticky`. Raises ValueError."""
+    cdef Scratch scratch = Scratch.__new__(Scratch)
+    cdef Streams s
+    cdef int* row_first
+    cdef int* rows
+    memset(&s, 0, sizeof(s))
+    s.memory = &scratch.memory
+    s.replicas = _checked_replicas(standby_replicas)
+    _read_arrays(&s, problem, process_of, stateful, active, standby)
+    out = new_array(s.tasks, &s.active)
+    with nogil:
+        if s.members:
+            solve(&s)
+        row_first = ints(&scratch.memory, s.members + 1)
+        rows = ints(&scratch.memory, s.standby_member.size)
+        _standby_rows(&s, row_first, rows)
+    return out, as_array(row_first, s.members + 1), as_array(rows, s.standby_member.size)
+
+
+cdef int _checked_replicas(int standby_replicas) except -1:
+    if standby_replicas < 0:
+        raise ValueError(f"num_standby_replicas: {standby_replicas}")
+    return standby_replicas
 
 
 def assign(members, topics, stateful, int standby_replicas):
@@ -476,12 +565,11 @@ def assign(members, topics, stateful, int standby_replicas):
     cdef list given = list(members.values() if isinstance(members, Mapping) else members)
     cdef Lowered low = _lower(given, topics)
     cdef Scratch scratch = Scratch.__new__(Scratch)
-    cdef GroupAssignment active = low.exclusive(), warmup = low.shared(0)
+    cdef GroupAssignment active = low.exclusive(), warmup = low.shared(0), standby
     cdef Streams s
     memset(&s, 0, sizeof(s))
     s.memory = &scratch.memory
-    s.replicas = standby_replicas
-    _read_processes(low, &s)
+    s.replicas = _checked_replicas(standby_replicas)
     _read(low, &s, frozenset(stateful))
     s.active = active.owner
     if s.members == 0:
@@ -489,5 +577,7 @@ def assign(members, topics, stateful, int standby_replicas):
     else:
         with nogil:
             solve(&s)
+    standby = low.shared(s.standby_member.size)
+    _standby_rows(&s, standby.row_first, standby.rows)
     memset(warmup.row_first, 0, (s.members + 1) * sizeof(int))
-    return active, _standbys(low, &s), warmup
+    return active, standby, warmup
