@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kcore.errors import KafkaError
 from kcore.group.consumer import records as facts
 from kcore.group.consumer import target as targets
 from kcore.group.consumer.assignment import NO_TARGET, CurrentAssignment, Reported, Target
 from kcore.group.consumer.reconcile import reconcile
 from kcore.group.consumer.regex import check_regex, schedule_resolution
+from kcore.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,10 +109,12 @@ class MemberChange:
             any_regex_counts: whether a pattern that is not resolved yet moves the epoch, too.
 
         Raises:
-            KafkaError: INVALID_REGULAR_EXPRESSION.
+            KafkaError: INVALID_REGULAR_EXPRESSION; UNKNOWN_SERVER_ERROR for more names than a record can hold.
         """
         group, before = self.group, self.before
         self.metadata = metadata
+        if before is None or before.names is not metadata.names:
+            self._check_names(metadata.names)
         if before is None or before != metadata:
             self.records.append(facts.member_metadata(group.group_id, self.member_id, metadata))
         names_changed = bool(metadata.names) if before is None else before.names != metadata.names
@@ -118,6 +122,13 @@ class MemberChange:
         self.subscription_changed = names_changed or regex_changed
         self._move_epoch(names_changed or resolved or (regex_changed and any_regex_counts))
         schedule_resolution(group, metadata.regex if regex_changed else "", self._dropped_regex, visible)
+
+    def _check_names(self, names: frozenset[str]) -> None:
+        """Refuses what could not be written in the end, before much is done with it: a million names took seconds."""
+        most = self.group.shard.max_record_bytes
+        if sum(map(len, names)) > most:
+            message = f"a subscription to {len(names)} topics is longer than the {most} bytes that may be written"
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
 
     def _change_regex(self, old: str, new: str) -> tuple[bool, bool]:
         """Whether the pattern changed, and whether what it matches is known already."""

@@ -89,14 +89,14 @@ class TopicMetadata:
 
     def hash_of(self, names: Iterable[str]) -> int:
         """The hash of those of the topics that exist."""
-        hashes = []
-        known = self._hashes
-        for name in sorted(names):
-            value = known.get(name)
-            if value is None:
-                topic = self.topics.by_name(name)
+        known, by_name = self._hashes, self.topics.by_name
+        existing: list[str] = []
+        for name in names:
+            if name not in known:
+                topic = by_name(name)
                 if topic is None:
                     continue
-                value = known[name] = topic_hash(topic, self._racks)
-            hashes.append(value)
-        return group_hash(hashes)
+                known[name] = topic_hash(topic, self._racks)
+            existing.append(name)
+        existing.sort()
+        return group_hash([known[name] for name in existing])

@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from kcore.runtime.commit import CommitPipeline
     from kcore.runtime.topics import TopicImage
 
-KEPT_SUBSCRIPTIONS: Final = 4_096
-"""How many different subscriptions are kept once for all members that have them."""
+KEPT_NAMES: Final = 262_144
+"""How many names the subscriptions have that are kept once for all members with the same."""
+
+MAX_KEPT_NAMES: Final = 16_384
+"""How many names a subscription has at most that is kept."""
 
 INLINE_MEMBERS: Final = 512
 """Up to how many members a target is computed within the heartbeat that finds it due."""
@@ -86,6 +89,7 @@ class ConsumerServices:
 
     __slots__ = (
         "_enabled",
+        "_kept_names",
         "_names",
         "_settings",
         "_settings_of",
@@ -117,6 +121,7 @@ class ConsumerServices:
         self._enabled = enabled
         self._settings: GroupSettings = settings if settings is not None else BrokerSettings(config)
         self._settings_of: dict[str, ConsumerSettings] = {}
+        self._kept_names = 0
         self._names: dict[tuple[str, ...], frozenset[str]] = {}
         self._sorted: dict[frozenset[str], tuple[str, ...]] = {}
 
@@ -147,11 +152,12 @@ class ConsumerServices:
 
     def names(self, names: Sequence[str]) -> frozenset[str]:
         """Names as a set; equal ones are one object, since most members of a group read the same."""
+        if len(names) > MAX_KEPT_NAMES:
+            return frozenset(names)
         key = tuple(names)
         found = self._names.get(key)
         if found is None:
-            if len(self._names) >= KEPT_SUBSCRIPTIONS:
-                self._names.clear()
+            self._make_room(len(key))
             found = self._names[key] = frozenset(key)
         return found
 
@@ -159,7 +165,16 @@ class ConsumerServices:
         """The names in order, for the assignor; equal sets give one object."""
         found = self._sorted.get(names)
         if found is None:
-            if len(self._sorted) >= KEPT_SUBSCRIPTIONS:
-                self._sorted.clear()
-            found = self._sorted[names] = tuple(sorted(names))
+            found = tuple(sorted(names))
+            if len(found) <= MAX_KEPT_NAMES:
+                self._make_room(len(found))
+                self._sorted[names] = found
         return found
+
+    def _make_room(self, count: int) -> None:
+        """Forgets what is kept if `count` names more would be too many; whoever uses a set has it still."""
+        self._kept_names += count + 1
+        if self._kept_names > KEPT_NAMES:
+            self._names.clear()
+            self._sorted.clear()
+            self._kept_names = count + 1

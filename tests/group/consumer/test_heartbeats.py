@@ -10,6 +10,7 @@ import pytest
 from kcore.group.apis.consumer_group_heartbeat import invalid
 from kcore.group.consumer.events import GroupChanged
 from kcore.group.consumer.metadata import TopicMetadata, group_hash, topic_hash
+from kcore.group.consumer.services import KEPT_NAMES, MAX_KEPT_NAMES
 from kcore.group.consumer.states import MemberState
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -283,6 +284,31 @@ def test_a_batch_too_large_for_a_decision_is_written_in_slices() -> None:
     world.machine.max_record_bytes = 1_000_000
     world.settle(one)
     assert one.has() == {"a": [0, 1, 2]}
+
+
+def test_a_subscription_that_no_record_can_hold_is_refused_at_once(world: World) -> None:
+    """-1, as Kafka answers what it cannot write; nothing is kept of it. Names that are said twice count once."""
+    most = world.machine.max_record_bytes
+    fields = {"member_id": "m", "rebalance_timeout_ms": 1000, "topic_partitions": []}
+    names = [f"{number:06}-{'x' * 200}" for number in range(most // 200)]
+    answer = world.beat(**fields, subscribed_topic_names=names)
+    assert (answer.error_code, answer.member_id) == (ErrorCode.UNKNOWN_SERVER_ERROR, None)
+    assert answer.error_message == (
+        f"a subscription to {len(names)} topics is longer than the {most} bytes that may be written"
+    )
+    assert (world.records(), world.describe().error_code) == ([], ErrorCode.GROUP_ID_NOT_FOUND)
+    assert world.beat(**fields, subscribed_topic_names=["a" * 200] * (most // 100)).error_code == ErrorCode.NONE
+
+
+def test_what_is_kept_of_subscriptions_is_bounded(world: World) -> None:
+    """Members with the same subscription share one set, until others need the room."""
+    services = world.consumer
+    assert services.names(["a", "b"]) is services.names(["a", "b"])
+    assert services.names(["x"] * (MAX_KEPT_NAMES + 1)) == {"x"}
+    for number in range(KEPT_NAMES // MAX_KEPT_NAMES * 3):
+        names = services.names([f"{number}-{index}" for index in range(MAX_KEPT_NAMES - 1)])
+        assert services.in_order(names) is services.in_order(names)
+        assert sum(map(len, services._names)) + sum(map(len, services._sorted)) <= KEPT_NAMES
 
 
 # ---- patterns
