@@ -138,8 +138,7 @@ def test_decide_commit(benchmark: Any, partitions: int) -> None:
 
     def commits() -> None:
         for _ in range(COMMITS):
-            for record in api.decide(machine, CONTEXT, plan).records:
-                machine.replay(0, -1, record.key, record.value)
+            machine.replay_block(0, -1, api.decide(machine, CONTEXT, plan).records)
 
     benchmark(commits)
 

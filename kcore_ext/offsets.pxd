@@ -1,6 +1,10 @@
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+cdef enum:
+    EXPIRING_VERSION = 1    # the versions that values are written in: with an expiry time of their own, or without
+    VALUE_VERSION = 4
+
 
 @cython.final
 cdef class OffsetAndMetadata:
@@ -18,7 +22,7 @@ cdef class CommitKey:
     cdef readonly str group
     cdef readonly str topic
     cdef readonly int32_t partition
-    cdef bytes encoded                          # made when it is first asked for, or at once by new_offsets
+    cdef bytes encoded                          # made when it is first asked for
 
 
 @cython.final
@@ -28,3 +32,10 @@ cdef class OffsetDecoder:
     cdef str topic
 
     cdef bint _read_names(self, const uint8_t* at, Py_ssize_t size) except -1
+
+
+# How many bytes the key and the value of an offset's record take, and these bytes; `put_` return where they end.
+cdef Py_ssize_t key_size(str group, str topic) except -1
+cdef uint8_t* put_key(uint8_t* at, str group, str topic, int32_t partition) except NULL
+cdef Py_ssize_t value_size(OffsetAndMetadata entry, int version) except -1
+cdef uint8_t* put_value(uint8_t* at, OffsetAndMetadata entry, int version) except NULL

@@ -12,25 +12,8 @@ from libc.string cimport memcmp, memcpy
 
 from kcore_ext.batch.records cimport RecordReader, open_reader
 
-cdef extern from *:
-    """
-    /* A named tuple's own constructor is Python: eight times as slow. */
-    static inline PyObject *kcore_named_tuple(PyObject *cls, PyObject *a, PyObject *b, PyObject *c) {
-        PyObject *made = ((PyTypeObject *)cls)->tp_alloc((PyTypeObject *)cls, 3);
-        if (made != NULL) {
-            PyTuple_SET_ITEM(made, 0, Py_NewRef(a));
-            PyTuple_SET_ITEM(made, 1, Py_NewRef(b));
-            PyTuple_SET_ITEM(made, 2, Py_NewRef(c));
-        }
-        return made;
-    }
-    """
-    object kcore_named_tuple(object cls, object a, object b, object c)
-
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
-    int PyUnicode_KIND(object text)
-    uint32_t PyUnicode_READ_CHAR(object text, Py_ssize_t index)
 
 cdef bytes ZERO_UUID = bytes(16)
 cdef char* ZERO_BYTES = PyBytes_AS_STRING(ZERO_UUID)
@@ -39,9 +22,6 @@ cdef Py_ssize_t MAX_STRING = 32767  # a length of two bytes, signed
 
 cdef enum:
     OFFSET_KEY = 1  # 0 was the type of the oldest keys, laid out alike
-    EXPIRING_VERSION = 1
-    VALUE_VERSION = 4
-    OFFSET_METADATA_TOO_LARGE = 12
     UNSTABLE_OFFSET_COMMIT = 88
 
 
@@ -125,13 +105,9 @@ cdef class OffsetAndMetadata:
         return self
 
     def encode_value(self, int version) -> bytes:
-        cdef Py_ssize_t length
-        cdef const char* text = PyUnicode_AsUTF8AndSize(self.metadata, &length)
-        if version == VALUE_VERSION:
-            return _encode_value(self, text, length)
-        if version == EXPIRING_VERSION:
-            return _encode_expiring_value(self, text, length)
-        raise ValueError(f"offsets are written in versions 1 and 4, not {version}")
+        cdef bytes data = PyBytes_FromStringAndSize(NULL, value_size(self, version))
+        put_value(<uint8_t*>PyBytes_AS_STRING(data), self, version)
+        return data
 
     @property
     def topic_id(self) -> bytes:
@@ -164,42 +140,49 @@ cdef class OffsetAndMetadata:
         )
 
 
-cdef bytes _encode_value(OffsetAndMetadata entry, const char* text, Py_ssize_t length):
-    """Version 4: compact string, and the topic's id as a tagged field where it is known."""
-    cdef bint has_id = memcmp(entry.topic_uuid, ZERO_BYTES, 16) != 0
-    cdef uint8_t prefix[10]
-    cdef int prefix_size = 0
+cdef Py_ssize_t value_size(OffsetAndMetadata entry, int version) except -1:
+    cdef Py_ssize_t length, rest
+    PyUnicode_AsUTF8AndSize(entry.metadata, &length)
+    if version == EXPIRING_VERSION:
+        if length > MAX_STRING:
+            raise ValueError(f"metadata of {length} bytes does not fit in a record of version 1")
+        return 28 + length
+    if version != VALUE_VERSION:
+        raise ValueError(f"offsets are written in versions 1 and 4, not {version}")
+    cdef Py_ssize_t size = 24 + length + (18 if memcmp(entry.topic_uuid, ZERO_BYTES, 16) else 0)
+    rest = (length + 1) >> 7
+    while rest:
+        size += 1
+        rest >>= 7
+    return size
+
+
+cdef uint8_t* put_value(uint8_t* at, OffsetAndMetadata entry, int version) except NULL:
+    cdef Py_ssize_t length
+    cdef const char* text = PyUnicode_AsUTF8AndSize(entry.metadata, &length)
+    at = put64(put16(at, <uint16_t>version), <uint64_t>entry.committed_offset)
+    if version == EXPIRING_VERSION:
+        # An expiry time of its own, neither leader epoch nor topic id.
+        at = put16(at, <uint16_t>length)
+        memcpy(at, text, length)
+        return put64(put64(at + length, <uint64_t>entry.commit_timestamp_ms), <uint64_t>entry.expire_timestamp_ms)
+    # Version 4: compact string, and the topic's id as a tagged field where it is known.
+    at = put32(at, <uint32_t>entry.leader_epoch)
     cdef uint64_t rest = <uint64_t>length + 1
     while rest > 0x7F:
-        prefix[prefix_size] = <uint8_t>(rest & 0x7F | 0x80)
-        prefix_size += 1
+        at[0] = <uint8_t>(rest & 0x7F | 0x80)
+        at += 1
         rest >>= 7
-    prefix[prefix_size] = <uint8_t>rest
-    prefix_size += 1
-    cdef bytes data = PyBytes_FromStringAndSize(NULL, 14 + prefix_size + length + 9 + (18 if has_id else 0))
-    cdef uint8_t* at = <uint8_t*>PyBytes_AS_STRING(data)
-    at = put32(put64(put16(at, VALUE_VERSION), <uint64_t>entry.committed_offset), <uint32_t>entry.leader_epoch)
-    memcpy(at, prefix, prefix_size)
-    memcpy(at + prefix_size, text, length)
-    at = put64(at + prefix_size + length, <uint64_t>entry.commit_timestamp_ms)
-    at[0] = has_id
-    if has_id:
-        at[1] = 0   # the tag
-        at[2] = 16  # bytes
-        memcpy(at + 3, entry.topic_uuid, 16)
-    return data
-
-
-cdef bytes _encode_expiring_value(OffsetAndMetadata entry, const char* text, Py_ssize_t length):
-    """Version 1: an expiry time of its own, neither leader epoch nor topic id."""
-    if length > MAX_STRING:
-        raise ValueError(f"metadata of {length} bytes does not fit in a record of version 1")
-    cdef bytes data = PyBytes_FromStringAndSize(NULL, 28 + length)
-    cdef uint8_t* at = <uint8_t*>PyBytes_AS_STRING(data)
-    at = put16(put64(put16(at, EXPIRING_VERSION), <uint64_t>entry.committed_offset), <uint16_t>length)
-    memcpy(at, text, length)
-    put64(put64(at + length, <uint64_t>entry.commit_timestamp_ms), <uint64_t>entry.expire_timestamp_ms)
-    return data
+    at[0] = <uint8_t>rest
+    memcpy(at + 1, text, length)
+    at = put64(at + 1 + length, <uint64_t>entry.commit_timestamp_ms)
+    at[0] = memcmp(entry.topic_uuid, ZERO_BYTES, 16) != 0
+    if not at[0]:
+        return at + 1
+    at[1] = 0   # the tag
+    at[2] = 16  # bytes
+    memcpy(at + 3, entry.topic_uuid, 16)
+    return at + 19
 
 
 @cython.final
@@ -231,18 +214,29 @@ cdef class CommitKey:
 
 
 cdef bytes _encode_key(str group, str topic, int32_t partition):
+    cdef bytes data = PyBytes_FromStringAndSize(NULL, key_size(group, topic))
+    put_key(<uint8_t*>PyBytes_AS_STRING(data), group, topic, partition)
+    return data
+
+
+cdef Py_ssize_t key_size(str group, str topic) except -1:
+    cdef Py_ssize_t group_size, topic_size
+    PyUnicode_AsUTF8AndSize(group, &group_size)
+    PyUnicode_AsUTF8AndSize(topic, &topic_size)
+    if group_size > MAX_STRING or topic_size > MAX_STRING:
+        raise ValueError(f"a name of {max(group_size, topic_size)} bytes does not fit in the key of a record")
+    return 10 + group_size + topic_size
+
+
+cdef uint8_t* put_key(uint8_t* at, str group, str topic, int32_t partition) except NULL:
     cdef Py_ssize_t group_size, topic_size
     cdef const char* group_text = PyUnicode_AsUTF8AndSize(group, &group_size)
     cdef const char* topic_text = PyUnicode_AsUTF8AndSize(topic, &topic_size)
-    if group_size > MAX_STRING or topic_size > MAX_STRING:
-        raise ValueError(f"a name of {max(group_size, topic_size)} bytes does not fit in the key of a record")
-    cdef bytes data = PyBytes_FromStringAndSize(NULL, 10 + group_size + topic_size)
-    cdef uint8_t* at = put16(put16(<uint8_t*>PyBytes_AS_STRING(data), OFFSET_KEY), <uint16_t>group_size)
+    at = put16(put16(at, OFFSET_KEY), <uint16_t>group_size)
     memcpy(at, group_text, group_size)
     at = put16(at + group_size, <uint16_t>topic_size)
     memcpy(at, topic_text, topic_size)
-    put32(at + topic_size, <uint32_t>partition)
-    return data
+    return put32(at + topic_size, <uint32_t>partition)
 
 
 # ---- reading a log
@@ -371,64 +365,6 @@ cdef OffsetAndMetadata _read_value(const uint8_t* at, Py_ssize_t size):
 
 
 # ---- the partitions of a request
-
-cdef bint _is_too_long(str metadata, Py_ssize_t limit):
-    """Whether metadata has more than `limit` UTF-16 code units: what Kafka counts, though the setting says bytes."""
-    cdef Py_ssize_t length = len(metadata), i
-    if length > limit:
-        return True
-    if PyUnicode_KIND(metadata) < 4 or 2 * length <= limit:
-        return False
-    cdef Py_ssize_t units = length
-    for i in range(length):
-        units += PyUnicode_READ_CHAR(metadata, i) > 0xFFFF
-    return units > limit
-
-
-def new_offsets(
-    str group_id not None,
-    str topic not None,
-    bytes topic_id not None,
-    partitions,
-    list codes,
-    int64_t now_ms,
-    int64_t expire_ms,
-    Py_ssize_t limit,
-    list records,
-    type record_type not None,
-    answer_type,
-):
-    if not issubclass(record_type, tuple) or PyBytes_GET_SIZE(topic_id) != 16:
-        raise TypeError(f"a record is a named tuple and a topic id has 16 bytes: {record_type}, {topic_id!r}")
-    cdef list answers = []
-    cdef Py_ssize_t index = 0
-    cdef int version = VALUE_VERSION if expire_ms == -1 else EXPIRING_VERSION
-    cdef CommitKey key
-    cdef OffsetAndMetadata entry
-    cdef str metadata
-    cdef int code
-    for asked in partitions:
-        code = 0 if codes is None else codes[index]
-        index += 1
-        if code == 0:
-            metadata = asked.committed_metadata or ""
-            if _is_too_long(metadata, limit):
-                code = OFFSET_METADATA_TOO_LARGE
-            else:
-                key = CommitKey(group_id, topic, asked.partition_index)
-                key.encoded = _encode_key(group_id, topic, key.partition)
-                entry = OffsetAndMetadata.__new__(OffsetAndMetadata)
-                entry.committed_offset = asked.committed_offset
-                entry.leader_epoch = asked.committed_leader_epoch if expire_ms == -1 else -1
-                entry.metadata = metadata
-                entry.commit_timestamp_ms = now_ms
-                entry.expire_timestamp_ms = expire_ms
-                if expire_ms == -1:
-                    memcpy(entry.topic_uuid, PyBytes_AS_STRING(topic_id), 16)
-                records.append(kcore_named_tuple(record_type, key, entry, version))
-        answers.append(answer_type(partition_index=asked.partition_index, error_code=code))
-    return answers
-
 
 def answer_fetch(answer_type, indexes, offsets, unstable, bytes topic_id):
     cdef list answers = []

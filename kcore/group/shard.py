@@ -19,7 +19,7 @@ from kcore.group.live import LiveValue
 from kcore.group.offsets.expiry import schedule_expiration
 from kcore.group.offsets.loading import replay_run
 from kcore.group.offsets.replay import REPLAY as OFFSETS_REPLAY
-from kcore.group.offsets.replay import replay_marker
+from kcore.group.offsets.replay import replay_block, replay_marker
 from kcore.group.offsets.store import OffsetStore
 from kcore.group.table import GroupTable
 from kcore.protocol.records import CONSUMER_OFFSETS, UnknownRecord, decode_key, decode_value
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from kcore.clock import Now
     from kcore.config import Config
     from kcore.group.group import Group
-    from kcore.runtime.machine import ShardContext
+    from kcore.runtime.machine import Record, ShardContext
     from kcore.runtime.topics import TopicImage
     from kcore_ext.batch.run import Run
+    from kcore_ext.offset_block import OffsetBlock
 
 TOPIC_NAME = CONSUMER_OFFSETS
 """The internal topic whose partitions are group shards."""
@@ -137,6 +138,10 @@ class GroupShard:
             value.follow(self)
         else:
             REPLAY[type(key)](self, offset, producer_id, key, value)
+
+    def replay_block(self, first_offset: int, producer_id: int, block: OffsetBlock[Record]) -> None:
+        """Applies the offsets of a commit, all at once; see `BlockReplay`."""
+        replay_block(self, first_offset, producer_id, block)
 
     def replay_run(self, run: Run, start: int, stop: int, from_offset: int) -> int:
         """Applies batches of the log that belong to no transaction, at recovery; returns how many it did not know."""

@@ -5,12 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from kcore_ext.decision import Outcome
+
 if TYPE_CHECKING:
     from kcore.clock import Now
     from kcore.runtime.pending import Pending
     from kcore.runtime.shard import Shard, ShardTimer
+    from kcore_ext.batch import BatchBuilder
     from kcore_ext.batch.run import Run
     from kcore_ext.timer_wheel import Timer
+
+__all__ = [
+    "BlockReplay",
+    "EncodableKey",
+    "EncodableValue",
+    "Outcome",
+    "Record",
+    "RecordBlock",
+    "RunReplay",
+    "ShardContext",
+    "StateMachine",
+]
 
 
 class EncodableKey(Protocol):
@@ -43,20 +58,29 @@ class Record(NamedTuple):
     version: int = 0
 
 
-class Outcome(NamedTuple):
-    """What was decided: facts to keep, and a reply to give once they are kept.
+class RecordBlock(Protocol):
+    """Many facts of one kind as one object, which writes and replays itself faster than they would one by one.
 
-    Attributes:
-        records: facts in the order in which they are written and replayed; all of them or none.
-        reply: the response, or a parked `Pending`; None where nobody waits (a timer).
-        producer_id: for facts of a transaction: they become a transactional batch of their own.
-        producer_epoch: the epoch of that producer.
+    It is a sequence of the `Record`s that it stands for, and they are the definition of what it does: whoever encodes
+    and replays them one after the other gets the same batch and the same state.
     """
 
-    records: list[Record]
-    reply: Any = None
-    producer_id: int = -1
-    producer_epoch: int = -1
+    @property
+    def size_bytes(self) -> int:
+        """What the records take in a batch at most, without the batch's header."""
+        ...
+
+    def __len__(self) -> int:
+        """How many records it stands for."""
+        ...
+
+    def __iter__(self) -> Iterator[Record]:
+        """The records, in their order."""
+        ...
+
+    def append_to(self, batch: BatchBuilder, timestamp_ms: int) -> bool:
+        """Adds the records to a batch with room for `size_bytes`; False if one did not fit."""
+        ...
 
 
 class RunReplay(Protocol):
@@ -82,10 +106,24 @@ class RunReplay(Protocol):
         ...
 
 
+class BlockReplay(Protocol):
+    """What a machine has that decides blocks of records."""
+
+    def replay_block(self, first_offset: int, producer_id: int, block: Any) -> None:
+        """Applies a block that it decided just now, as `replay` does with its records one by one.
+
+        Args:
+            first_offset: the offset of its first record; the others follow.
+            producer_id: -1, or the producer in whose transaction it stands.
+            block: the `RecordBlock`.
+        """
+        ...
+
+
 class StateMachine(Protocol):
     """The state of one shard. `replay` alone changes what is durable; everything else in it is soft.
 
-    A machine may have `replay_run` too (see `RunReplay`).
+    A machine may have `replay_run` too (see `RunReplay`), and `replay_block` (see `BlockReplay`).
     """
 
     def replay(self, offset: int, producer_id: int, key: Any, value: Any) -> None:

@@ -7,68 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kcore.protocol.error_codes import ErrorCode
+from kcore_ext.decision import Pending
 
 if TYPE_CHECKING:
     from kcore.runtime.api import Api, RequestContext
 
+__all__ = ["Gathered", "Pending", "gather"]
+
 logger = logging.getLogger(__name__)
-
-
-class Pending:
-    """What a request gets instead of a response when the response comes later.
-
-    It waits for a commit (`parked` is False: requests behind it on a connection may go on, answers keep their order),
-    or for other members, data or a timeout (`parked` is True: a join, a sync, a long poll). It is completed exactly
-    once; whoever wants the response attaches one callback, before or after.
-
-    Args:
-        api: builds the error response if the request fails after it was taken.
-        context: who asks.
-        request: the request.
-        parked: whether it waits for something else than the commit of what it saw.
-    """
-
-    __slots__ = ("_callback", "api", "context", "done", "parked", "request", "response")
-
-    def __init__(self, api: Api[Any, Any], context: RequestContext, request: Any, *, parked: bool = False) -> None:
-        self.api = api
-        self.context = context
-        self.request = request
-        self.parked = parked
-        self.done = False
-        self.response: Any = None
-        self._callback: Callable[[Any], None] | None = None
-
-    def complete(self, response: Any) -> None:
-        """Gives the response to whoever waits. The runtime calls it; a state machine says `ShardContext.answer`.
-
-        A callback that raises is logged and harms nobody: many answers go out one after the other.
-        """
-        assert not self.done, "a pending answer is completed exactly once"
-        self.done = True
-        self.response = response
-        callback, self._callback = self._callback, None
-        if callback is not None:
-            try:
-                callback(response)
-            except Exception:
-                logger.exception("whoever waited for an answer of %s failed", type(self.api).__name__)
-
-    def fail(self, code: ErrorCode) -> None:
-        """Completes it with the request's own error response for `code`."""
-        self.complete(self.api.error(self.context, self.request, code))
-
-    def on_complete(self, callback: Callable[[Any], None]) -> None:
-        """Calls `callback(response)` once it is there: at once if it is. One callback alone may be attached."""
-        if self.done:
-            callback(self.response)
-        else:
-            assert self._callback is None, "one callback alone may wait for an answer"
-            self._callback = callback
-
-    def abandon(self) -> None:
-        """Nobody waits any more (the connection closed): the answer will be thrown away; the operation goes on."""
-        self._callback = None
 
 
 class Gathered(Pending):

@@ -12,7 +12,7 @@ from kcore.errors import KafkaError
 from kcore.log.errors import LogError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.loader import LoadReport, ShardLog, replay_log
-from kcore.runtime.machine import Outcome, ShardContext, StateMachine
+from kcore.runtime.machine import Outcome, Record, RecordBlock, ShardContext, StateMachine
 from kcore.runtime.pending import Pending
 from kcore_ext.batch import BatchBuilder, build_control_batch
 
@@ -30,8 +30,32 @@ M = TypeVar("M", bound=StateMachine)
 BATCH_OVERHEAD_BYTES = 61  # the header of a record batch v2
 RECORD_OVERHEAD_BYTES = 21  # at most: length, attributes, timestamp and offset deltas, key and value lengths
 
-Encoded = list[tuple[bytes | None, bytes | None]]
-"""Keys and values of records as they go to the log."""
+
+class EncodedRecords:
+    """Records as they go to the log, for decisions whose records are a list: the plain way (see `RecordBlock`).
+
+    Args:
+        records: they are encoded at once; whatever their keys and values raise is raised here.
+
+    Attributes:
+        size_bytes: what they take in a batch at most, without its header.
+    """
+
+    __slots__ = ("_encoded", "size_bytes")
+
+    def __init__(self, records: list[Record]) -> None:
+        self._encoded = [
+            (record.key.encode_key(), None if record.value is None else record.value.encode_value(record.version))
+            for record in records
+        ]
+        size_bytes = 0
+        for key, value in self._encoded:
+            size_bytes += RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
+        self.size_bytes = size_bytes
+
+    def append_to(self, batch: BatchBuilder, timestamp_ms: int) -> bool:
+        """Adds them to a batch; False if one did not fit."""
+        return all(batch.append(timestamp_ms, key, value) for key, value in self._encoded)
 
 
 class ShardState(Enum):
@@ -262,22 +286,19 @@ class Shard(Generic[M]):
         """Encodes, replays and collects the facts of one decision. Returns a code if nothing of it was taken;
         KAFKA_STORAGE_ERROR stands for the API's own `storage_error`.
         """
-        try:
-            encoded = [
-                (record.key.encode_key(), None if record.value is None else record.value.encode_value(record.version))
-                for record in outcome.records
-            ]
-        except Exception:
-            logger.exception("%s-%d: a decided record cannot be encoded", self.topic, self.index)
-            return ErrorCode.UNKNOWN_SERVER_ERROR
-        size_bytes = BATCH_OVERHEAD_BYTES
-        for key, value in encoded:
-            size_bytes += RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
+        records: Any = outcome.records
+        if isinstance(records, list):
+            try:
+                records = EncodedRecords(records)
+            except Exception:
+                logger.exception("%s-%d: a decided record cannot be encoded", self.topic, self.index)
+                return ErrorCode.UNKNOWN_SERVER_ERROR
+        size_bytes = BATCH_OVERHEAD_BYTES + records.size_bytes
         if size_bytes > self._max_batch_bytes:
             logger.error("%s-%d: a decision of %d bytes is too large to write", self.topic, self.index, size_bytes)
             return ErrorCode.UNKNOWN_SERVER_ERROR  # Kafka's mapping of MESSAGE_TOO_LARGE
         if outcome.producer_id >= 0:
-            return self._append_transactional(outcome, encoded)
+            return self._append_transactional(outcome, records)
         batch = self._batch
         if batch is not None and batch.size_bytes + size_bytes > self._max_batch_bytes:
             if not self._close_batch():
@@ -289,12 +310,14 @@ class Shard(Generic[M]):
         if not self._replay(outcome, self._next_offset):
             self._diverge()
             return ErrorCode.KAFKA_STORAGE_ERROR
-        self._fill(batch, encoded)
-        self._next_offset += len(encoded)
-        self._enlist()
+        taken = records.append_to(batch, self._now.wall_ms)
+        assert taken, "the batch was opened with room for the whole decision"
+        self._next_offset += len(outcome.records)
+        if not self.dirty:
+            self._enlist()
         return None
 
-    def _append_transactional(self, outcome: Outcome, encoded: Encoded) -> ErrorCode | None:
+    def _append_transactional(self, outcome: Outcome, records: EncodedRecords | RecordBlock) -> ErrorCode | None:
         """A batch of its own. It is staged before it is replayed: the log may refuse its producer (a newer epoch)."""
         if not self._close_batch():
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -305,9 +328,10 @@ class Shard(Generic[M]):
             producer_epoch=outcome.producer_epoch,
             transactional=True,
         )
-        self._fill(batch, encoded)
+        taken = records.append_to(batch, self._now.wall_ms)
+        assert taken, "the batch was opened with room for the whole decision"
         try:
-            base_offset = self._log.append(bytearray(batch.build()), self.leader_epoch)
+            base_offset = self._log.append(batch.build_bytearray(), self.leader_epoch)
         except KafkaError as error:
             return error.code
         except LogError as error:
@@ -358,17 +382,16 @@ class Shard(Generic[M]):
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
 
-    def _fill(self, batch: BatchBuilder, encoded: Encoded) -> None:
-        wall_ms = self._now.wall_ms
-        for key, value in encoded:
-            taken = batch.append(wall_ms, key, value)
-            assert taken, "the batch was opened with room for the whole decision"
-
     def _replay(self, outcome: Outcome, first_offset: int) -> bool:
         """Applies the facts to memory; False if a bug stands in the way, and memory holds half of them."""
+        records = outcome.records
         try:
-            for offset, record in enumerate(outcome.records, first_offset):
-                self.machine.replay(offset, outcome.producer_id, record.key, record.value)
+            if isinstance(records, list):
+                for offset, record in enumerate(records, first_offset):
+                    self.machine.replay(offset, outcome.producer_id, record.key, record.value)
+            else:
+                machine: Any = self.machine
+                machine.replay_block(first_offset, outcome.producer_id, records)
         except Exception:
             logger.exception("%s-%d: a decided record cannot be replayed", self.topic, self.index)
             return False
@@ -386,7 +409,7 @@ class Shard(Generic[M]):
             return True
         first = self._next_offset - batch.count
         try:
-            base_offset = self._log.append(bytearray(batch.build()), self.leader_epoch)
+            base_offset = self._log.append(batch.build_bytearray(), self.leader_epoch)
             # State was replayed at these offsets: another writer in between would make memory and log disagree.
             assert base_offset == first, f"{self.topic}-{self.index}: batch at {base_offset}, replayed at {first}"
         except Exception as error:

@@ -21,6 +21,9 @@ cdef class BatchBuilder:
     cdef object compress
 
     cdef bint add(self, int64_t timestamp_ms, bytes key, bytes value, bytes headers, int32_t offset_delta) except -1
+    # A record without headers, whose writer puts its parts in place: the key where this returns, then the value's
+    # length as a varint, the value, and a zero for the headers. NULL without an exception: the batch is full.
+    cdef unsigned char* begin_record(self, int64_t timestamp_ms, Py_ssize_t key_size, Py_ssize_t value_size) except? NULL
     cdef int reserve(self, Py_ssize_t size) except -1
     cdef int32_t checked_last(self, int32_t last_offset_delta) except -1
     cdef bytes pack(self)

@@ -201,6 +201,29 @@ cdef class BatchBuilder:
         self.count += 1
         return True
 
+    cdef unsigned char* begin_record(self, int64_t timestamp_ms, Py_ssize_t key_size, Py_ssize_t value_size) except? NULL:
+        """`add` for who writes key and value in place: see builder.pxd."""
+        cdef int64_t timestamp_delta = <int64_t>(<uint64_t>timestamp_ms - <uint64_t>self.base_timestamp_ms)
+        cdef int32_t offset_delta = self.last_offset_delta + 1
+        cdef Py_ssize_t size = 2 + varint_size(timestamp_delta) + varint_size(offset_delta)
+        cdef unsigned char* at
+        if self.last_offset_delta == INT32_MAX:
+            return NULL
+        size += varint_size(key_size) + varint_size(value_size) + key_size + value_size
+        if HEADER_BYTES + self.records_size + varint_size(size) + size > self.max_size_bytes:
+            return NULL
+        self.reserve(varint_size(size) + size)
+        at = put_varint(self.records + self.records_size, size)
+        at[0] = 0  # attributes: none are in use
+        at = put_varint(at + 1, timestamp_delta)
+        at = put_varint(at, offset_delta)
+        self.records_size += varint_size(size) + size
+        self.last_offset_delta = offset_delta
+        if not self.attributes & LOG_APPEND_TIME_BIT and (self.count == 0 or timestamp_ms > self.max_timestamp_ms):
+            self.max_timestamp_ms = timestamp_ms
+        self.count += 1
+        return put_varint(at, key_size)
+
     cdef int reserve(self, Py_ssize_t size) except -1:
         """Make room for `size` more bytes of records, by doubling."""
         cdef Py_ssize_t capacity = self.capacity if self.capacity else FIRST_CAPACITY

@@ -38,7 +38,7 @@ def _topic(asked: OffsetCommitRequestTopic, partitions: list[Any]) -> OffsetComm
     return OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=partitions)
 
 
-ANSWERS = Answers(_topic, OffsetCommitResponsePartition, lambda topics: OffsetCommitResponse(topics=topics))
+ANSWERS = Answers(_topic, OffsetCommitResponsePartition, lambda topics: OffsetCommitResponse(topics=topics), {})
 
 
 class OffsetCommitApi(Api[OffsetCommitRequest, OffsetCommitResponse]):

@@ -43,7 +43,7 @@ def _topic(asked: TxnOffsetCommitRequestTopic, partitions: list[Any]) -> TxnOffs
     return TxnOffsetCommitResponseTopic(name=asked.name, partitions=partitions)
 
 
-ANSWERS = Answers(_topic, TxnOffsetCommitResponsePartition, lambda topics: TxnOffsetCommitResponse(topics=topics))
+ANSWERS = Answers(_topic, TxnOffsetCommitResponsePartition, lambda topics: TxnOffsetCommitResponse(topics=topics), {})
 
 
 def transaction_error(code: ErrorCode, api_version: int) -> ErrorCode:

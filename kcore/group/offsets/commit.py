@@ -7,7 +7,7 @@ with. The response keeps the request's order, and answers twice what is asked fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcore.group.offsets.records import NO_EXPIRY, expire_timestamp
@@ -16,10 +16,9 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.schema import ZERO_UUID
 from kcore.runtime.machine import Record
 from kcore.runtime.topics import TopicInfo
-from kcore_ext.offsets import new_offsets
+from kcore_ext.offset_block import OffsetBlock, unknown_partitions
 
 if TYPE_CHECKING:
-    from kcore.group.offsets.records import RequestedOffset
     from kcore.group.shard import GroupShard
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
@@ -50,14 +49,10 @@ class CommitPlan:
 
     __slots__ = ("empty", "request", "topics")
 
-    def __init__(self, request: Any, topics: list[PlannedTopic]) -> None:
+    def __init__(self, request: Any, topics: list[PlannedTopic], empty: bool) -> None:
         self.request = request
         self.topics = topics
-        self.empty = True
-        for _, _, codes in topics:
-            if codes is None or NONE in codes:
-                self.empty = False
-                break
+        self.empty = empty
 
 
 def plan_commit(
@@ -73,6 +68,7 @@ def plan_commit(
         by_id: whether the request names topics by id (OffsetCommit v10).
     """
     planned: list[PlannedTopic] = []
+    empty = True
     for asked in request.topics:
         topic = topics.by_id(asked.topic_id) if by_id else topics.by_name(asked.name)
         refusal = NONE
@@ -84,23 +80,17 @@ def plan_commit(
             refusal = TOPIC_AUTHORIZATION_FAILED
         elif topic is None:
             refusal = UNKNOWN_TOPIC_OR_PARTITION
+        partitions = asked.partitions
         if refusal:
-            planned.append((asked, NO_TOPIC, [refusal] * len(asked.partitions)))
+            planned.append((asked, NO_TOPIC, [refusal] * len(partitions)))
             continue
         assert topic is not None
-        if asked.partitions:  # a topic that exists and of which nothing is asked is not answered
-            planned.append((asked, topic, _partition_codes(asked.partitions, topic.partitions)))
-    return CommitPlan(request, planned)
-
-
-def _partition_codes(partitions: Sequence[RequestedOffset], count: int) -> list[int] | None:
-    """UNKNOWN_TOPIC_OR_PARTITION for partitions that the topic does not have; None if it has all of them."""
-    for asked in partitions:
-        if not 0 <= asked.partition_index < count:
-            break
-    else:
-        return None
-    return [NONE if 0 <= asked.partition_index < count else UNKNOWN_TOPIC_OR_PARTITION for asked in partitions]
+        if partitions:  # a topic that exists and of which nothing is asked is not answered
+            codes = unknown_partitions(partitions, topic.partitions, UNKNOWN_TOPIC_OR_PARTITION)
+            if codes is None or NONE in codes:
+                empty = False
+            planned.append((asked, topic, codes))
+    return CommitPlan(request, planned, empty)
 
 
 class Answers(NamedTuple):
@@ -110,11 +100,13 @@ class Answers(NamedTuple):
         topic: makes a topic of the response of (topic as asked, its partitions).
         partition: the class of a partition of the response.
         response: makes the response of its topics.
+        accepted: answers without an error by partition. Responses share them: they are not to be changed.
     """
 
     topic: Callable[[Any, list[Any]], Any]
     partition: Callable[..., Any]
     response: Callable[[list[Any]], Any]
+    accepted: dict[int, Any]
 
 
 def refuse(answers: Answers, commit: Any, code: int) -> Any:
@@ -152,7 +144,7 @@ def refuse(answers: Answers, commit: Any, code: int) -> Any:
 
 def accept(
     answers: Answers, machine: GroupShard, plan: CommitPlan, *, with_topic_ids: bool, retention_time_ms: int = NO_EXPIRY
-) -> tuple[list[Record], Any]:
+) -> tuple[OffsetBlock[Record], Any]:
     """The records and the response of a commit that its group takes.
 
     One record for each accepted entry in the request's order, so that the last of a partition wins. Metadata that is
@@ -167,28 +159,21 @@ def accept(
     """
     group_id = plan.request.group_id
     now_ms = machine.now.wall_ms
-    expire_ms = expire_timestamp(retention_time_ms, now_ms)
-    limit = machine.config.offset_metadata_max_bytes
-    records: list[Record] = []
+    block = OffsetBlock(
+        group_id,
+        now_ms,
+        expire_timestamp(retention_time_ms, now_ms),
+        machine.config.offset_metadata_max_bytes,
+        Record,
+    )
+    make_topic, partition, make_response, accepted = answers
     topics = []
     for asked, topic, codes in plan.topics:
         topic_id = topic.topic_id if with_topic_ids else ZERO_UUID
-        partitions = new_offsets(
-            group_id,
-            topic.name,
-            topic_id,
-            asked.partitions,
-            codes,
-            now_ms,
-            expire_ms,
-            limit,
-            records,
-            Record,
-            answers.partition,
-        )
-        topics.append(answers.topic(asked, partitions))
-    machine.offsets.commits += len(records)
-    if not records and group_id not in machine.groups:
+        topics.append(make_topic(asked, block.add(topic.name, topic_id, asked.partitions, codes, partition, accepted)))
+    count = len(block)
+    machine.offsets.commits += count
+    if not count and group_id not in machine.groups:
         # Nothing but refused metadata: the simple group is there all the same, until the shard is loaded again.
         machine.get_or_create_group(group_id)
-    return records, answers.response(topics)
+    return block, make_response(topics)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kcore.group.shard import GroupShard
+    from kcore.runtime.machine import Record
+    from kcore_ext.offset_block import OffsetBlock
 
 
 def replay_commit(
@@ -35,6 +37,18 @@ def replay_commit(
         group = shard.get_or_create_group(key.group)
     # The group's own string: one for all of its offsets, whatever request or record they came in.
     shard.offsets.put(producer_id, group.group_id, key.topic, key.partition, value.place(offset))
+
+
+def replay_block(shard: GroupShard, offset: int, producer_id: int, block: OffsetBlock[Record]) -> None:
+    """Applies the offsets of a commit, as `replay_commit` does with each of its records from `offset` on."""
+    if producer_id >= 0:
+        for place, record in enumerate(block, offset):
+            shard.replay(place, producer_id, record.key, record.value)
+        return
+    group = shard.groups.get(block.group_id)
+    if group is None:
+        group = shard.get_or_create_group(block.group_id)
+    shard.offsets.put_block(group.group_id, offset, block)
 
 
 def replay_offset(

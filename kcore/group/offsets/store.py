@@ -12,9 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from sys import intern
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kcore_ext.offsets import OffsetAndMetadata
+
+if TYPE_CHECKING:
+    from kcore_ext.offset_block import OffsetBlock
 
 Partitions = dict[int, OffsetAndMetadata]
 Topics = dict[str, Partitions]
@@ -114,6 +117,10 @@ class OffsetStore:
         if partition not in partitions:
             self.offset_count += 1
         partitions[partition] = offset
+
+    def put_block(self, group_id: str, first_offset: int, block: OffsetBlock[Any]) -> None:
+        """As `put` with each offset of a block, none of them in a transaction; its records stand from there on."""
+        self.offset_count += block.put_into(self._groups, group_id, first_offset)
 
     def partitions_of(self, group_id: str, topic: str) -> Partitions:
         """A group's materialised offsets of a topic, for a load to put some in: it says in `offset_count` how many

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from kcore.group.shard import TOPIC_NAME
 from kcore.protocol.records import decode_key, decode_value
 from kcore.protocol.records.legacy_offset_commit import LegacyOffsetCommitKey
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
-from kcore.runtime.machine import Record
 from kcore_ext import offsets as compiled
 from kcore_ext.offsets import CommitKey, OffsetAndMetadata, OffsetDecoder
 from tests.group.offsets import plain
@@ -32,44 +30,10 @@ offset_values = st.builds(
     expire_timestamp=int64,
     topic_id=uuid,
 )
-asked = st.builds(
-    SimpleNamespace,
-    partition_index=st.integers(0, 9),
-    committed_offset=int64,
-    committed_leader_epoch=int32,
-    committed_metadata=st.none() | st.text(max_size=12),
-)
-
-
-def answer(partition_index: int, error_code: int) -> tuple[int, int]:
-    return partition_index, error_code
 
 
 def fetched(**fields: Any) -> tuple[Any, ...]:
     return tuple(fields.values())
-
-
-@given(
-    names, names, uuid, st.lists(st.tuples(asked, st.sampled_from([0, 0, 3])), max_size=4), int64, int64, st.booleans()
-)
-def test_new_offsets(group, topic, topic_id, entries, now_ms, expire_ms, refused):
-    partitions = [entry for entry, _ in entries]
-    codes = [code for _, code in entries] if refused else None
-    records: list[Record] = []
-    arguments = (group, topic, topic_id, partitions, codes, now_ms, expire_ms, 10)
-    answers = compiled.new_offsets(*arguments, records, Record, answer)
-    expected_records, expected_answers = plain.new_offsets(*arguments)
-    assert answers == expected_answers
-    assert [(r.key.encode_key(), r.value.encode_value(r.version)) for r in records] == expected_records
-
-
-@given(st.text(max_size=20), st.integers(0, 20))
-def test_metadata_is_measured_in_utf16_code_units(metadata, limit):
-    entry = SimpleNamespace(
-        partition_index=0, committed_offset=0, committed_leader_epoch=-1, committed_metadata=metadata
-    )
-    ((_, code),) = compiled.new_offsets("g", "t", bytes(16), [entry], None, 0, -1, limit, [], Record, answer)
-    assert code == (12 if plain.is_too_long(metadata, limit) else 0)
 
 
 @given(

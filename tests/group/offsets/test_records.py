@@ -14,7 +14,8 @@ from kcore.protocol.records import decode_key, decode_value
 from kcore.protocol.records.legacy_offset_commit import LegacyOffsetCommitKey, LegacyOffsetCommitValue
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from kcore.runtime.machine import Record
-from kcore_ext.offsets import OffsetAndMetadata, new_offsets
+from kcore_ext.offset_block import OffsetBlock
+from kcore_ext.offsets import OffsetAndMetadata
 from tests.group.offsets.world import OffsetsContext
 
 TOPIC_ID = bytes(range(16))
@@ -32,9 +33,9 @@ def asked(partition=3, offset=42, epoch=5, metadata: str | None = "note"):
 
 
 def offset_record(group, topic, topic_id, wanted, now_ms, expire_ms=-1) -> Record:
-    records: list[Record] = []
-    new_offsets(group, topic, topic_id, [wanted], None, now_ms, expire_ms, 4096, records, Record, lambda **_: None)
-    (record,) = records
+    block = OffsetBlock(group, now_ms, expire_ms, 4096, Record)
+    block.add(topic, topic_id, [wanted], None, lambda **_: None, {})
+    (record,) = block
     return record
 
 

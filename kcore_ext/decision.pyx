@@ -1,0 +1,71 @@
+"""What a decision leaves behind: facts with a reply, and answers that are not there yet. One of each a request."""
+
+cimport cython
+
+import logging
+
+logger = logging.getLogger("kcore.runtime.pending")
+
+
+@cython.final
+@cython.freelist(16)
+cdef class Outcome:
+    """See decision.pyi."""
+
+    def __cinit__(self, records, reply=None, int64_t producer_id=-1, int producer_epoch=-1):
+        self.records = records
+        self.reply = reply
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+
+    def __eq__(self, other):
+        if not isinstance(other, Outcome):
+            return NotImplemented
+        cdef Outcome outcome = <Outcome>other
+        return (
+            self.producer_id == outcome.producer_id
+            and self.producer_epoch == outcome.producer_epoch
+            and self.records == outcome.records
+            and self.reply == outcome.reply
+        )
+
+    __hash__ = None
+
+    def __repr__(self):
+        return f"Outcome({self.records!r}, {self.reply!r}, {self.producer_id}, {self.producer_epoch})"
+
+
+@cython.freelist(256)
+cdef class Pending:
+    """See decision.pyi."""
+
+    def __init__(self, api, context, request, *, bint parked=False):
+        self.api = api
+        self.context = context
+        self.request = request
+        self.parked = parked
+
+    cpdef complete(self, response):
+        assert not self.done, "a pending answer is completed exactly once"
+        self.done = True
+        self.response = response
+        callback = self.callback
+        if callback is not None:
+            self.callback = None
+            try:
+                callback(response)
+            except Exception:
+                logger.exception("whoever waited for an answer of %s failed", type(self.api).__name__)
+
+    def fail(self, code):
+        self.complete(self.api.error(self.context, self.request, code))
+
+    cpdef on_complete(self, callback):
+        if self.done:
+            callback(self.response)
+        else:
+            assert self.callback is None, "one callback alone may wait for an answer"
+            self.callback = callback
+
+    def abandon(self):
+        self.callback = None

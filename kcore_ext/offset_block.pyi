@@ -1,0 +1,87 @@
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, TypeVar, final, overload
+
+from kcore_ext.batch import BatchBuilder
+from kcore_ext.offsets import OffsetAndMetadata
+
+R = TypeVar("R", bound=tuple[Any, ...])
+
+@final
+class OffsetBlock(Generic[R]):
+    """The offsets that one commit of a group brings: a sequence of their records, in the request's order.
+
+    The records are made when somebody looks at them. Whoever does not need to look writes them with `append_to` and
+    puts them into a store with `put_into`, which say the same and take a fraction of the time.
+
+    Args:
+        group_id: the group.
+        now_ms: when they are committed, milliseconds since the epoch.
+        expire_ms: when they expire, milliseconds since the epoch; -1: with the group. A record with an expiry time has
+            neither leader epoch nor topic id.
+        limit: of the metadata, in UTF-16 code units.
+        record_type: the named tuple (key, value, version) that a record is.
+
+    Attributes:
+        size_bytes: what the records take in a batch at most.
+    """
+
+    def __init__(self, group_id: str, now_ms: int, expire_ms: int, limit: int, record_type: type[R]) -> None: ...
+    @property
+    def group_id(self) -> str: ...
+    @property
+    def size_bytes(self) -> int: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[R]: ...
+    @overload
+    def __getitem__(self, place: int) -> R: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[R]: ...
+    def add(
+        self,
+        topic: str,
+        topic_id: bytes,
+        partitions: Sequence[Any],
+        codes: list[int] | None,
+        answer_type: Callable[..., Any],
+        accepted: dict[int, Any],
+    ) -> list[Any]:
+        """Takes what one topic of the request brings.
+
+        Args:
+            topic: the topic's name.
+            topic_id: its id, 16 bytes; zeroes if it is not to be kept.
+            partitions: as they stand in the request.
+            codes: a code for each that was refused before, 0 for the others; None if none was.
+            answer_type: makes an answer of partition_index and error_code.
+            accepted: answers with code 0 by partition, shared by all who get one; what is missing is added to it.
+
+        Returns:
+            The answers in the order of `partitions`.
+
+        Raises:
+            OverflowError: a number does not fit in a record.
+            ValueError: a text does not fit in a record.
+        """
+
+    def append_to(self, batch: BatchBuilder, timestamp_ms: int) -> bool:
+        """Adds the records to a batch, all with the same timestamp. False if one does not fit; those before it stay."""
+
+    def put_into(
+        self, groups: dict[str, dict[str, dict[int, OffsetAndMetadata]]], group_id: str, first_offset: int
+    ) -> int:
+        """Puts the offsets where a store keeps those of groups, topics and partitions.
+
+        Args:
+            groups: the store's.
+            group_id: the group, as the string that is to be kept.
+            first_offset: where the first record stands in the log; the others follow it.
+
+        Returns:
+            How many of the offsets are new, that is: did not take another one's place.
+
+        Raises:
+            ValueError: the records already stand somewhere.
+        """
+
+def unknown_partitions(partitions: Sequence[Any], count: int, code: int) -> list[int] | None:
+    """`code` for each partition of a request that is not among the first `count`, 0 for the others; None if all are."""

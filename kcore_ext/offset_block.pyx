@@ -1,0 +1,330 @@
+"""All offsets of one commit, as one object: they are checked, written and put into the store in three loops.
+
+To whoever looks, a block is a sequence of records, each with a CommitKey and an OffsetAndMetadata: that is what its
+bytes and its effects are defined by, and a test holds it to them. The loops make none of these records.
+"""
+
+cimport cython
+from cpython.dict cimport PyDict_GetItem, PyDict_SetItem, PyDict_Size
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy
+
+from kcore_ext.batch.builder cimport BatchBuilder
+from kcore_ext.batch.layout cimport put_varint
+from kcore_ext.codec_plan cimport Schema, schema_of
+from kcore_ext.offsets cimport (
+    EXPIRING_VERSION,
+    VALUE_VERSION,
+    CommitKey,
+    OffsetAndMetadata,
+    key_size,
+    put_key,
+    put_value,
+    value_size,
+)
+
+from sys import intern
+
+from kcore_ext.codec import StructBase
+
+cdef extern from *:
+    """
+    /* A named tuple's own constructor is Python: eight times as slow. */
+    static inline PyObject *kcore_named_tuple(PyObject *cls, PyObject *a, PyObject *b, PyObject *c) {
+        PyObject *made = ((PyTypeObject *)cls)->tp_alloc((PyTypeObject *)cls, 3);
+        if (made != NULL) {
+            PyTuple_SET_ITEM(made, 0, Py_NewRef(a));
+            PyTuple_SET_ITEM(made, 1, Py_NewRef(b));
+            PyTuple_SET_ITEM(made, 2, Py_NewRef(c));
+        }
+        return made;
+    }
+    """
+    object kcore_named_tuple(object cls, object a, object b, object c)
+
+cdef extern from "Python.h":
+    PyTypeObject* Py_TYPE(object)
+    int PyUnicode_KIND(object text)
+    uint32_t PyUnicode_READ_CHAR(object text, Py_ssize_t index)
+
+cdef enum:
+    OFFSET_METADATA_TOO_LARGE = 12
+    RECORD_OVERHEAD = 21    # at most: length, attributes, timestamp and offset deltas, key and value lengths
+    SHARED_ANSWERS = 4096   # no more are kept
+
+
+cdef Layout declared            # of the class that was seen last: requests of one kind have one class
+declared.type = NULL
+cdef object declared_class = None   # keeps it alive: another class must not get its address
+
+
+cdef Layout* layout_of(object asked) except NULL:
+    """Where the fields of a request's partition are; for an object of any other kind `type` is NULL."""
+    global declared_class
+    cdef Schema schema
+    cdef int i
+    cdef str name
+    if Py_TYPE(asked) is declared.type:
+        return &declared
+    declared.type = NULL
+    if not isinstance(asked, StructBase):
+        return &declared
+    schema = schema_of(Py_TYPE(asked))
+    found = 0
+    for i in range(schema.n):
+        name = <str>schema.names[i]
+        if name == "partition_index":
+            declared.partition_index = schema.offsets[i]
+        elif name == "committed_offset":
+            declared.committed_offset = schema.offsets[i]
+        elif name == "committed_leader_epoch":
+            declared.committed_leader_epoch = schema.offsets[i]
+        elif name == "committed_metadata":
+            declared.committed_metadata = schema.offsets[i]
+        else:
+            continue
+        found += 1
+    if found == 4:
+        declared_class = type(asked)
+        declared.type = Py_TYPE(asked)
+    return &declared
+
+
+cdef inline PyObject* slot(object asked, Py_ssize_t offset) noexcept:
+    return (<PyObject**>(<char*><PyObject*>asked + offset))[0]
+
+
+cdef inline object index_of(object asked, Layout* layout):
+    if layout.type is Py_TYPE(asked) and slot(asked, layout.partition_index) is not NULL:
+        return <object>slot(asked, layout.partition_index)
+    return asked.partition_index
+
+
+cdef inline str metadata_of(object asked, Layout* layout):
+    if layout.type is Py_TYPE(asked) and slot(asked, layout.committed_metadata) is not NULL:
+        found = <object>slot(asked, layout.committed_metadata)
+    else:
+        found = asked.committed_metadata
+    return <str?>found if found else ""
+
+
+cdef bint is_too_long(str metadata, Py_ssize_t limit):
+    """Whether metadata has more than `limit` UTF-16 code units: what Kafka counts, though the setting says bytes."""
+    cdef Py_ssize_t length = len(metadata), i
+    if length > limit:
+        return True
+    if PyUnicode_KIND(metadata) < 4 or 2 * length <= limit:
+        return False
+    cdef Py_ssize_t units = length
+    for i in range(length):
+        units += PyUnicode_READ_CHAR(metadata, i) > 0xFFFF
+    return units > limit
+
+
+def unknown_partitions(partitions, int64_t count, code):
+    """See offset_block.pyi."""
+    cdef Layout* layout
+    cdef list codes = None
+    cdef Py_ssize_t place = 0
+    for asked in partitions:
+        layout = layout_of(asked)
+        if not 0 <= <int64_t>index_of(asked, layout) < count:
+            if codes is None:
+                codes = [0] * len(partitions)
+            codes[place] = code
+        place += 1
+    return codes
+
+
+@cython.final
+@cython.no_gc
+cdef class OffsetBlock:
+    """See offset_block.pyi."""
+
+    def __cinit__(
+        self, str group_id not None, int64_t now_ms, int64_t expire_ms, Py_ssize_t limit, type record_type not None
+    ):
+        if not issubclass(record_type, tuple):
+            raise TypeError(f"a record is a named tuple: {record_type}")
+        self.group_id = group_id
+        self.now_ms = now_ms
+        self.expire_ms = expire_ms
+        self.version = VALUE_VERSION if expire_ms == -1 else EXPIRING_VERSION
+        self.limit = limit
+        self.record_type = record_type
+        self.topics = []
+
+    def __dealloc__(self):
+        cdef Py_ssize_t i
+        for i in range(self.count):
+            Py_DECREF(<object>self.entries[i].offset)
+            Py_DECREF(<object>self.entries[i].index)
+        PyMem_Free(self.entries)
+
+    # ---- a sequence of records
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, place):
+        if isinstance(place, slice):
+            return [self.record(i) for i in range(*place.indices(self.count))]
+        cdef Py_ssize_t at = place
+        if at < 0:
+            at += self.count
+        if not 0 <= at < self.count:
+            raise IndexError(f"no record {place} among {self.count}")
+        return self.record(at)
+
+    def __iter__(self):
+        cdef Py_ssize_t i
+        return iter([self.record(i) for i in range(self.count)])
+
+    def __repr__(self):
+        return f"<OffsetBlock of {self.group_id!r}, {self.count} offsets>"
+
+    cdef object record(self, Py_ssize_t place):
+        cdef Entry* entry = &self.entries[place]
+        key = CommitKey(self.group_id, self.topics[entry.topic], entry.partition)
+        return kcore_named_tuple(self.record_type, key, <object>entry.offset, self.version)
+
+    # ---- made by a request
+
+    def add(self, str topic not None, bytes topic_id not None, partitions, list codes, answer_type, dict accepted):
+        cdef list answers = []
+        cdef Layout* layout
+        cdef PyObject* shared
+        cdef Py_ssize_t place = 0, size
+        cdef str metadata
+        cdef int code
+        if PyBytes_GET_SIZE(topic_id) != 16:
+            raise ValueError(f"a topic id has 16 bytes, not {PyBytes_GET_SIZE(topic_id)}")
+        size = RECORD_OVERHEAD + key_size(self.group_id, topic)
+        self.topics.append(topic)
+        self.reserve(len(partitions))
+        for asked in partitions:
+            layout = layout_of(asked)
+            index = index_of(asked, layout)
+            code = 0 if codes is None else codes[place]
+            place += 1
+            if code == 0:
+                metadata = metadata_of(asked, layout)
+                if is_too_long(metadata, self.limit):
+                    code = OFFSET_METADATA_TOO_LARGE
+                else:
+                    self.take(asked, index, layout, topic_id, metadata)
+                    self.size_bytes += size
+                    shared = PyDict_GetItem(accepted, index)
+                    if shared is not NULL:
+                        answers.append(<object>shared)
+                        continue
+            answer = answer_type(partition_index=index, error_code=code)
+            if code == 0 and type(index) is int and PyDict_Size(accepted) < SHARED_ANSWERS:
+                accepted[index] = answer
+            answers.append(answer)
+        return answers
+
+    cdef int take(self, object asked, object index, Layout* layout, bytes topic_id, str metadata) except -1:
+        """Keeps the offset of one partition."""
+        cdef OffsetAndMetadata offset = OffsetAndMetadata.__new__(OffsetAndMetadata)
+        cdef Entry* entry = &self.entries[self.count]
+        entry.partition = index
+        if type(index) is not int:
+            index = entry.partition
+        if layout.type is Py_TYPE(asked) and slot(asked, layout.committed_offset) is not NULL:
+            offset.committed_offset = <object>slot(asked, layout.committed_offset)
+        else:
+            offset.committed_offset = asked.committed_offset
+        offset.leader_epoch = -1
+        if self.version == VALUE_VERSION:
+            if layout.type is Py_TYPE(asked) and slot(asked, layout.committed_leader_epoch) is not NULL:
+                offset.leader_epoch = <object>slot(asked, layout.committed_leader_epoch)
+            else:
+                offset.leader_epoch = asked.committed_leader_epoch
+            memcpy(offset.topic_uuid, PyBytes_AS_STRING(topic_id), 16)
+        offset.metadata = metadata
+        offset.commit_timestamp_ms = self.now_ms
+        offset.expire_timestamp_ms = self.expire_ms
+        self.size_bytes += value_size(offset, self.version)
+        Py_INCREF(offset)
+        Py_INCREF(index)
+        entry.offset = <PyObject*>offset
+        entry.index = <PyObject*>index
+        entry.topic = <int32_t>(len(self.topics) - 1)
+        self.count += 1
+        return 0
+
+    cdef int reserve(self, Py_ssize_t more) except -1:
+        """Makes room for that many entries."""
+        cdef Entry* entries
+        if self.count + more > self.capacity:
+            entries = <Entry*>PyMem_Realloc(self.entries, (self.count + more) * sizeof(Entry))
+            if entries is NULL:
+                raise MemoryError
+            self.entries = entries
+            self.capacity = self.count + more
+        return 0
+
+    # ---- written and replayed
+
+    def append_to(self, BatchBuilder batch not None, int64_t timestamp_ms) -> bool:
+        cdef Entry* entry
+        cdef OffsetAndMetadata offset
+        cdef Py_ssize_t i, size, names_size = 0
+        cdef int32_t topic = -1
+        cdef str name = None
+        cdef unsigned char* at
+        for i in range(self.count):
+            entry = &self.entries[i]
+            if entry.topic != topic:
+                topic = entry.topic
+                name = <str>self.topics[topic]
+                names_size = key_size(self.group_id, name)
+            offset = <OffsetAndMetadata>entry.offset
+            size = value_size(offset, self.version)
+            at = batch.begin_record(timestamp_ms, names_size, size)
+            if at is NULL:
+                return False
+            at = put_varint(put_key(at, self.group_id, name, entry.partition), size)
+            put_value(at, offset, self.version)[0] = 0  # no headers
+        return True
+
+    def put_into(self, dict groups not None, str group_id not None, int64_t first_offset) -> int:
+        cdef Entry* entry
+        cdef OffsetAndMetadata offset
+        cdef Py_ssize_t i, before
+        cdef int32_t topic = -1
+        cdef int added = 0
+        cdef dict partitions = None
+        cdef PyObject* found = PyDict_GetItem(groups, group_id)
+        cdef dict topics
+        if not self.count:
+            return 0
+        if found is NULL:
+            topics = {}
+            groups[group_id] = topics
+        else:
+            topics = <dict?>found
+        for i in range(self.count):
+            entry = &self.entries[i]
+            if entry.topic != topic:
+                topic = entry.topic
+                name = self.topics[topic]
+                found = PyDict_GetItem(topics, name)
+                if found is NULL:
+                    partitions = {}
+                    topics[intern(name)] = partitions
+                else:
+                    partitions = <dict?>found
+            offset = <OffsetAndMetadata>entry.offset
+            if offset.record_offset != -1:
+                raise ValueError(f"its record already stands at {offset.record_offset}, and not at {first_offset + i}")
+            offset.record_offset = first_offset + i
+            before = PyDict_Size(partitions)
+            PyDict_SetItem(partitions, <object>entry.index, offset)
+            added += PyDict_Size(partitions) - before
+        return added

@@ -1,0 +1,165 @@
+"""A block of offsets does what its records do one by one: the same answers, the same bytes, the same store."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcore.group.offsets.store import OffsetStore
+from kcore.protocol.messages.offset_commit import OffsetCommitRequestPartition
+from kcore.runtime.machine import Record
+from kcore.runtime.shard import EncodedRecords
+from kcore_ext.batch import BatchBuilder
+from kcore_ext.offset_block import OffsetBlock, unknown_partitions
+from kcore_ext.offsets import CommitKey, OffsetAndMetadata
+from tests.group.offsets import plain
+
+int64 = st.integers(-(1 << 63), (1 << 63) - 1)
+int32 = st.integers(-(1 << 31), (1 << 31) - 1)
+uuid = st.just(bytes(16)) | st.binary(min_size=16, max_size=16)
+names = st.text(max_size=12)
+fields = {
+    "partition_index": st.integers(0, 9),
+    "committed_offset": int64,
+    "committed_leader_epoch": int32,
+    "committed_metadata": st.none() | st.text(max_size=12) | st.just("x" * 200),
+}
+# A request's own class, whose slots are read in place, and any other object with these attributes.
+asked = st.builds(OffsetCommitRequestPartition, **fields) | st.builds(SimpleNamespace, **fields)
+topics = st.tuples(names, uuid, st.lists(st.tuples(asked, st.sampled_from([0, 0, 3])), max_size=5), st.booleans())
+times = st.tuples(int64, st.just(-1) | int64)
+
+
+def answer(partition_index: int, error_code: int) -> tuple[int, int]:
+    return partition_index, error_code
+
+
+def make(group: str, now_ms: int, expire_ms: int, limit: int, wanted: list[Any]) -> tuple[OffsetBlock[Record], Any]:
+    """The block of a request, and its answers."""
+    block = OffsetBlock(group, now_ms, expire_ms, limit, Record)
+    answers = []
+    for topic, topic_id, entries, refused in wanted:
+        codes = [code for _, code in entries] if refused else None
+        answers.append(block.add(topic, topic_id, [entry for entry, _ in entries], codes, answer, {}))
+    return block, answers
+
+
+@given(names, times, st.lists(topics, max_size=3))
+def test_records_and_answers_are_those_of_the_codec(group, when, wanted):
+    block, answers = make(group, *when, 100, wanted)
+    records = []
+    for (topic, topic_id, entries, refused), answered in zip(wanted, answers, strict=True):
+        codes = [code for _, code in entries] if refused else None
+        made, expected = plain.new_offsets(group, topic, topic_id, [e for e, _ in entries], codes, *when, 100)
+        assert answered == expected
+        records += made
+    assert [(r.key.encode_key(), r.value.encode_value(r.version)) for r in block] == records
+    assert len(block) == len(records)
+    assert [block[place] for place in range(len(block))] == list(block) == block[:]
+
+
+@given(names, times, st.lists(topics, max_size=3), st.integers(0, 1 << 40))
+def test_the_bytes_are_those_of_the_records_one_by_one(group, when, wanted, base_ms):
+    block, _ = make(group, *when, 500, wanted)
+    expected = BatchBuilder(1 << 20, base_timestamp_ms=base_ms)
+    encoded = EncodedRecords(list(block))
+    assert encoded.append_to(expected, base_ms + 7)
+    batch = BatchBuilder(1 << 20, base_timestamp_ms=base_ms)
+    assert block.append_to(batch, base_ms + 7)
+    assert block.size_bytes == encoded.size_bytes >= batch.size_bytes - 61
+    if len(block):
+        assert batch.build() == expected.build()
+
+
+@given(st.lists(st.tuples(names, times, st.lists(topics, max_size=2)), max_size=4))
+def test_the_store_is_that_of_the_records_one_by_one(commits):
+    blocks, records = OffsetStore(), OffsetStore()
+    offset = 5
+    for group, when, wanted in commits:
+        block, _ = make(group, *when, 500, wanted)
+        for place, record in enumerate(make(group, *when, 500, wanted)[0], offset):
+            key = record.key
+            assert isinstance(key, CommitKey)
+            assert isinstance(record.value, OffsetAndMetadata)
+            records.put(-1, key.group, key.topic, key.partition, record.value.place(place))
+        blocks.put_block(group, offset, block)
+        offset += len(block)
+    for group in {group for group, _, _ in commits}:
+        assert blocks.topics(group) == records.topics(group)
+    assert list(blocks.groups()) == list(records.groups())
+    assert blocks.offset_count == records.offset_count
+
+
+@given(st.text(max_size=20), st.integers(0, 20))
+def test_metadata_is_measured_in_utf16_code_units(metadata, limit):
+    entry = OffsetCommitRequestPartition(committed_metadata=metadata)
+    ((_, code),) = OffsetBlock("g", 0, -1, limit, Record).add("t", bytes(16), [entry], None, answer, {})
+    assert code == (12 if plain.is_too_long(metadata, limit) else 0)
+
+
+@given(st.lists(asked), st.integers(0, 10))
+def test_unknown_partitions(partitions, count):
+    codes = [0 if entry.partition_index < count else 3 for entry in partitions]
+    assert unknown_partitions(partitions, count, 3) == (codes if any(codes) else None)
+
+
+def test_answers_without_an_error_are_shared():
+    shared: dict[int, Any] = {}
+    entries = [OffsetCommitRequestPartition(partition_index=index) for index in (3, 4, 3)]
+    made: list[int] = []
+
+    def counted(partition_index: int, error_code: int) -> tuple[int, int]:
+        made.append(partition_index)
+        return partition_index, error_code
+
+    for _ in range(2):
+        answers = OffsetBlock("g", 0, -1, 10, Record).add("t", bytes(16), entries, [0, 5, 0], counted, shared)
+        assert answers == [(3, 0), (4, 5), (3, 0)]
+    assert shared == {3: (3, 0)}
+    assert made == [3, 4, 4], "an error is said anew each time"
+
+
+def test_a_batch_that_is_full_takes_no_more():
+    block = OffsetBlock("g", 0, -1, 10, Record)
+    block.add("t", bytes(16), [OffsetCommitRequestPartition(partition_index=p) for p in range(3)], None, answer, {})
+    batch = BatchBuilder(61 + block.size_bytes // 2, base_timestamp_ms=0)
+    assert not block.append_to(batch, 0)
+    assert batch.count == 1
+
+
+def test_a_block_is_put_in_one_place():
+    block, _ = make("g", 0, -1, 10, [("t", bytes(16), [(OffsetCommitRequestPartition(), 0)], False)])
+    store = OffsetStore()
+    store.put_block("g", 5, block)
+    with pytest.raises(ValueError, match="already stands at 5, and not at 6"):
+        store.put_block("g", 6, block)
+
+
+@pytest.mark.parametrize(
+    ("group", "entry", "expire_ms", "error"),
+    [
+        ("g" * 32_768, {}, -1, "32768 bytes"),
+        ("g", {"committed_metadata": "m" * 32_768}, 5, "32768 bytes"),
+        ("g", {"committed_offset": 1 << 63}, -1, "int"),
+        ("g", {"partition_index": 1 << 31}, -1, "int"),
+        ("g", {"committed_metadata": b"bytes"}, -1, "str"),
+    ],
+)
+def test_what_no_record_can_hold_is_refused(group, entry, expire_ms, error):
+    block = OffsetBlock(group, 0, expire_ms, 40_000, Record)
+    with pytest.raises((ValueError, OverflowError, TypeError), match=error):
+        block.add("t", bytes(16), [OffsetCommitRequestPartition(**entry)], None, answer, {})
+    assert list(block) == []
+
+
+def test_a_record_that_is_not_there():
+    block, _ = make("g", 0, -1, 10, [("t", bytes(16), [(OffsetCommitRequestPartition(), 0)], False)])
+    assert block[-1] == block[0]
+    for place in (1, -2):
+        with pytest.raises(IndexError, match="among 1"):
+            block[place]
+    assert repr(block) == "<OffsetBlock of 'g', 1 offsets>"
