@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kcore.cli import target
-from kcore.errors import ConfigError
+from kcore.errors import ConfigError, KcoreError
 
 if TYPE_CHECKING:
     from kcore.spark.export import ExportReport
+    from kcore.spark.sources import Source
 
 FORMATS = ("parquet", "jsonl")
 
@@ -48,29 +50,43 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError("name a folder, or --bootstrap HOST:PORT of a running server, and --out FOLDER")
     if options.follow and options.bootstrap is None:
         raise ConfigError("--follow needs --bootstrap: a folder that nobody has open does not grow")
+    status = _report(_once(export, options))
+    if not options.follow:
+        return status
     while True:
-        report = _once(export, options)
-        if report.files or not options.follow:
-            print(f"{report.rows} rows in {report.files} files", flush=True)
-        for fault in report.faults:
-            print(f"{fault.topic}-{fault.partition}@{fault.offset}: {fault.kind}: {fault.detail}")
-        if not options.follow:
-            return 1 if report.faults else 0
         time.sleep(options.interval)
+        try:
+            _report(_once(export, options), quiet=True)
+        except KcoreError as error:  # the server may come back; what was exported is kept
+            print(f"kcore: {error}; trying again", file=sys.stderr, flush=True)
+
+
+def _report(report: ExportReport, quiet: bool = False) -> int:
+    """Says what a run wrote and could not read; 1 if there was such a thing."""
+    if report.files or not quiet:
+        print(f"{report.rows} rows in {report.files} files", flush=True)
+    for fault in report.faults:
+        print(f"{fault.topic}-{fault.partition}@{fault.offset}: {fault.kind}: {fault.detail}", flush=True)
+    return 1 if report.faults else 0
 
 
 def _once(export: Callable[..., ExportReport], options: argparse.Namespace) -> ExportReport:
     from kcore.broker.names import INTERNAL_TOPICS  # noqa: PLC0415
+    from kcore.client.cluster import Cluster  # noqa: PLC0415
     from kcore.spark.sources import ServerSource, open_source  # noqa: PLC0415
 
     topics = frozenset(options.topic) or INTERNAL_TOPICS
     more = {"start": options.from_offset, "stop": options.to_offset, "form": options.format}
-    if options.bootstrap is None:
-        with open_source(options.data[0]) as source:
-            return export(source, options.out, wanted=topics.__contains__, **more)
-    options.data = None  # the folder's place, as targets know it
-    with target.open_target(options) as server:
-        return export(ServerSource(server), options.out, wanted=topics.__contains__, **more)
+    with ExitStack() as opened:
+        source: Source
+        if options.bootstrap is None:
+            source = opened.enter_context(open_source(options.data[0]))
+        else:
+            source = ServerSource(opened.enter_context(Cluster(options.bootstrap)), topics)
+        missing = sorted(frozenset(options.topic) - {part.topic for part in source.parts()})
+        if missing:
+            raise KcoreError(f"{', '.join(missing)}: no such topic")
+        return export(source, options.out, wanted=topics.__contains__, **more)
 
 
 def _verify(verify: Callable[[Path], list[str]], options: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -111,9 +111,13 @@ class FolderSource(Source):
     parallel = False
 
     def __init__(self, path: str | Path) -> None:
-        from kcore.inspect.sources import topic_names  # noqa: PLC0415
-        from kcore.log import LmdbLogEngine  # noqa: PLC0415
-
+        try:
+            from kcore.inspect.sources import topic_names  # noqa: PLC0415
+            from kcore.log import LmdbLogEngine  # noqa: PLC0415
+        except ImportError as error:
+            raise KcoreError(
+                f"{path} is a data folder: without kcore's extension only its export can be read"
+            ) from error
         self._engine = LmdbLogEngine(path, create=False)
         names = topic_names(self._engine)
         self._keys = {
@@ -153,49 +157,54 @@ class FolderSource(Source):
 
 
 class ServerSource(Source):
-    """The topics of a running server, kcore's or any Kafka-compatible one, read through Fetch."""
+    """The topics of a running server, kcore's or any Kafka-compatible one, read through Fetch.
+
+    Args:
+        server: a connection or an engine, or a `kcore.client.cluster.Cluster`, whose partitions' leaders are asked.
+        topics: which topics; None: all.
+    """
 
     parallel = False
     FETCH_BYTES = 4 << 20
     FETCH_VERSION = 12  # Fetch 13 asks by topic id (KIP-516)
 
-    def __init__(self, server: Any) -> None:
+    def __init__(self, server: Any, topics: Collection[str] | None = None) -> None:
         self._server = server
+        self._topics = topics
 
     def parts(self) -> list[Part]:
-        """See Source."""
+        """See Source. KcoreError if a partition's leader refuses."""
         from kcore.inspect.groups import EARLIEST, LATEST, list_offset  # noqa: PLC0415
         from kcore.protocol.messages.metadata import MetadataRequest  # noqa: PLC0415
 
-        server = self._server
+        topics = self._server.send(MetadataRequest(topics=None)).topics
+        wanted = [topic for topic in topics if self._topics is None or topic.name in self._topics]
+        if hasattr(self._server, "leader"):
+            self._server.partitions([topic.name for topic in wanted])
         found = []
-        for topic in server.send(MetadataRequest(topics=None)).topics:
+        for topic in wanted:
             for part in topic.partitions:
                 where = (topic.name, part.partition_index)
-                start, end = (list_offset(server, *where, timestamp) for timestamp in (EARLIEST, LATEST))
+                leader = self._leader(*where)
+                start, end = (list_offset(leader, *where, timestamp) for timestamp in (EARLIEST, LATEST))
                 found.append(Part(*where, start, end))
         return sorted(found)
+
+    def _leader(self, topic: str, partition: int) -> Any:
+        return self._server.leader(topic, partition) if hasattr(self._server, "leader") else self._server
 
     def rows(
         self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
     ) -> Iterator[EventRow]:
-        """See Source."""
-        from kcore.spark.batches import rows_of  # noqa: PLC0415
-        from kcore_ext.batch import parse_header, split_batches  # noqa: PLC0415
-
+        """See Source. KcoreError if the partition's leader refuses."""
         position = max(start, part.start)
         end = part.end if stop is None or part.end is None else min(part.end, stop)
         while end is None or position < end:
-            records = self._fetch(part, position)
-            found = split_batches(records).batches
-            if not found:
+            records = memoryview(self._fetch(part, position))
+            before = position
+            position = yield from _answer_rows(part, records, position, end, on_fault)
+            if position == before:
                 return
-            for begin, size_bytes in found:
-                batch = bytes(records[begin : begin + size_bytes])
-                for row in rows_of(part.topic, part.partition, batch):
-                    if row.offset >= position and (end is None or row.offset < end):
-                        yield row
-                position = parse_header(batch).next_offset
 
     def _fetch(self, part: Part, position: int) -> bytes:
         from kcore.protocol.error_codes import code_name  # noqa: PLC0415
@@ -205,10 +214,38 @@ class ServerSource(Source):
         asked = FetchPartition(partition=part.partition, fetch_offset=position, partition_max_bytes=size)
         topics = [FetchTopic(topic=part.topic, partitions=[asked])]
         request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=size, session_epoch=-1, topics=topics)
-        answer = self._server.send(request, self.FETCH_VERSION).responses[0].partitions[0]
+        leader = self._leader(part.topic, part.partition)
+        answer = leader.send(request, self.FETCH_VERSION).responses[0].partitions[0]
         if answer.error_code:
             raise KcoreError(f"{part.topic}-{part.partition}@{position}: {code_name(answer.error_code)}")
         return answer.records or b""
+
+
+def _answer_rows(
+    part: Part, records: memoryview, first: int, end: int | None, on_fault: OnFault
+) -> Generator[EventRow, None, int]:
+    """The rows of a fetch's answer from offset `first` on; gives the offset that comes next."""
+    from kcore.spark.batches import BatchError, check, rows_of  # noqa: PLC0415
+
+    at, position = 0, first
+    while at < len(records):
+        try:
+            header = check(records, at)
+            size_bytes, behind = header.size_bytes, header.last_offset + 1
+            for row in rows_of(part.topic, part.partition, bytes(records[at : at + size_bytes])):
+                if row.offset >= first and (end is None or row.offset < end):
+                    yield row
+        except BatchError as fault:
+            if fault.kind == "truncated":
+                break  # the answer was full: the batch comes with the next one
+            on_fault(LogFault(part.topic, part.partition, position, fault.kind, str(fault)))
+            if not fault.size_bytes:
+                break  # where the next batch begins is not known
+            last_delta = int.from_bytes(records[at + 23 : at + 27], "big", signed=True)
+            size_bytes, behind = fault.size_bytes, fault.offset + max(last_delta, 0) + 1
+        at += size_bytes
+        position = max(position, behind)
+    return position
 
 
 def open_source(path: str | Path) -> Source:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from kcore.protocol.compression import CompressionType, compress
 from kcore.spark import batches, pure_batch
 from kcore.spark.event import EventRow, LogFault
 from kcore.spark.segments import find_partitions, read_rows
+from kcore.spark.sources import Part, _answer_rows
 from kcore_ext.batch import BatchBuilder, build_control_batch
 
 CODECS = list(CompressionType)
@@ -121,3 +123,18 @@ def test_segments_are_read_whatever_their_codec(tmp_path: Path, codec: Compressi
     ((_, _, offset, kind, detail),) = faults
     assert (offset, kind) == (10, "corrupt")
     assert detail.startswith(f"{segment.name}: corrupt record batch at byte ")
+
+
+def test_a_damaged_batch_of_an_answer_is_passed_over() -> None:
+    """Of a fetch's answer: the batches around it are read, and what was cut off is asked for again."""
+    first, second, third = (batch_of([(0, b"%d" % at, None, ())], at) for at in range(3))
+    faults: list[LogFault] = []
+    answer = first + second[:-1] + b"\xff" + third + third[:-1]
+    ends = []
+
+    def rows() -> Iterator[EventRow]:
+        ends.append((yield from _answer_rows(Part("t", 1), memoryview(answer), 0, None, faults.append)))
+
+    assert [row.offset for row in rows()] == [0, 2]
+    assert ends == [3]
+    assert [(fault.offset, fault.kind) for fault in faults] == [(1, "corrupt")]

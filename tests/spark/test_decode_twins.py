@@ -210,36 +210,48 @@ def without_extension(program: str, *arguments: str) -> str:
 
 DECODING = """
 import pyarrow as pa
+from kcore.errors import KcoreError
 from kcore.spark import decode
-from kcore.spark.segments import find_partitions, read_rows
-from kcore.spark.arrow import to_batches
+from kcore.spark.datasource import KcoreReader, Range
+from kcore.spark.sources import open_source
 
 assert not decode.HAS_EXTENSION
 names = tuple(decode.record_types())
-with pa.OSFile(sys.argv[2], "wb") as file:
-    writer = None
-    for part in find_partitions(sys.argv[1]):
-        for batch in to_batches(read_rows(part)):
-            found = decode.decode_batch(batch, names)
-            writer = writer or pa.ipc.new_file(file, found.schema)
-            writer.write(found)
-    writer.close()
+for path in sys.argv[1:3]:
+    reader = KcoreReader(path, Range(batches=True), {"rowsPerPartition": "1000"})
+    found = [batch for part in reader.partitions() for batch in reader.read(part)]
+    found = [decode.decode_batch(batch, names) for batch in found]
+    with pa.ipc.new_file(path + ".rows", found[0].schema) as writer:
+        for batch in found:
+            writer.write(batch)
+try:
+    open_source(sys.argv[3])
+except KcoreError as error:
+    print(error)
 assert not any(name.startswith("kcore_ext") for name in sys.modules)
 """
 
 
-def test_segments_are_read_and_decoded_without_the_extension(kafka_logs: Path, tmp_path: Path) -> None:
-    """Every record of three topics of a real broker: a process without kcore_ext gives the rows of one that has it."""
-    from kcore.spark.arrow import to_batches
-    from kcore.spark.segments import find_partitions, read_rows
+def test_everything_an_executor_does_is_done_without_the_extension(kafka_logs: Path, tmp_path: Path) -> None:
+    """Segments and exports of a real broker's topics, read as Spark reads them, and decoded: the same rows as with it.
 
-    folder = tmp_path / "logs"
+    A data folder is refused in a sentence.
+    """
+    from kcore.spark.export import export
+    from kcore.spark.sources import SegmentSource
+
+    folder, events, data = tmp_path / "logs", tmp_path / "events", tmp_path / "data"
     folder.mkdir()
+    data.mkdir()
     for name in ("__consumer_offsets-0", "__transaction_state-1", "__share_group_state-3"):
         (folder / name).symlink_to(kafka_logs / "moment-1" / name)
-    without_extension(DECODING, str(folder), str(tmp_path / "rows"))
-    with pa.ipc.open_file(tmp_path / "rows") as reader:
-        found = reader.read_all()
-    own = [decode_batch(batch, ALL) for part in find_partitions(folder) for batch in to_batches(read_rows(part))]
-    assert found.num_rows == sum(batch.num_rows for batch in own) > 2_000
-    assert found.to_pylist() == pa.Table.from_batches(own).to_pylist()
+    source = SegmentSource(folder)
+    export(source, events)
+    said = without_extension(DECODING, str(folder), str(events), str(data))
+    assert said == f"{data} is a data folder: without kcore's extension only its export can be read\n"
+    own = [decode_batch(batch, ALL) for part in source.parts() for batch in source.batches(part)]
+    expected = [row for batch in own for row in batch.to_pylist()]
+    assert len(expected) > 2_000
+    for path in (folder, events):
+        with pa.ipc.open_file(path.with_name(f"{path.name}.rows")) as reader:
+            assert reader.read_all().to_pylist() == expected

@@ -1,0 +1,165 @@
+"""`kcore export`: of a folder and of a running server, once or as long as it runs, and `verify` of what came out."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+
+import kcore
+from kcore.client import Connection
+from kcore.spark.event import EventRow
+from kcore.spark.sources import open_source
+from kcore.testing import ServerProcess
+from tests.cli.conftest import SETTINGS, Place, Ran, populate
+from tests.kit import commit
+
+Run = Callable[..., Ran]
+
+
+def exported(folder: Path) -> dict[tuple[str, int], list[EventRow]]:
+    """What an export or a data folder holds; partitions without a row are left out."""
+    with open_source(folder) as source:
+        rows = {part[:2]: list(source.rows(part)) for part in source.parts()}
+    return {place: of for place, of in rows.items() if of}
+
+
+def test_a_running_server_and_its_folder_give_the_same(run: Run, tmp_path: Path) -> None:
+    """Over TCP while it runs, and from the folder once it is stopped, for internal topics and for others."""
+    with ServerProcess(tmp_path / "data", SETTINGS) as server:
+        with Connection.to(server.bootstrap) as connection:
+            populate(connection)
+        place = ("--bootstrap", server.bootstrap)
+        over_tcp = run("export", *place, "--out", tmp_path / "one")
+        lines = run("export", *place, "--out", tmp_path / "lines", "--topic", "lines", "--format", "jsonl")
+    assert (over_tcp.status, over_tcp.err) == (0, "")
+    assert (lines.status, lines.out) == (0, "3 rows in 1 files\n")
+    assert run("export", tmp_path / "data", "--out", tmp_path / "two", "--topic", "__consumer_offsets").status == 0
+    one, whole = exported(tmp_path / "one"), exported(tmp_path / "data")
+    assert {topic for topic, _ in one} == {"__consumer_offsets"}
+    assert (
+        one
+        == exported(tmp_path / "two")
+        == {place: of for place, of in whole.items() if place[0] in {"__consumer_offsets"}}
+    )
+    assert over_tcp.out == f"{sum(map(len, one.values()))} rows in {len(one)} files\n"
+    assert exported(tmp_path / "lines") == {("lines", 0): whole["lines", 0]}
+    for folder in ("one", "two", "lines"):
+        checked = run("export", "verify", tmp_path / folder)
+        assert (checked.status, checked.out) == (0, "whole\n")
+
+
+def test_ranges_are_kept_to_and_what_is_there_is_not_exported_again(run: Run, place: Place, tmp_path: Path) -> None:
+    arguments = ("export", *place.arguments, "--out", tmp_path / "out", "--topic", "lines")
+    assert run(*arguments, "--from", 1, "--to", 2).out == "1 rows in 1 files\n"
+    assert run(*arguments, "--from", 1).out == "1 rows in 1 files\n"
+    assert run(*arguments).out == "0 rows in 0 files\n"
+    ((where, rows),) = exported(tmp_path / "out").items()
+    assert where == ("lines", 0)
+    assert [(row.offset, row.value) for row in rows] == [(1, b"two"), (2, b"three")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "name a folder, or --bootstrap HOST:PORT of a running server, and --out FOLDER"),
+        (("DATA",), "name a folder, or --bootstrap HOST:PORT of a running server, and --out FOLDER"),
+        (("DATA", "--follow", "--out", "OUT"), "--follow needs --bootstrap: a folder that nobody has open "),
+        (("DATA", "--topic", "none", "--topic", "lines", "--out", "OUT"), "none: no such topic"),
+        (("MISSING", "--out", "OUT"), "MISSING is no folder"),
+        (("DATA", "--format", "jsonl", "--out", "PARQUET"), "PARQUET holds an export in parquet, not jsonl"),
+        (("--bootstrap", "127.0.0.1:1", "--out", "OUT"), "127.0.0.1:1 cannot be reached: "),
+        (("verify",), "name the export: kcore export verify FOLDER"),
+        (("verify", "DATA"), "DATA: the manifest cannot be read: "),
+    ],
+)  # fmt: skip
+def test_wrong_use_is_told(run: Run, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    with kcore.open(tmp_path / "DATA", config=SETTINGS) as engine:
+        populate(engine)
+    if "PARQUET" in arguments:
+        assert run("export", tmp_path / "DATA", "--out", tmp_path / "PARQUET").status == 0
+    ran = run("export", *(tmp_path / word if word.isupper() else word for word in arguments))
+    assert ran.status == 1
+    assert said in ran.err.replace(f"{tmp_path}/", "")
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_verify_tells_what_is_wrong(run: Run, place: Place, tmp_path: Path) -> None:
+    run("export", *place.arguments, "--out", tmp_path, "--topic", "lines")
+    (path,) = tmp_path.glob("topic=lines/*/*")
+    path.write_bytes(path.read_bytes()[:-4])
+    size = path.stat().st_size
+    checked = run("export", "verify", tmp_path)
+    name = path.relative_to(tmp_path).as_posix()
+    assert (checked.status, checked.out) == (1, f"{name}: has {size} bytes, not {size + 4}\n1 findings\n")
+
+
+def test_damage_is_told_and_the_rest_exported(run: Run, tmp_path: Path) -> None:
+    """A log folder with a half-written batch: status 1, a line for what is lost, and a whole export of the rest."""
+    from tests.spark.test_batches import batch_of
+
+    folder = tmp_path / "logs" / "orders-0"
+    folder.mkdir(parents=True)
+    whole = batch_of([(0, b"k", b"v", (("h", b"1"),))] * 3)
+    (folder / f"{0:020d}.log").write_bytes(whole + batch_of([(0, b"k", b"v", ())], 3)[:-1])
+    ran = run("export", tmp_path / "logs", "--out", tmp_path / "out", "--topic", "orders")
+    first, second = ran.out.splitlines()
+    assert (ran.status, first) == (1, "3 rows in 1 files")
+    assert second.startswith("orders-0@3: truncated: 00000000000000000000.log: the batch at position ")
+    (rows,) = exported(tmp_path / "out").values()
+    assert [(row.offset, row.headers) for row in rows] == [(n, (("h", b"1"),)) for n in range(3)]
+
+
+def test_a_server_is_followed_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    """Also over a server that was killed and came back: every row once, in files that are whole."""
+    command = [
+        sys.executable,
+        "-m",
+        "kcore",
+        "export",
+        "--follow",
+        "--interval",
+        "0.02",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    seen = 0
+    with ServerProcess(tmp_path / "data", SETTINGS) as server:
+        with Connection.to(server.bootstrap) as connection:
+            populate(connection)
+        command += ["--bootstrap", server.bootstrap]
+        follower = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert follower.stdout is not None
+        assert follower.stderr is not None
+
+        def until(rows: int) -> None:
+            nonlocal seen
+            while seen < rows:
+                seen += int(follower.stdout.readline().split()[0])
+
+        try:
+            until(1)
+            first = seen
+            with Connection.to(server.bootstrap) as connection:
+                connection.send(commit("late", {("lines", 0): 1}), 9)
+            until(first + 1)
+            server.kill()
+            assert follower.stderr.readline().endswith("; trying again\n")
+            server.start()
+            with Connection.to(server.bootstrap) as connection:
+                connection.send(commit("later", {("lines", 0): 2}), 9)
+            until(first + 2)
+        finally:
+            follower.send_signal(signal.SIGINT)
+            assert follower.wait(30) == 130
+            follower.stdout.close()
+            follower.stderr.close()
+    found, whole = exported(tmp_path / "out"), exported(tmp_path / "data")
+    assert found == {place: rows for place, rows in whole.items() if place[0] == "__consumer_offsets"}
+    assert sum(map(len, found.values())) == seen
