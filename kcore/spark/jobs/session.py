@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -30,9 +28,6 @@ def session(options: argparse.Namespace, job: str) -> Iterator[SparkSession]:
     """
     if shutil.which("java") is None:
         raise KcoreError("Spark needs a Java runtime (17 or newer), and there is no `java` here")
-    if options.master is None or options.master.startswith("local"):
-        # Workers are this interpreter too: the first `python3` on the path need not have what this one has.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     builder = SparkSession.builder.appName(f"kcore {job}").config("spark.sql.session.timeZone", "UTC")
