@@ -8,7 +8,7 @@ SECONDS ?= 30
 SOURCES := $(shell find kcore_ext -name '*.pyx' -o -name '*.pxd' 2>/dev/null)
 STAMP := $(VENV)/.built
 
-.PHONY: build demo test fuzz bench lint docs clean
+.PHONY: build demo demo-spark test fuzz bench bench-peers lint docs clean
 
 build: $(STAMP)
 
@@ -24,6 +24,10 @@ $(STAMP): pyproject.toml setup.py $(SOURCES) | $(BIN)/python
 
 demo: build
 	$(BIN)/kcore demo --file '$(FILE)'
+
+demo-spark: build
+	@command -v java >/dev/null || { echo 'make demo-spark needs a Java runtime, version 17 or newer, and there is no `java` on the path' >&2; exit 1; }
+	$(BIN)/kcore demo --spark
 
 test: build lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal tests
@@ -42,7 +46,10 @@ docs: build
 	$(BIN)/python tools/generate_docs.py
 
 bench: build
-	$(BIN)/python -m pytest bench --benchmark-only
+	$(BIN)/python -m bench
+
+bench-peers: build
+	$(BIN)/python -m bench.compare
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

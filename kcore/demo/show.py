@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -38,6 +39,13 @@ class Show:
         line.append(f"{who:<16}", style=COLOURS.get(who, "bold"))
         line.append(what, style=style)
         self.console.print(line)
+
+    def command(self, words: Sequence[str]) -> None:
+        """A command that is about to run."""
+        self.console.print()
+        self.console.print(
+            Text(f"{self.elapsed_s:6.1f} s  ", style="dim").append(f"$ {shlex.join(words)}", "bold"), soft_wrap=True
+        )
 
     def rebalance(self, cause: str, owners: Owners) -> None:
         """A rebalance came to its end: why, and who owns what now."""

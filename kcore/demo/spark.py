@@ -1,0 +1,142 @@
+"""The Spark demonstration: a history is made by a real server and real clients, then told by the jobs over its log."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from kcore.broker.names import INTERNAL_TOPICS
+from kcore.demo.show import Show
+from kcore.demo.traffic import SETTINGS, Traffic
+from kcore.errors import ConfigError, KcoreError
+from kcore.testing import ServerProcess
+
+SPARK_SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+"""A small log on a small machine: few partitions, no web page, no log."""
+
+STORM: Final = ("--storm-count", "4", "--storm-window-ms", "8000", "--gap-ms", "3000")
+MASTER: Final = "local[2]"
+
+
+def check_java() -> None:
+    """KcoreError, with what to do, if there is no Java runtime."""
+    if shutil.which("java") is None:
+        raise KcoreError(
+            "Spark needs a Java runtime, version 17 or newer, and there is no `java` on the path. "
+            "Debian and Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17"
+        )
+
+
+class SparkStory:
+    """One run.
+
+    Args:
+        folder: where data, export, tables and report go; what an earlier run left there is replaced.
+        seed: of the traffic.
+        seconds: how long the traffic lasts.
+        show: where it is told.
+    """
+
+    def __init__(self, folder: Path, seed: int, seconds: float, show: Show) -> None:
+        self.folder = folder
+        self.seed = seed
+        self.seconds = seconds
+        self.show = show
+        self.statuses: list[tuple[str, int]] = []
+
+    def run(self) -> bool:
+        """Makes the history and tells it. Returns whether every command ended as it should."""
+        check_java()
+        _use_spark_settings()
+        data = self.folder / "data"
+        for name in ("data", "events", "state", "audit", "timeline"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        middle_ms = self._make_history(data)
+        events = str(self.folder / "events")
+        self._export(data, events)
+        self._job("rebuild", events, "--out", str(self.folder / "state"))
+        self._job("audit", events, "--out", str(self.folder / "audit"))
+        self._job(
+            "timeline", events, "--out", str(self.folder / "timeline"), *STORM,
+            "--session-timeout-ms", SETTINGS["group.consumer.session.timeout.ms"],
+        )  # fmt: skip
+        plan = str(self.folder / "plan.json")
+        self._job("restore-plan", events, "--out", plan, "--as-of-ms", str(middle_ms), "--data", str(data))
+        return self._end()
+
+    def _make_history(self, data: Path) -> int:
+        """Runs a server and the traffic; returns a time in the middle of it, in ms since the epoch."""
+        self.show.say("seed", f"{self.seed} (kcore demo --spark --seed {self.seed} plays the same script)")
+        with ServerProcess(data, SETTINGS) as server:
+            self.show.say("server", f"kcore serve listens on {server.bootstrap}, data in {data}")
+            begun_ms = time.time_ns() // 1_000_000
+            traffic = Traffic(server.bootstrap, self.seed, self.show.say)
+            traffic.play(self.seconds)
+            self.show.say("server", f"stops; {traffic.produced} records were produced, everybody has left")
+        return (begun_ms + time.time_ns() // 1_000_000) // 2
+
+    def _export(self, data: Path, events: str) -> None:
+        """`kcore export`, and its proof."""
+        from kcore.spark.export import export, verify  # noqa: PLC0415
+        from kcore.spark.sources import open_source  # noqa: PLC0415
+
+        self.show.command(["kcore", "export", str(data), "--out", events])
+        with open_source(data) as source:
+            report = export(source, events, wanted=INTERNAL_TOPICS.__contains__)
+        print(f"{report.rows} rows in {report.files} files")
+        self.statuses.append(("export", len(report.faults)))
+        self.show.command(["kcore", "export", "verify", events])
+        findings = verify(events)
+        print("\n".join(findings) or "whole")
+        self.statuses.append(("export verify", len(findings)))
+
+    def _job(self, job: str, *arguments: str) -> None:
+        """`kcore spark JOB`, in this process: the jobs' sessions follow each other in one Java machine."""
+        from kcore.spark.jobs import JOBS, submit  # noqa: PLC0415
+
+        if job in JOBS:
+            command = [job, *arguments, "--master", MASTER]
+            self.show.command(["kcore", "spark", *command])
+            self.statuses.append((f"spark {job}", submit.main(command)))
+
+    def _end(self) -> bool:
+        wrong = [f"{command} ended with status {status}" for command, status in self.statuses if status]
+        report = self.folder / "timeline" / "timeline.html"
+        whole = not wrong and report.is_file()
+        text = "\n".join(wrong) if wrong else f"{len(self.statuses)} commands, {self.show.elapsed_s:.0f} s"
+        self.show.panel("result", f"{text}\neverything is in {self.folder}", "green" if whole else "red")
+        if report.is_file():
+            self.show.console.print(f"the report: {report.resolve()}", soft_wrap=True)
+        return whole
+
+
+def _use_spark_settings() -> None:
+    """For the Java machine that the first job starts, and the workers that it starts."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if "PYSPARK_SUBMIT_ARGS" not in os.environ:
+        arguments: list[str] = []
+        for name, value in SPARK_SETTINGS.items():
+            arguments += ["--conf", f"{name}={value}"]
+        os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
+
+
+def run(folder: Path, seed: int, seconds: float) -> bool:
+    """The demonstration; see `SparkStory`. ConfigError if something that it needs is not installed."""
+    for name in ("confluent_kafka", "pyspark", "pyarrow"):
+        try:
+            __import__(name)
+        except ImportError as error:
+            raise ConfigError(f"the Spark demonstration needs {name}: pip install 'kcore[demo,spark]'") from error
+    return SparkStory(folder, seed, seconds, Show()).run()
