@@ -103,7 +103,7 @@ class _Producer:
         """Transactions that are open, or decided and not complete, at the end."""
         logs = self._logs
         if fact.state == NAMES[ONGOING]:
-            age_ms = logs.now_ms - fact.end_ms
+            age_ms = logs.now_ms - (fact.end_ms if fact.end_ms >= 0 else fact.timestamp_ms)
             if age_ms > fact.timeout_ms + logs.grace_ms:
                 sentence = f"The transaction of {fact.transactional_id} is open for {age_ms} ms, and may take " \
                     f"{fact.timeout_ms} ms."  # fmt: skip
@@ -222,13 +222,14 @@ class _Producer:
 
     def _should_have_decision(self, place: Place, marker: Fact) -> bool:
         logs = self._logs
-        # Topics of users may have been copied after the transactions' log, and go on where that ends.
+        if logs.decisions_since_ms is None or (marker.producer_epoch, marker.commit) in self._unplaced:
+            return False
+        # Logs may have been copied one after the other, and go on where the transactions' log ends.
         until_ms = logs.now_ms if place[0] == CONSUMER_OFFSETS else logs.decisions_until_ms
-        return (
-            logs.decisions_since_ms is not None
-            and logs.decisions_since_ms <= marker.timestamp_ms <= until_ms
-            and (marker.producer_epoch, marker.commit) not in self._unplaced
-        )
+        for fact in self._ids:
+            span = logs.spans.get((fact.topic, fact.partition))
+            until_ms = until_ms if span is None else min(until_ms, span.newest_ms)
+        return logs.decisions_since_ms <= marker.timestamp_ms <= until_ms
 
     def _is_behind(self, place: Place, since_ms: int) -> bool:
         """Whether a log goes on after a time: one that was copied before the others may just lack the end."""
@@ -272,7 +273,9 @@ class _Producer:
             if age_ms > MAX_TIMEOUT_MS + logs.grace_ms:
                 sentence = f"{since} is open for {age_ms} ms."
                 yield self._of_open("transaction-open-long", place, fact, None, sentence)
-        elif logs.knows_ids and logs.now_ms - fact.timestamp_ms > logs.grace_ms:
+        elif not logs.knows_ids or logs.now_ms - fact.timestamp_ms <= logs.grace_ms:
+            return
+        elif fact.timestamp_ms - logs.grace_ms >= logs.decisions_since_ms:  # so its beginning would be known
             sentence = f"{since} is open, and no transactional id has that producer."
             yield self._of_open("data-without-transaction", place, fact, None, sentence)
 

@@ -1,0 +1,348 @@
+"""Planted faults between logs: what the transactions' log says against what stands in partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kcore.protocol.records import CONSUMER_OFFSETS
+from kcore.spark.audit.finding import Evidence, finding
+from kcore.spark.audit.logs import Logs
+from kcore.spark.audit.partition import examine
+from kcore.spark.sources import Part
+from kcore.transaction.states import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    EMPTY,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+)
+from tests.spark.audit.written import Written, found, transaction_log
+
+ME = (7, 0)
+OFFSETS = (CONSUMER_OFFSETS, 0)
+DATA = ("t", 0)
+LONG_MS = 100_000
+
+
+class Node:
+    """A node's logs: of transactions, of groups, and one of data."""
+
+    def __init__(self) -> None:
+        self.ids = transaction_log()
+        self.offsets = Written(clock=self.ids)
+        self.data = Written("t", clock=self.ids)
+
+    @property
+    def logs(self) -> tuple[Written, Written, Written]:
+        return self.ids, self.offsets, self.data
+
+    def begin(self, producer: tuple[int, int] = ME, *places: tuple[str, int], **options: Any) -> Evidence:
+        return self.ids.transaction("x", ONGOING, producer, places or (DATA,), started_ms=self.ids.now_ms, **options)
+
+    def write(self, producer: tuple[int, int] = ME) -> Evidence:
+        return self.data.raw(None, b"v", producer=producer, transactional=True)
+
+    def decide(self, producer: tuple[int, int] = ME, commit: bool = True, *places: tuple[str, int]) -> Evidence:
+        return self.ids.transaction("x", PREPARE_COMMIT if commit else PREPARE_ABORT, producer, places or (DATA,))
+
+    def complete(self, producer: tuple[int, int] = ME, commit: bool = True) -> Evidence:
+        return self.ids.transaction("x", COMPLETE_COMMIT if commit else COMPLETE_ABORT, producer)
+
+    def whole(self, producer: tuple[int, int] = ME, commit: bool = True, epoch_after: int | None = None) -> None:
+        """A transaction from its beginning to its end; `epoch_after` is the marker's epoch (KIP-890)."""
+        after = producer if epoch_after is None else (producer[0], epoch_after)
+        self.begin(producer)
+        self.write(producer)
+        self.decide(after, commit)
+        self.data.mark(after, commit)
+        self.complete(after, commit)
+
+    def go_on(self) -> None:
+        """Time passes, and things happen elsewhere."""
+        self.ids.wait(LONG_MS)
+        self.offsets.commit("other", 1)
+        self.data.raw(None, b"v")
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    made = Node()
+    made.ids.transaction("x", EMPTY, ME)
+    made.whole()
+    yield made
+
+
+def test_transactions_of_every_version_and_outcome_are_healthy(node: Node) -> None:
+    node.whole(commit=False)
+    node.whole(ME, True, 1)
+    node.whole((7, 1), False, 2)
+    node.begin((7, 2), DATA, OFFSETS)
+    node.offsets.commit("g", 5, producer=(7, 2))
+    node.decide((7, 3), True, DATA, OFFSETS)
+    node.offsets.mark((7, 3), True)
+    node.data.mark((7, 3), True)  # nothing was written there
+    node.complete((7, 3))
+    node.go_on()
+    assert found(*node.logs) == []
+
+
+def test_markers_are_written_again_after_a_failover(node: Node) -> None:
+    node.begin()
+    node.write()
+    node.decide()
+    node.data.mark(ME, True, coordinator_epoch=1)
+    node.data.mark(ME, True, coordinator_epoch=2)
+    node.complete()
+    node.go_on()
+    assert found(*node.logs) == []
+
+
+def test_a_transaction_that_hangs(node: Node) -> None:
+    here = node.begin()
+    node.write()
+    node.go_on()
+    age_ms = node.ids.now_ms - 2 - here.timestamp_ms
+    sentence = f"The transaction of x is open for {age_ms} ms, and may take 60000 ms."
+    assert found(*node.logs) == [
+        finding("transaction-hangs", [here], sentence, transactional_id="x", producer_id=7),
+    ]
+    assert found(*node.logs, now_ms=here.timestamp_ms + 60_000) == []
+    assert found(*node.logs, grace_ms=LONG_MS) == []
+
+
+def test_a_decided_transaction_that_is_never_completed(node: Node) -> None:
+    node.begin()
+    node.write()
+    here = node.decide()
+    node.data.mark(ME, True)
+    node.go_on()
+    (one,) = found(*node.logs)
+    assert one[:12] == finding("transaction-not-completed", [here], "", transactional_id="x", producer_id=7)[:12]
+    assert one.sentence.endswith("ms, and all markers are written.")
+
+
+def test_a_decided_transaction_that_waits_for_a_marker(node: Node) -> None:
+    """Within its timeout that may happen: a partition is without a leader. Afterwards it is an error."""
+    node.begin(ME, ("elsewhere", 3))
+    here = node.decide(ME, True, ("elsewhere", 3))
+    node.go_on()
+    now_ms = here.timestamp_ms + 30_000
+    (one,) = found(*node.logs, now_ms=now_ms)
+    about = {"transactional_id": "x", "producer_id": 7}
+    assert one == finding(
+        "transaction-waits", [here], "x is in PrepareCommit for 30000 ms, and waits for markers.", **about
+    )
+    (one,) = found(*node.logs, now_ms=now_ms + 60_000)
+    sentence = "x is in PrepareCommit for 90000 ms, and may take 60000 ms."
+    assert one == finding("transaction-not-completed", [here], sentence, **about)
+
+
+def test_a_marker_that_is_missing(node: Node) -> None:
+    """The partition's data is open too; that is one fault, said once."""
+    node.begin()
+    node.write()
+    here = node.decide()
+    node.complete()
+    node.go_on()
+    assert found(*node.logs) == [
+        finding(
+            "marker-missing",
+            [here],
+            "The transaction of x was committed and completed, without a marker in t-0.",
+            transactional_id="x",
+            producer_id=7,
+            about=DATA,
+        )
+    ]
+
+
+def test_one_marker_of_many_with_the_same_epoch_is_missing(node: Node) -> None:
+    """Before KIP-890 all transactions of a producer had one epoch."""
+    node.whole()
+    node.begin()
+    node.write()
+    here = node.decide()
+    node.complete()
+    node.whole()
+    node.go_on()
+    (one,) = found(*node.logs)
+    assert (one.kind, one.evidence) == ("marker-missing", (here,))
+
+
+def test_a_marker_without_a_transaction(node: Node) -> None:
+    here = node.data.mark((99, 4), False)
+    node.whole()
+    assert found(*node.logs) == [
+        finding(
+            "marker-without-transaction",
+            [here],
+            "A marker in t-0 says that a transaction of producer 99 in epoch 4 was aborted, and there was none.",
+            producer_id=99,
+            about=DATA,
+        )
+    ]
+    assert found(node.data, node.offsets) == []  # without the transactions' log nobody knows
+
+
+def test_a_marker_in_a_partition_that_was_not_part_of_the_transaction(node: Node) -> None:
+    node.begin()
+    node.decide()
+    here = node.offsets.mark(ME, True)
+    node.data.mark(ME, True)
+    node.complete()
+    (one,) = found(*node.logs)
+    assert (one.kind, one.evidence, one.producer_id) == ("marker-without-transaction", (here,), 7)
+
+
+def test_a_marker_that_says_the_opposite(node: Node) -> None:
+    node.begin()
+    node.write()
+    decision = node.decide((7, 1), False)
+    here = node.data.mark((7, 1), True)
+    node.complete((7, 1), False)
+    node.go_on()
+    assert found(*node.logs) == [
+        finding(
+            "marker-contradicts-decision",
+            [decision, here],
+            "The transaction of x was aborted, and its marker in t-0 says that it was committed.",
+            transactional_id="x",
+            producer_id=7,
+            about=DATA,
+        )
+    ]
+
+
+def test_data_of_a_transaction_that_is_over(node: Node) -> None:
+    """Somebody wrote on in an old epoch, after the marker (KIP-890 is about this)."""
+    late = node.write()
+    owner = node.ids.transaction("x", EMPTY, (7, 1))
+    node.go_on()
+    assert found(*node.logs) == [
+        finding(
+            "data-without-marker",
+            [owner, late],
+            "The transaction of producer 7 in t-0 is open, and x is in Empty: it is over.",
+            transactional_id="x",
+            producer_id=7,
+            about=DATA,
+        )
+    ]
+
+
+def test_offsets_that_a_transaction_left_behind(node: Node) -> None:
+    """Pending offsets without an end say whose they are."""
+    late = node.offsets.commit("g", 5, producer=ME)
+    owner = node.ids.transaction("x", EMPTY, (7, 1))
+    node.go_on()
+    (one,) = found(*node.logs)
+    assert (one.kind, one.group_id, one.evidence) == ("data-without-marker", "g", (owner, late))
+
+
+def test_data_outside_of_the_transaction(node: Node) -> None:
+    owner = node.begin(ME, OFFSETS, timeout_ms=LONG_MS * 2)
+    here = node.write()
+    node.ids.transaction("y", EMPTY, (8, 0))
+    node.go_on()
+    assert found(*node.logs) == [
+        finding(
+            "data-outside-transaction",
+            [owner, here],
+            "The transaction of producer 7 in t-0 is open, and t-0 is not part of the transaction of x.",
+            transactional_id="x",
+            producer_id=7,
+            about=DATA,
+        )
+    ]
+
+
+def test_data_of_a_producer_that_nobody_is(node: Node) -> None:
+    here = node.write((99, 0))
+    node.go_on()
+    assert found(*node.logs) == [
+        finding(
+            "data-without-transaction",
+            [here],
+            "The transaction of producer 99 in t-0 is open, and no transactional id has that producer.",
+            producer_id=99,
+            about=DATA,
+        )
+    ]
+
+
+def test_a_transaction_that_is_open_for_long_where_the_transactions_log_is_not_at_hand() -> None:
+    log = Written()
+    here = log.commit("g", 5, producer=ME)
+    log.wait(1_000_000)
+    log.commit("other", 1)
+    assert found(log) == [
+        finding(
+            "transaction-open-long",
+            [here],
+            "The transaction of producer 7 in __consumer_offsets-0 is open for 1000001 ms.",
+            group_id="g",
+            producer_id=7,
+            about=OFFSETS,
+        )
+    ]
+
+
+def test_two_ids_with_one_producer(node: Node) -> None:
+    one = node.begin()
+    other = node.ids.transaction("y", EMPTY, ME)
+    assert found(*node.logs) == [
+        finding(
+            "producer-id-shared",
+            [one, other],
+            "x and y both have producer 7.",
+            transactional_id="y",
+            producer_id=7,
+        )
+    ]
+
+
+# ---- what copies and compaction excuse
+
+
+def test_a_log_that_was_copied_before_the_others_lacks_its_end(node: Node) -> None:
+    node.begin()
+    node.write()
+    node.decide()
+    node.complete()
+    assert found(*node.logs) == []
+
+
+def test_a_topic_that_was_made_again_has_no_markers_of_the_old_one(node: Node) -> None:
+    node.go_on()
+    again = Written("t", clock=node.ids)
+    again.raw(None, b"v")
+    node.go_on()
+    assert found(node.ids, node.offsets, again) == []
+
+
+def test_decisions_that_were_compacted_away_are_not_missed(node: Node) -> None:
+    """Of the id only its newest record is left."""
+    node.whole()
+    node.whole((7, 0), True, 1)
+    log = transaction_log(node.ids)
+    log.rows = [node.ids.rows[-1]]
+    node.go_on()
+    assert found(log, node.offsets, node.data) == []
+
+
+def test_transactions_logs_must_be_there_all_of_them(node: Node) -> None:
+    """A partition that is missing may hold any id; hashes of those that are there say how many there must be."""
+    (fact,) = [one for one in examine("__transaction_state", 0, node.ids.rows) if getattr(one, "fact", None) == "log"]
+    assert isinstance(fact, type(fact))
+    assert Logs.of([fact]).decisions_since_ms == -1  # type: ignore[list-item]
+    assert Logs.of([fact], [Part("__transaction_state", 0)]).decisions_since_ms == -1  # type: ignore[list-item]
+    others = [Part("__transaction_state", index) for index in range(3)]
+    assert Logs.of([fact], others).decisions_since_ms == -1  # type: ignore[list-item]  # "x" is of 0 of 3, too
+    assert Logs.of([fact], others[2:]).decisions_since_ms is None  # type: ignore[list-item]
+    assert Logs.of([fact], [*others, Part("__transaction_state", 3)]).decisions_since_ms == (  # type: ignore[list-item]
+        -1 if ord("x") % 4 == 0 else None
+    )

@@ -1,0 +1,287 @@
+"""Planted faults in the records of groups: each is found once, with its evidence, and nothing else is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kcore.protocol.consumer_protocol import Assignment
+from kcore.protocol.records.consumer_group_current_member_assignment import ConsumerGroupCurrentMemberAssignmentKey
+from kcore.protocol.records.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey
+from kcore.protocol.records.consumer_group_metadata import ConsumerGroupMetadataKey
+from kcore.protocol.records.consumer_group_target_assignment_metadata import (
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
+from kcore.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from kcore.protocol.records.share_group_metadata import ShareGroupMetadataKey, ShareGroupMetadataValue
+from kcore.protocol.records.share_snapshot import ShareSnapshotKey, ShareSnapshotValue, StateBatch
+from kcore.protocol.records.share_update import ShareUpdateKey, ShareUpdateValue
+from kcore.protocol.records.streams_group_current_member_assignment import (
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupCurrentMemberAssignmentValue,
+    TaskIds,
+)
+from kcore.protocol.records.streams_group_topology import StreamsGroupTopologyKey, StreamsGroupTopologyValue
+from kcore.spark.audit.finding import finding
+from tests.spark.audit.written import TOPIC_ID, Written, found, share_log
+
+TOPIC = TOPIC_ID.hex()
+
+
+@pytest.fixture
+def log() -> Written:
+    return Written()
+
+
+# ---- classic groups
+
+
+def test_a_generation_that_goes_back(log: Written) -> None:
+    log.generation("g", 6, a=[0])
+    before = log.generation("g", 7, a=[0])
+    here = log.generation("g", 5, a=[0])
+    log.generation("g", 6, a=[0])
+    assert found(log) == [
+        finding(
+            "generation-went-back",
+            [before, here],
+            "Group g was in generation 7, and then in 5.",
+            group_id="g",
+        )
+    ]
+
+
+def test_generations_begin_again_when_a_group_was_removed_and_may_jump_or_stay(log: Written) -> None:
+    log.generation("g", 7, a=[0])
+    log.generation("g", 7, b=[0])  # a static member came back under another id
+    log.generation("g", 12)
+    log.put(GroupMetadataKey(group="g"))
+    log.generation("g", 1, a=[0])
+    assert found(log) == []
+
+
+def test_two_members_of_a_generation_have_one_partition(log: Written) -> None:
+    here = log.generation("g", 1, a=[0, 1, 2], b=[1, 2, 3])
+    assert found(log) == [
+        finding(
+            "two-owners",
+            [here],
+            "In generation 1 of group g both a and b own t-1 and 1 more.",
+            group_id="g",
+            member_id="b",
+            about=("t", 1),
+        )
+    ]
+
+
+def test_assignments_of_other_protocols_are_not_looked_at(log: Written) -> None:
+    """The bytes may say anything: even what would be an assignment twice, or nothing at all."""
+    twice = Assignment(assigned_partitions=[]).encode_versioned(0)
+    members = [MemberMetadata(member_id=name, assignment=twice) for name in "ab"]
+    log.put(GroupMetadataKey(group="g"), GroupMetadataValue(protocol_type="connect", members=members), 3)
+    odd = [MemberMetadata(member_id="c", assignment=b"\xff\xff")]
+    log.put(GroupMetadataKey(group="h"), GroupMetadataValue(protocol_type="consumer", members=odd), 3)
+    assert found(log) == []
+
+
+# ---- consumer groups
+
+
+def consumer(log: Written, *members: str) -> None:
+    """A consumer group g in epoch 5."""
+    for member in members:
+        log.member("g", member)
+    log.group_epoch("g", 5)
+
+
+def test_two_members_own_one_partition(log: Written) -> None:
+    """One was told to give it up, and did not say that it has, when the other got it."""
+    consumer(log, "a", "b")
+    log.current("g", "a", 4, owned=[0, 1])
+    before = log.current("g", "a", 4, owned=[0], revoking=[1])
+    here = log.current("g", "b", 5, owned=[1])
+    assert found(log) == [
+        finding(
+            "two-owners",
+            [before, here],
+            f"In group g b owns {TOPIC}-1 while a still does.",
+            group_id="g",
+            member_id="b",
+            about=(TOPIC, 1),
+        )
+    ]
+
+
+def test_a_partition_passes_from_one_member_to_another(log: Written) -> None:
+    consumer(log, "a", "b")
+    log.current("g", "a", 4, owned=[0, 1])
+    log.current("g", "a", 4, owned=[0], revoking=[1])
+    log.current("g", "a", 5, owned=[0])
+    log.current("g", "b", 5, owned=[1])
+    log.put(ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="a"))
+    log.current("g", "b", 5, owned=[0, 1])
+    assert found(log) == []
+
+
+def test_a_member_epoch_that_goes_back(log: Written) -> None:
+    consumer(log, "a")
+    before = log.current("g", "a", 5)
+    here = log.current("g", "a", 3)
+    sentence = "The member epoch of member a of group g was 5, and then 3."
+    assert found(log) == [
+        finding("member-epoch-went-back", [before, here], sentence, group_id="g", member_id="a"),
+    ]
+
+
+def test_a_static_member_is_away_and_a_member_begins_again(log: Written) -> None:
+    consumer(log, "a")
+    log.current("g", "a", 5, owned=[0])
+    log.current("g", "a", -2, owned=[0])
+    log.put(ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="a"))
+    log.put(ConsumerGroupMemberMetadataKey(group_id="g", member_id="a"))
+    log.member("g", "a")
+    log.current("g", "a", 0)
+    log.current("g", "a", 5, owned=[0])
+    assert found(log) == []
+
+
+def test_a_group_epoch_that_goes_back(log: Written) -> None:
+    before = log.group_epoch("g", 5)
+    here = log.group_epoch("g", 4)
+    sentence = "The group epoch of group g was 5, and then 4."
+    assert found(log) == [finding("group-epoch-went-back", [before, here], sentence, group_id="g")]
+
+
+def assignment(log: Written, epoch: int) -> Any:
+    key = ConsumerGroupTargetAssignmentMetadataKey(group_id="g")
+    return log.put(key, ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch))
+
+
+def test_an_assignment_epoch_that_goes_back(log: Written) -> None:
+    log.group_epoch("g", 5)
+    before, here = assignment(log, 5), assignment(log, 4)
+    sentence = "The assignment epoch of group g was 5, and then 4."
+    assert found(log) == [finding("assignment-epoch-went-back", [before, here], sentence, group_id="g")]
+
+
+def test_an_assignment_for_an_epoch_that_is_not_yet(log: Written) -> None:
+    group = log.group_epoch("g", 5)
+    here = assignment(log, 6)
+    sentence = "The assignment epoch of group g is 6, and the group epoch 5."
+    assert found(log) == [finding("assignment-epoch-ahead", [group, here], sentence, group_id="g")]
+
+
+def test_a_member_in_an_epoch_that_is_not_yet(log: Written) -> None:
+    log.member("g", "a")
+    group = log.group_epoch("g", 5)
+    here = log.current("g", "a", 6)
+    sentence = "The member epoch of member a of group g is 6, and the group epoch 5."
+    assert found(log) == [finding("member-epoch-ahead", [group, here], sentence, group_id="g", member_id="a")]
+
+
+def test_epochs_begin_again_when_a_group_was_removed(log: Written) -> None:
+    """Also where a group goes from one protocol to the other."""
+    log.group_epoch("g", 5)
+    assignment(log, 5)
+    log.put(ConsumerGroupTargetAssignmentMetadataKey(group_id="g"))
+    log.put(ConsumerGroupMetadataKey(group_id="g"))
+    log.generation("g", 2, a=[0])
+    log.put(GroupMetadataKey(group="g"))
+    log.group_epoch("g", 2)
+    assignment(log, 2)
+    assert found(log) == []
+
+
+def test_a_group_that_ends_before_its_members(log: Written) -> None:
+    """What the engine refuses to replay is a finding of its own."""
+    consumer(log, "a")
+    here = log.put(ConsumerGroupMetadataKey(group_id="g"))
+    (one,) = found(log)
+    assert one[:12] == finding("unreplayable-record", [here], "", group_id="g")[:12]
+    assert one.evidence == (here,)
+    assert one.sentence.startswith("The record at offset 2 of __consumer_offsets-0 contradicts the ones before it: ")
+
+
+# ---- streams and share groups
+
+
+def test_two_members_have_one_active_task(log: Written) -> None:
+    """Standby tasks of it are no matter."""
+    tasks = [TaskIds(subtopology_id="0", partitions=[3])]
+    value = StreamsGroupCurrentMemberAssignmentValue(member_epoch=1, active_tasks=tasks)
+    before = log.put(StreamsGroupCurrentMemberAssignmentKey(group_id="s", member_id="a"), value)
+    standby = StreamsGroupCurrentMemberAssignmentValue(member_epoch=1, standby_tasks=tasks)
+    log.put(StreamsGroupCurrentMemberAssignmentKey(group_id="s", member_id="c"), standby)
+    here = log.put(StreamsGroupCurrentMemberAssignmentKey(group_id="s", member_id="b"), value)
+    assert found(log) == [
+        finding(
+            "two-owners",
+            [before, here],
+            "In group s b owns 0-3 while a still does.",
+            group_id="s",
+            member_id="b",
+            about=("0", 3),
+        )
+    ]
+
+
+def test_a_topology_epoch_that_goes_back(log: Written) -> None:
+    before = log.put(StreamsGroupTopologyKey(group_id="s"), StreamsGroupTopologyValue(epoch=2))
+    here = log.put(StreamsGroupTopologyKey(group_id="s"), StreamsGroupTopologyValue(epoch=1))
+    sentence = "The topology epoch of group s was 2, and then 1."
+    assert found(log) == [finding("topology-epoch-went-back", [before, here], sentence, group_id="s")]
+
+
+def test_a_share_groups_epoch_that_goes_back(log: Written) -> None:
+    before = log.put(ShareGroupMetadataKey(group_id="s"), ShareGroupMetadataValue(epoch=2))
+    here = log.put(ShareGroupMetadataKey(group_id="s"), ShareGroupMetadataValue(epoch=1))
+    sentence = "The group epoch of group s was 2, and then 1."
+    assert found(log) == [finding("group-epoch-went-back", [before, here], sentence, group_id="s")]
+
+
+PLACE: dict[str, Any] = {"group_id": "s", "topic_id": TOPIC_ID, "partition": 2}
+
+
+@pytest.mark.parametrize(("name", "value"), [("snapshot", (8, 3, 4)), ("state", (10, 2, 4)), ("leader", (10, 3, 3))])
+def test_epochs_of_share_partitions_that_go_back(name: str, value: tuple[int, int, int]) -> None:
+    log = share_log()
+    before = log.put(ShareSnapshotKey(**PLACE), ShareSnapshotValue(snapshot_epoch=9, state_epoch=3, leader_epoch=4))
+    snapshot, state, leader = value
+    batches = [StateBatch(first_offset=0, last_offset=1)]
+    here = log.put(
+        ShareSnapshotKey(**PLACE),
+        ShareSnapshotValue(snapshot_epoch=snapshot, state_epoch=state, leader_epoch=leader, state_batches=batches),
+    )
+    was, now = {"snapshot": (9, 8), "state": (3, 2), "leader": (4, 3)}[name]
+    sentence = f"The {name} epoch of {TOPIC}-2 in share group s was {was}, and then {now}."
+    about = (TOPIC, 2)
+    assert found(log) == [finding(f"{name}-epoch-went-back", [before, here], sentence, group_id="s", about=about)]
+
+
+def test_share_partitions_go_on_and_are_initialised_again() -> None:
+    log = share_log()
+    log.put(ShareSnapshotKey(**PLACE), ShareSnapshotValue(snapshot_epoch=9, state_epoch=3, leader_epoch=4))
+    log.put(ShareUpdateKey(**PLACE), ShareUpdateValue(snapshot_epoch=9, leader_epoch=5))
+    log.put(ShareUpdateKey(**PLACE), ShareUpdateValue(snapshot_epoch=9, leader_epoch=-1))
+    log.put(ShareSnapshotKey(**PLACE), ShareSnapshotValue(snapshot_epoch=10, state_epoch=4, leader_epoch=0))
+    log.put(ShareSnapshotKey(**PLACE))
+    log.put(ShareSnapshotKey(**PLACE), ShareSnapshotValue(snapshot_epoch=0, state_epoch=0, leader_epoch=0))
+    assert found(log) == []
+
+
+# ---- what compaction leaves
+
+
+def test_what_is_left_of_a_compacted_log_is_compared_and_what_is_gone_is_not_missed(log: Written) -> None:
+    """The newest record of each key is true where it stands, and may be the first of its key there."""
+    log.next_offset = 40
+    log.current("g", "a", 9, owned=[0])  # its member, and its group's epoch then, were written again behind it
+    log.next_offset = 50
+    log.group_epoch("g", 12)
+    before = log.current("g", "b", 12, owned=[1])
+    log.next_offset = 70
+    here = log.current("g", "a", 12, owned=[1])
+    (one,) = found(log)
+    assert (one.kind, one.evidence) == ("two-owners", (before, here))

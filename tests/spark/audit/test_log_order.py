@@ -1,0 +1,208 @@
+"""Planted faults in the log itself: gaps, duplicates, damage; and the gaps that compaction leaves, which are none."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kcore.protocol.records.group_metadata import GroupMetadataKey
+from kcore.spark.audit.finding import Evidence, Finding, finding
+from kcore.spark.audit.partition import audit
+from kcore.spark.event import EventRow, LogFault
+from kcore.spark.segments import find_partitions, read_rows
+from tests.spark.audit.written import Written, found
+
+
+@pytest.fixture
+def log() -> Written:
+    """A log in which keys come again: it cannot have been compacted."""
+    made = Written()
+    for offset in range(10):
+        made.commit("g", offset, partition=offset % 2)
+    return made
+
+
+def at(log: Written, offset: int) -> Evidence:
+    row = next(row for row in log.rows if row.offset == offset)
+    assert isinstance(row, EventRow)
+    return Evidence(row.topic, row.partition, row.offset, row.timestamp_ms)
+
+
+def test_offsets_that_are_missing(log: Written) -> None:
+    before = at(log, 9)
+    log.next_offset = 13
+    here = log.commit("g", 10)
+    sentence = "In __consumer_offsets-0 offsets 10 to 12 are missing."
+    assert found(log) == [finding("offset-gap", [before, here], sentence)]
+
+
+def test_what_comes_behind_a_gap_is_compared_to_nothing_before_it() -> None:
+    """The group's end may stand in the gap: one fault is one finding."""
+    log = Written()
+    log.generation("g", 7, a=[0])
+    before = log.generation("g", 8, a=[0])
+    log.next_offset = 3
+    here = log.generation("g", 1, a=[0])
+    sentence = "In __consumer_offsets-0 offset 2 is missing."
+    assert found(log) == [finding("offset-gap", [before, here], sentence)]
+
+
+def test_gaps_below_where_compaction_has_come_to_are_none() -> None:
+    """Up to the checkpoint, if there is one; without one, up to the first key that comes again."""
+    log = Written()
+    log.next_offset = 5
+    log.commit("g", 1, partition=0)
+    log.next_offset = 9
+    log.commit("g", 1, partition=1)
+    log.next_offset = 20
+    log.commit("g", 2, partition=0)
+    assert found(log) == []
+    assert found(log, cleaned_to=20) == []
+    (one,) = found(log, cleaned_to=15)
+    assert (one.kind, one.sentence) == ("offset-gap", "In __consumer_offsets-0 offsets 15 to 19 are missing.")
+
+
+def test_a_record_that_stands_twice(log: Written) -> None:
+    first, last = at(log, 4), at(log, 5)
+    log.rows.insert(5, log.rows[4])
+    log.rows.insert(7, log.rows[6])
+    sentence = "Offsets 4 to 5 stand twice in __consumer_offsets-0."
+    assert found(log) == [finding("duplicate-offset", [first, last], sentence)]
+
+
+def test_two_records_with_one_offset(log: Written) -> None:
+    here = at(log, 4)
+    one = log.rows[4]
+    assert isinstance(one, EventRow)
+    log.rows.insert(5, one._replace(value=b"\0\1"))
+    sentence = "Two records that differ have offset 4 in __consumer_offsets-0."
+    assert found(log) == [finding("offset-conflict", [here], sentence)]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"\0\1\0", b""),  # a key that is cut short
+        (GroupMetadataKey(group="g").encode_key(), b"\0\3\0"),  # a value that is
+        (GroupMetadataKey(group="g").encode_key(), b"\x7f\0"),  # a version from the future, of what it can't be read as
+    ],
+)
+def test_a_record_that_cannot_be_decoded(log: Written, key: bytes, value: bytes) -> None:
+    here = log.raw(key, value)
+    if value == b"\x7f\0":
+        value = b""
+    (one,) = found(log)
+    assert one[:12] == finding("undecodable-record", [here], "")[:12]
+    assert one.sentence.startswith("The record at offset 10 of __consumer_offsets-0 cannot be decoded: ")
+
+
+def test_records_of_unknown_types_and_records_without_a_key_are_none(log: Written) -> None:
+    log.raw(b"\x03\xe7rest", b"\0\0")
+    log.raw(b"\0", b"\0\0")
+    log.raw(None, b"\0\0")
+    assert found(log) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"), [("corrupt", "corrupt-batch"), ("truncated", "truncated-log"), ("duplicate", "duplicate-offset")]
+)
+def test_what_a_reader_could_not_read(log: Written, fault: str, kind: str) -> None:
+    log.rows.append(LogFault("__consumer_offsets", 0, 10, fault, "so it is"))
+    here = Evidence("__consumer_offsets", 0, 10, -1)
+    assert found(log) == [finding(kind, [here], "__consumer_offsets-0: so it is.")]
+
+
+def test_the_gap_that_damage_leaves_is_not_said_twice() -> None:
+    log = Written()
+    log.generation("g", 8, a=[0])
+    log.rows.append(LogFault("__consumer_offsets", 0, 1, "corrupt", "so it is"))
+    log.next_offset = 4
+    log.generation("g", 1, a=[0])
+    assert [one.kind for one in found(log)] == ["corrupt-batch"]
+
+
+# ---- raw segment files of a real broker, damaged
+
+
+Damage = Callable[[bytearray, list[int]], None]
+
+
+def whole(folder: Path) -> list[EventRow]:
+    (part,) = find_partitions(folder)
+    return list(read_rows(part))
+
+
+def findings(folder: Path) -> list[Finding]:
+    (part,) = find_partitions(folder)
+    rows: list[EventRow | LogFault] = []
+    for row in read_rows(part, on_fault=rows.append):
+        rows.append(row)
+    return [one for one in audit(part.topic, part.partition, rows) if one.severity != "info"]
+
+
+def batches(data: bytes) -> list[int]:
+    """Where batches begin, and the end."""
+    starts = [0]
+    while starts[-1] < len(data):
+        starts.append(starts[-1] + 12 + int.from_bytes(data[starts[-1] + 8 : starts[-1] + 12], "big"))
+    return starts
+
+
+@pytest.fixture
+def segment(kafka_logs: Path, tmp_path: Path) -> Path:
+    """The newest segment of a partition, all by itself: a log that begins in the middle."""
+    source = sorted((kafka_logs / "moment-1" / "__consumer_offsets-0").glob("*.log"))[-1]
+    folder = tmp_path / "__consumer_offsets-0"
+    folder.mkdir()
+    (folder / source.name).write_bytes(source.read_bytes())
+    return folder / source.name
+
+
+def test_a_log_that_begins_in_the_middle_is_healthy(segment: Path) -> None:
+    assert findings(segment.parent) == []
+
+
+def test_a_wrong_crc_in_a_segment(segment: Path) -> None:
+    data = bytearray(segment.read_bytes())
+    starts = batches(data)
+    hit = random.Random(1).randrange(len(starts) // 2, len(starts) - 2)
+    base = int.from_bytes(data[starts[hit] : starts[hit] + 8], "big")
+    data[starts[hit] + 70] ^= 1
+    segment.write_bytes(data)
+    (one,) = findings(segment.parent)
+    assert (one.kind, one.evidence) == ("corrupt-batch", (Evidence("__consumer_offsets", 0, base, -1),))
+
+
+def test_a_half_written_end(segment: Path) -> None:
+    data = segment.read_bytes()
+    starts = batches(data)
+    base = int.from_bytes(data[starts[-2] : starts[-2] + 8], "big")
+    segment.write_bytes(data[:-3])
+    (one,) = findings(segment.parent)
+    assert (one.kind, one.evidence) == ("truncated-log", (Evidence("__consumer_offsets", 0, base, -1),))
+
+
+def test_a_batch_that_was_cut_out_of_a_segment(segment: Path) -> None:
+    rows = whole(segment.parent)
+    data = segment.read_bytes()
+    starts = batches(data)
+    hit = len(starts) // 2
+    base, behind = (int.from_bytes(data[starts[i] : starts[i] + 8], "big") for i in (hit, hit + 1))
+    segment.write_bytes(data[: starts[hit]] + data[starts[hit + 1] :])
+    (one,) = findings(segment.parent)
+    by_offset = {row.offset: Evidence(row.topic, row.partition, row.offset, row.timestamp_ms) for row in rows}
+    assert (one.kind, one.evidence) == ("offset-gap", (by_offset[base - 1], by_offset[behind]))
+
+
+def test_a_batch_that_stands_in_a_segment_twice(segment: Path) -> None:
+    data = segment.read_bytes()
+    starts = batches(data)
+    hit = len(starts) // 2
+    base, behind = (int.from_bytes(data[starts[i] : starts[i] + 8], "big") for i in (hit, hit + 1))
+    segment.write_bytes(data[: starts[hit + 1]] + data[starts[hit] :])
+    (one,) = findings(segment.parent)
+    assert (one.kind, one.evidence) == ("duplicate-offset", (Evidence("__consumer_offsets", 0, base, -1),))
+    assert one.sentence.endswith(f"offsets {base} to {behind - 1} stand in the log once more.")

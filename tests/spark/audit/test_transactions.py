@@ -1,0 +1,279 @@
+"""Planted faults in transactions, producers and committed offsets of one log: each is found once, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from kcore.protocol.records.transaction_log import TransactionLogKey
+from kcore.spark.audit.finding import finding
+from kcore.transaction.states import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    EMPTY,
+    NAMES,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    PREVIOUS,
+    TransactionStatus,
+)
+from tests.spark.audit.written import Written, found, transaction_log
+
+ME = (7, 0)
+T0 = [("t", 0)]
+
+
+@pytest.fixture
+def log() -> Written:
+    """A log of transactions in which there is one id already."""
+    made = transaction_log()
+    made.transaction("x", EMPTY, (1, 0))
+    return made
+
+
+def test_every_move_that_the_table_of_states_does_not_have() -> None:
+    """What the engine may do is silent, what it may not is found: all pairs of states that a log can hold."""
+    states = [EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT]
+    ways: dict[TransactionStatus, list[TransactionStatus]] = {
+        EMPTY: [],
+        ONGOING: [ONGOING],
+        PREPARE_COMMIT: [ONGOING, PREPARE_COMMIT],
+        PREPARE_ABORT: [ONGOING, PREPARE_ABORT],
+        COMPLETE_COMMIT: [ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT],
+        COMPLETE_ABORT: [ONGOING, PREPARE_ABORT, COMPLETE_ABORT],
+    }
+    for state in states:
+        for follows in states:
+            log = transaction_log()
+            evidence = log.transaction("x", EMPTY, ME)
+            for step in ways[state]:
+                evidence = log.transaction("x", step, ME)
+            here = log.transaction("x", follows, ME)
+            expected = []
+            if state not in PREVIOUS[follows]:
+                sentence = f"x came to {NAMES[follows]} while it was in {NAMES[state]}."
+                expected = [finding("illegal-transition", [evidence, here], sentence, transactional_id="x")]
+            assert found(log) == expected, (state, follows)
+
+
+def test_an_id_that_does_not_begin_as_empty(log: Written) -> None:
+    here = log.transaction("y", ONGOING, ME, T0)
+    sentence = "y began as Ongoing."
+    assert found(log) == [finding("illegal-transition", [here], sentence, transactional_id="y")]
+
+
+def test_an_id_whose_beginning_was_compacted_away(log: Written) -> None:
+    log.next_offset = 9
+    log.transaction("y", COMPLETE_COMMIT, ME)
+    log.transaction("x", EMPTY, (1, 1))
+    assert found(log) == []
+
+
+def test_an_id_that_is_removed_in_a_transaction(log: Written) -> None:
+    log.transaction("y", EMPTY, ME)
+    before = log.transaction("y", ONGOING, ME, T0, started_ms=log.now_ms)
+    here = log.put(TransactionLogKey(transactional_id="y"))
+    sentence = "y was removed while it was in Ongoing."
+    assert found(log) == [finding("illegal-transition", [before, here], sentence, transactional_id="y")]
+
+
+def test_an_id_expires_and_begins_again_with_another_producer(log: Written) -> None:
+    log.transaction("y", EMPTY, (7, 4))
+    log.put(TransactionLogKey(transactional_id="y"))
+    log.transaction("y", EMPTY, (9, 0))
+    assert found(log) == []
+
+
+def test_a_producer_epoch_that_goes_back(log: Written) -> None:
+    before = log.transaction("y", EMPTY, (7, 4))
+    here = log.transaction("y", EMPTY, (7, 3))
+    assert found(log) == [
+        finding(
+            "producer-epoch-went-back",
+            [before, here],
+            "The producer epoch of y was 4, and then 3.",
+            transactional_id="y",
+            producer_id=7,
+        )
+    ]
+
+
+def test_a_producer_id_that_changes_with_epochs_left(log: Written) -> None:
+    before = log.transaction("y", EMPTY, (7, 4))
+    here = log.transaction("y", EMPTY, (9, 0))
+    assert found(log) == [
+        finding(
+            "producer-id-changed",
+            [before, here],
+            "y went from producer 7 in epoch 4 to producer 9.",
+            transactional_id="y",
+            producer_id=9,
+        )
+    ]
+
+
+def test_producer_ids_rotate_when_epochs_are_used_up(log: Written) -> None:
+    """By InitProducerId, and at the end of a transaction (KIP-890)."""
+    log.transaction("y", EMPTY, (7, 32_766))
+    log.transaction("y", EMPTY, (9, 0))
+    log.transaction("z", EMPTY, (8, 32_766))
+    log.transaction("z", PREPARE_ABORT, (8, 32_767), next_producer_id=10)
+    log.transaction("z", COMPLETE_ABORT, (10, 0))
+    assert found(log) == []
+
+
+def test_a_transaction_that_loses_a_partition(log: Written) -> None:
+    log.transaction("y", EMPTY, ME)
+    before = log.transaction("y", ONGOING, ME, [("t", 0), ("t", 1)], started_ms=log.now_ms)
+    here = log.transaction("y", PREPARE_COMMIT, ME, [("t", 0)])
+    assert found(log) == [
+        finding(
+            "transaction-partitions-lost",
+            [before, here],
+            "The transaction of y lost t-1 on its way to PrepareCommit.",
+            transactional_id="y",
+            producer_id=7,
+            about=("t", 1),
+        )
+    ]
+
+
+def test_a_transaction_gets_more_partitions_while_it_is_open(log: Written) -> None:
+    log.transaction("y", EMPTY, ME)
+    log.transaction("y", ONGOING, ME, [], started_ms=log.now_ms)
+    log.transaction("y", ONGOING, ME, T0, started_ms=log.now_ms)
+    log.transaction("y", PREPARE_ABORT, (7, 1), T0)
+    assert found(log) == []
+
+
+# ---- producers in one partition
+
+
+def test_an_offset_that_a_fenced_producer_committed() -> None:
+    """One finding for all that the old epoch wrote."""
+    log = Written()
+    log.commit("g", 1, producer=(7, 0))
+    log.mark((7, 0), True)
+    newer = log.commit("g", 2, producer=(7, 1))
+    here = log.commit("g", 9, producer=(7, 0))
+    log.commit("g", 9, partition=1, producer=(7, 0))
+    log.mark((7, 1), True)
+    assert found(log) == [
+        finding(
+            "fenced-commit",
+            [newer, here],
+            "Producer 7 wrote an offset of group g in epoch 0, after epoch 1.",
+            group_id="g",
+            producer_id=7,
+        )
+    ]
+
+
+def test_data_that_a_fenced_producer_wrote() -> None:
+    log = Written("t")
+    newer = log.raw(None, b"v", producer=(7, 3))
+    here = log.raw(None, b"v", producer=(7, 2))
+    sentence = "Producer 7 wrote data in epoch 2, after epoch 3."
+    assert found(log) == [finding("fenced-write", [newer, here], sentence, producer_id=7)]
+
+
+def test_a_producer_that_was_forgotten_may_begin_again() -> None:
+    log = Written("t")
+    log.raw(None, b"v", producer=(7, 3))
+    log.wait(86_400_000)
+    log.raw(None, b"v", producer=(7, 0))
+    assert found(log) == []
+
+
+def test_a_marker_of_an_epoch_that_is_over() -> None:
+    log = Written()
+    newer = log.mark((7, 3), True)
+    here = log.mark((7, 2), True)
+    sentence = "Producer 7 wrote a marker in epoch 2, after epoch 3."
+    assert found(log) == [finding("fenced-marker", [newer, here], sentence, producer_id=7)]
+
+
+def test_a_marker_of_a_coordinator_that_was_replaced() -> None:
+    log = Written()
+    before = log.mark((7, 0), True, coordinator_epoch=5)
+    here = log.mark((7, 0), True, coordinator_epoch=4)
+    sentence = "A marker for producer 7 comes from coordinator epoch 4, after one from 5."
+    assert found(log) == [finding("coordinator-epoch-went-back", [before, here], sentence, producer_id=7)]
+
+
+def test_a_coordinator_takes_over_and_marks_again() -> None:
+    log = Written()
+    log.commit("g", 1, producer=ME)
+    log.mark(ME, True, coordinator_epoch=5)
+    log.mark(ME, True, coordinator_epoch=6)
+    assert found(log) == []
+
+
+# ---- committed offsets
+
+
+def test_an_offset_that_goes_back_in_a_group_with_members() -> None:
+    log = Written()
+    log.generation("g", 1, a=[0])
+    log.commit("g", 5)
+    before = log.commit("g", 10)
+    here = log.commit("g", 3)
+    log.commit("g", 4)
+    assert found(log) == [
+        finding(
+            "offset-went-back",
+            [before, here],
+            "Group g went back from 10 to 3 in t-0, while it had members.",
+            group_id="g",
+            about=("t", 0),
+        )
+    ]
+
+
+def test_an_offset_that_goes_back_in_a_transaction() -> None:
+    """It counts where it stands, once it is committed; an aborted one never does."""
+    log = Written()
+    log.generation("g", 1, a=[0])
+    before = log.commit("g", 10)
+    log.commit("g", 2, producer=(8, 0))
+    log.mark((8, 0), False)
+    here = log.commit("g", 3, producer=ME)
+    log.mark(ME, True)
+    assert found(log) == [
+        finding(
+            "offset-went-back",
+            [before, here],
+            "Group g went back from 10 to 3 in t-0, while it had members.",
+            group_id="g",
+            about=("t", 0),
+        )
+    ]
+
+
+def test_a_commit_that_was_overtaken_does_not_go_back() -> None:
+    """A transaction's offset that stands before a plain one is never the group's, whenever its marker comes."""
+    log = Written()
+    log.generation("g", 1, a=[0])
+    log.commit("g", 3, producer=ME)
+    log.commit("g", 10)
+    log.mark(ME, True)
+    assert found(log) == []
+
+
+def test_resets_expiries_and_topics_that_were_made_again() -> None:
+    log = Written()
+    log.commit("simple", 10)
+    log.commit("simple", 3)  # nobody is in the group: somebody reset its offsets
+    log.generation("g", 1, a=[0])
+    log.commit("g", 10)
+    log.generation("g", 2)
+    log.commit("g", 3)
+    log.generation("h", 1, a=[0])
+    log.commit("h", 10)
+    log.put(OffsetCommitKey(group="h", topic="t", partition=0))  # it expired, or was deleted
+    log.commit("h", 3)
+    key = OffsetCommitKey(group="h", topic="u", partition=0)
+    for offset, topic_id in ((10, bytes([1] * 16)), (3, bytes([2] * 16))):
+        log.put(key, OffsetCommitValue(offset=offset, metadata="", topic_id=topic_id), 4)
+    assert found(log) == []

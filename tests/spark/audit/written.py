@@ -1,0 +1,189 @@
+"""Logs written record by record, to plant one fault in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kcore.protocol.consumer_protocol import Assignment, TopicPartition
+from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from kcore.protocol.records.consumer_group_current_member_assignment import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+)
+from kcore.protocol.records.consumer_group_current_member_assignment import TopicPartitions as Owned
+from kcore.protocol.records.consumer_group_member_metadata import (
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+)
+from kcore.protocol.records.consumer_group_metadata import ConsumerGroupMetadataKey, ConsumerGroupMetadataValue
+from kcore.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from kcore.protocol.records.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
+from kcore.spark.audit.across import compare, sort_key
+from kcore.spark.audit.finding import Evidence, Fact, Finding
+from kcore.spark.audit.logs import Logs
+from kcore.spark.audit.partition import examine
+from kcore.spark.event import EventRow, LogFault
+from kcore.transaction.states import TransactionStatus
+
+START_MS = 1_700_000_000_000
+TOPIC_ID = bytes(range(16))
+
+
+class Written:
+    """A log. Each record is a millisecond younger than the one before.
+
+    Args:
+        topic: its topic.
+        partition: its number.
+        clock: a log that goes by the same clock; None: this one has a clock of its own.
+    """
+
+    def __init__(self, topic: str = CONSUMER_OFFSETS, partition: int = 0, clock: Written | None = None) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.rows: list[EventRow | LogFault] = []
+        self.next_offset = 0
+        self._time = [START_MS] if clock is None else clock._time
+
+    def put(
+        self, key: Any, value: Any = None, version: int = 0, *, producer: tuple[int, int] | None = None
+    ) -> Evidence:
+        """Writes a record, in a producer's transaction if there is one; where it stands."""
+        data = None if value is None else value if isinstance(value, bytes) else value.encode_value(version)
+        return self.raw(key.encode_key(), data, producer=producer, transactional=producer is not None)
+
+    def raw(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        producer: tuple[int, int] | None = None,
+        transactional: bool = False,
+        control: bool = False,
+    ) -> Evidence:
+        """Writes bytes."""
+        who = (-1, -1) if producer is None else producer
+        row = EventRow(
+            key, value, self.topic, self.partition, self.next_offset, self._time[0], producer_id=who[0],
+            producer_epoch=who[1], transactional=transactional, control=control,
+        )  # fmt: skip
+        return self.row(row)
+
+    def row(self, row: EventRow) -> Evidence:
+        """Writes a row as it is."""
+        self.rows.append(row)
+        self.next_offset = row.offset + 1
+        self._time[0] += 1
+        return Evidence(row.topic, row.partition, row.offset, row.timestamp_ms)
+
+    def mark(self, producer: tuple[int, int], commit: bool, coordinator_epoch: int = 0) -> Evidence:
+        """Writes the marker at a transaction's end."""
+        key, value = bytes([0, 0, 0, commit]), b"\0\0" + coordinator_epoch.to_bytes(4, "big", signed=True)
+        return self.raw(key, value, producer=producer, transactional=True, control=True)
+
+    def wait(self, ms: int) -> None:
+        """Lets time pass."""
+        self._time[0] += ms
+
+    # ---- records of coordinators
+
+    def commit(
+        self, group: str, offset: int, topic: str = "t", partition: int = 0, producer: tuple[int, int] | None = None
+    ) -> Evidence:
+        """A committed offset."""
+        key = OffsetCommitKey(group=group, topic=topic, partition=partition)
+        value = OffsetCommitValue(offset=offset, metadata="", commit_timestamp=self._time[0])
+        return self.put(key, value, 4, producer=producer)
+
+    def generation(self, group: str, generation: int, **members: Iterable[int]) -> Evidence:
+        """A generation of a classic group: member -> its partitions of topic `t`."""
+        found = [
+            MemberMetadata(
+                member_id=name,
+                assignment=Assignment(
+                    assigned_partitions=[TopicPartition(topic="t", partitions=list(parts))]
+                ).encode_versioned(0),
+            )
+            for name, parts in members.items()
+        ]
+        value = GroupMetadataValue(
+            protocol_type="consumer", generation=generation, protocol="range", leader=next(iter(members), None),
+            members=found,
+        )  # fmt: skip
+        return self.put(GroupMetadataKey(group=group), value, 3)
+
+    def member(self, group: str, member: str) -> Evidence:
+        """A member of a consumer group."""
+        key = ConsumerGroupMemberMetadataKey(group_id=group, member_id=member)
+        return self.put(key, ConsumerGroupMemberMetadataValue(client_id="c", client_host="h"))
+
+    def group_epoch(self, group: str, epoch: int) -> Evidence:
+        """A consumer group's epoch."""
+        return self.put(ConsumerGroupMetadataKey(group_id=group), ConsumerGroupMetadataValue(epoch=epoch))
+
+    def current(
+        self, group: str, member: str, epoch: int, owned: Iterable[int] = (), revoking: Iterable[int] = ()
+    ) -> Evidence:
+        """Where a member of a consumer group is, and what it has of one topic."""
+        value = ConsumerGroupCurrentMemberAssignmentValue(
+            member_epoch=epoch,
+            previous_member_epoch=epoch,
+            assigned_partitions=[Owned(topic_id=TOPIC_ID, partitions=list(owned))],
+            partitions_pending_revocation=[Owned(topic_id=TOPIC_ID, partitions=list(revoking))],
+        )
+        return self.put(ConsumerGroupCurrentMemberAssignmentKey(group_id=group, member_id=member), value)
+
+    def transaction(
+        self,
+        transactional_id: str,
+        state: TransactionStatus,
+        producer: tuple[int, int],
+        places: Iterable[tuple[str, int]] = (),
+        *,
+        started_ms: int = -1,
+        timeout_ms: int = 60_000,
+        next_producer_id: int = -1,
+    ) -> Evidence:
+        """A transition of a transactional id."""
+        by_topic: dict[str, list[int]] = {}
+        for topic, partition in places:
+            by_topic.setdefault(topic, []).append(partition)
+        value = TransactionLogValue(
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            next_producer_id=next_producer_id,
+            previous_producer_id=producer[0],
+            transaction_timeout_ms=timeout_ms,
+            transaction_status=state,
+            transaction_partitions=None
+            if state is TransactionStatus.EMPTY
+            else [PartitionsSchema(topic=topic, partition_ids=parts) for topic, parts in by_topic.items()],
+            transaction_last_update_timestamp_ms=self._time[0],
+            transaction_start_timestamp_ms=started_ms,
+        )
+        return self.put(TransactionLogKey(transactional_id=transactional_id), value, 1)
+
+    @property
+    def now_ms(self) -> int:
+        """What time it is."""
+        return self._time[0]
+
+
+def found(*logs: Written, cleaned_to: int | None = None, **at_end: Any) -> list[Finding]:
+    """What an audit finds in logs, partition by partition and then across them; without Spark."""
+    said = [one for log in logs for one in examine(log.topic, log.partition, log.rows, cleaned_to=cleaned_to)]
+    facts = [one for one in said if isinstance(one, Fact)]
+    findings = [one for one in said if isinstance(one, Finding)]
+    return [*findings, *compare(sorted(facts, key=sort_key), Logs.of(facts, **at_end))]
+
+
+def transaction_log(clock: Written | None = None) -> Written:
+    """A log of transactions, of one partition."""
+    return Written(TRANSACTION_STATE, clock=clock)
+
+
+def share_log() -> Written:
+    """A log of share partitions' state."""
+    return Written(SHARE_GROUP_STATE)
