@@ -73,12 +73,39 @@ def rebuild_state(
     def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return replay_batches(batches, moments, otherwise, facts or LogFacts())
 
-    ordered = (
+    return _by_partition(events).mapInArrow(replay, STATE_DDL)
+
+
+def living_events(
+    events: DataFrame,
+    *,
+    offsets: Mapping[tuple[str, int], int] | None = None,
+    timestamp_ms: int | None = None,
+) -> DataFrame:
+    """The records that the state of every coordinator partition is made of, in the columns of `EVENT_DDL`.
+
+    Rows of a partition stand together and in the order in which they are to be replayed; see `LiveRecords.rows`. The
+    arguments are those of `rebuild_state`.
+    """
+    from kcore.spark.arrow import EVENT_DDL  # noqa: PLC0415
+    from kcore.spark.rebuild import AsOf  # noqa: PLC0415
+
+    moments = {place: AsOf(offset, timestamp_ms) for place, offset in (offsets or {}).items()}
+    otherwise = AsOf(None, timestamp_ms)
+
+    def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return living_batches(batches, moments, otherwise)
+
+    return _by_partition(events).mapInArrow(replay, EVENT_DDL)
+
+
+def _by_partition(events: DataFrame) -> DataFrame:
+    """Each coordinator partition in one task, by offset."""
+    return (
         coordinator_events(events)
         .repartition("topic", "partition")
         .sortWithinPartitions("topic", "partition", "offset")
     )
-    return ordered.mapInArrow(replay, STATE_DDL)
 
 
 def table_of(state: DataFrame, name: str) -> DataFrame:
@@ -110,6 +137,20 @@ def replay_batches(
                 found = []
     if found:
         yield _state_batch(found)
+
+
+def living_batches(
+    batches: Iterable[pa.RecordBatch], moments: Mapping[tuple[str, int], AsOf], otherwise: AsOf
+) -> Iterator[pa.RecordBatch]:
+    """Replays sorted rows partition after partition; gives the records that are left, in batches."""
+    from kcore.spark.arrow import from_batch, to_batches  # noqa: PLC0415
+    from kcore.spark.rebuild import rebuild  # noqa: PLC0415
+
+    rows = chain.from_iterable(map(from_batch, batches))
+    for place, of_partition in groupby(rows, key=attrgetter("topic", "partition")):
+        result = rebuild(*place, of_partition, moments.get(place, otherwise), with_records=True)
+        if result.live is not None:
+            yield from to_batches(result.live.rows())
 
 
 def _partition_rows(

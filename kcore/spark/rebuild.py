@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kcore.spark.event import EventRow
+from kcore.spark.live_records import LiveRecords
 from kcore.spark.state import PartitionState
 
 
@@ -33,10 +34,17 @@ END = AsOf()
 
 
 class Rebuilt(NamedTuple):
-    """A partition's state, and whether its log goes on behind it."""
+    """A partition's state.
+
+    Attributes:
+        state: the state.
+        cut: whether its log goes on behind it.
+        live: the records that it is made of, if they were asked for.
+    """
 
     state: PartitionState
     cut: bool
+    live: LiveRecords | None = None
 
 
 def rebuild(
@@ -47,6 +55,7 @@ def rebuild(
     *,
     cleaned_to: int | None = None,
     active_offset: int | None = None,
+    with_records: bool = False,
 ) -> Rebuilt:
     """The state of one partition as of a moment.
 
@@ -59,8 +68,10 @@ def rebuild(
         as_of: the moment.
         cleaned_to: where compaction has come to, if that is known.
         active_offset: where the newest segment begins, if that is known.
+        with_records: whether to keep the records that the state is made of.
     """
     state = PartitionState(topic, partition, cleaned_to)
+    live = LiveRecords(state) if with_records else None
     completeness = state.completeness
     cut = False
     last = -1
@@ -73,6 +84,8 @@ def rebuild(
             completeness.saw(row, last + 1 if last >= 0 else -1)
         else:
             state.apply(row)
+            if live is not None:
+                live.saw(row)
         last = row.offset
     completeness.at_end(active_offset, last + 1)
-    return Rebuilt(state, cut)
+    return Rebuilt(state, cut, live)

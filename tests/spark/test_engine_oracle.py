@@ -137,6 +137,7 @@ def test_the_rebuild_is_the_engine_at_the_end_and_at_earlier_offsets(tmp_path: P
     at = sorted(chance.sample(range(EVENTS), CUTS))
     moments: list[Moment] = []
     coordinators = [part for part in world.engine.partitions if part.internal]
+    traffic.everything()
     while True:
         for _ in range(10):
             traffic.step()
@@ -144,7 +145,7 @@ def test_the_rebuild_is_the_engine_at_the_end_and_at_earlier_offsets(tmp_path: P
         events = sum(part.high_watermark for part in coordinators)
         if len(moments) < CUTS and events >= at[len(moments)]:
             moments.append(live(world))
-        if events >= EVENTS:
+        elif events >= EVENTS:
             break
     moments.append(live(world))
     world.engine.close()
@@ -158,7 +159,7 @@ def test_the_rebuild_is_the_engine_at_the_end_and_at_earlier_offsets(tmp_path: P
     print(f"{events} events made in {made_s - started_s:.0f} s: {dict(kinds)}, of these tombstones: {dict(tombstones)}")
     assert events >= EVENTS
     assert kinds.keys() >= EVERY_KIND | {"marker"}
-    assert tombstones.keys() >= EVERY_KIND
+    assert {name for name, count in tombstones.items() if count} >= EVERY_KIND
     compared = unwritten = 0
     for moment in moments:
         for place, stand in moment.items():

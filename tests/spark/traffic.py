@@ -30,7 +30,7 @@ STATE_TABLES = {"groups", "members", "assignments", "regexes", "offsets", "trans
 HISTORY = {"kcore.snapshot.min.bytes": 2**60, "log.cleaner.backoff.ms": 2**60}
 """The whole history stays: no compaction."""
 QUICK_ENDS = {
-    "offsets.retention.minutes": 60,
+    "offsets.retention.minutes": 600,
     "transactional.id.expiration.ms": 7_200_000,
     "group.consumer.assignment.interval.ms": 0,
 }
@@ -193,6 +193,18 @@ class Traffic:
             self._topic_comes_and_goes: 1,
             self._time: 1,
         }
+
+    def everything(self) -> None:
+        """Each kind of thing happens a few times, and time goes by until all of it expires."""
+        for step in [*self._steps] * 4:
+            self._world.advance(10)
+            step()
+        self._world.settle()
+        for _ in range(4):
+            self._world.advance(4 * 3_600_000)
+            self._world.settle()
+        self._open.clear()
+        self._members.clear()
 
     def step(self) -> None:
         """One thing happens."""

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kcore.spark.frames import LogFacts, rebuild_state, table_of
+from kcore.errors import KcoreError
+from kcore.protocol.records.base import CONSUMER_OFFSETS
+from kcore.spark.data_folder import Written, check_empty, write_data_folder
+from kcore.spark.event import EventRow
+from kcore.spark.frames import LogFacts, living_events, rebuild_state, table_of
 from kcore.spark.jobs.session import add_session_arguments, parse_offsets, session
 from kcore.spark.manifest import write_whole
 from kcore.spark.sources import open_source
+from kcore.spark.state import COORDINATOR_TOPICS
 from kcore.spark.table_schemas import TABLES
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
 DONE = "rebuild.json"
+LEAST_PARTITIONS = {CONSUMER_OFFSETS: 1}
+"""What a data folder has of an internal topic even if the log has nothing of it."""
 
 
 def facts_of(path: str | Path) -> LogFacts:
@@ -71,6 +78,65 @@ def rebuild(
     return found
 
 
+def partition_counts(path: str | Path, given: Mapping[str, int] | None = None) -> dict[str, int]:
+    """How many partitions each internal topic has: as many as the folder shows, or as many as are given."""
+    with open_source(path) as source:
+        parts = [part for part in source.parts() if part.topic in COORDINATOR_TOPICS]
+    found = dict(LEAST_PARTITIONS)
+    for part in parts:
+        found[part.topic] = max(found.get(part.topic, 0), part.partition + 1)
+    return {**found, **(given or {})}
+
+
+def rebuild_folder(
+    spark: SparkSession,
+    path: str | Path,
+    folder: str | Path,
+    *,
+    offsets: Mapping[tuple[str, int], int] | None = None,
+    timestamp_ms: int | None = None,
+    partitions: Mapping[str, int] | None = None,
+) -> Written:
+    """Writes a data folder that `kcore serve` starts from, with the coordinators' state as of a moment.
+
+    Args:
+        spark: a session.
+        path: an export, a data folder, or raw segment files.
+        folder: the new data folder: not there yet, or empty.
+        offsets: (topic, partition) -> the offset before which to stop.
+        timestamp_ms: stop before the first record with a later timestamp.
+        partitions: internal topic -> how many partitions it has, where the source does not show all of them.
+
+    Raises:
+        KcoreError: the folder is not empty, or a group is not where that many partitions would have it.
+    """
+    check_empty(Path(folder))
+    events = spark.read.format("kcore").option("includeBatches", "true").load(str(path))
+    living = living_events(events, offsets=offsets, timestamp_ms=timestamp_ms)
+    living = living.selectExpr("*", "unix_millis(timestamp) as timestamp_ms")
+    return write_data_folder(folder, partition_counts(path, partitions), map(event_of, living.toLocalIterator()))
+
+
+def event_of(row: Row) -> EventRow:
+    """A row of a frame of events as an `EventRow`; its time is in a column `timestamp_ms`, in which no zone matters."""
+    return EventRow(
+        None if row["key"] is None else bytes(row["key"]),
+        None if row["value"] is None else bytes(row["value"]),
+        row["topic"],
+        row["partition"],
+        row["offset"],
+        -1 if row["timestamp_ms"] is None else row["timestamp_ms"],
+        row["timestampType"],
+        tuple((one["key"], None if one["value"] is None else bytes(one["value"])) for one in row["headers"] or ()),
+        row["producer_id"],
+        row["producer_epoch"],
+        row["last_sequence"],
+        row["transactional"],
+        row["control"],
+        row["batch_only"],
+    )
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The job's arguments."""
     parser.add_argument("path", metavar="FOLDER", help="an export, a data folder, or a broker's log folder")
@@ -83,17 +149,55 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TOPIC-PARTITION:OFFSET",
         help="the state of one partition before that offset (may be repeated)",
     )
+    parser.add_argument(
+        "--data-folder",
+        metavar="DIR",
+        help="also write a data folder that `kcore serve` starts from; not there, or empty",
+    )
+    parser.add_argument(
+        "--topic-partitions",
+        action="append",
+        default=[],
+        metavar="TOPIC=N",
+        help="how many partitions an internal topic has, if the folder does not show all of them (may be repeated)",
+    )
     add_session_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Runs the job in a session of its own; 1 if a partition's state could not be known whole."""
     offsets = parse_offsets(options.as_of_offset)
+    given = parse_partitions(options.topic_partitions)
+    written: Written | None = None
+    if options.data_folder is not None:
+        check_empty(Path(options.data_folder))
     with session(options, "rebuild") as spark:
         counts = rebuild(spark, options.path, options.out, offsets=offsets, timestamp_ms=options.as_of_ms)
+        if options.data_folder is not None:
+            written = rebuild_folder(
+                spark,
+                options.path,
+                options.data_folder,
+                offsets=offsets,
+                timestamp_ms=options.as_of_ms,
+                partitions=given,
+            )
         incomplete = spark.read.parquet(str(Path(options.out) / "partitions")).where("not complete").count()
     for name, count in counts.items():
         print(f"{name:14} {count}")
+    for topic, count in sorted(written.records.items()) if written is not None else ():
+        print(f"{count} records of {topic} in {options.data_folder}")
     if incomplete:
         print(f"{incomplete} partitions were compacted since then: see `complete` in the table `partitions`")
     return 1 if incomplete else 0
+
+
+def parse_partitions(texts: Sequence[str]) -> dict[str, int]:
+    """`TOPIC=N` as a mapping. KcoreError for anything else, and for topics that are not the coordinators'."""
+    found = {}
+    for text in texts:
+        topic, _, count = text.partition("=")
+        if topic not in COORDINATOR_TOPICS or not count.isdigit() or not int(count):
+            raise KcoreError(f"{text!r} is no TOPIC=N; topics are {', '.join(COORDINATOR_TOPICS)}")
+        found[topic] = int(count)
+    return found

@@ -1,0 +1,245 @@
+"""The records that a state is made of give that state again; a data folder of them is what a server starts from."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from kcore.client import Connection
+from kcore.errors import KcoreError
+from kcore.inspect import list_groups
+from kcore.inspect.transactions import describe_transactions, list_transactions
+from kcore.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
+from kcore.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from kcore.protocol.records.offset_commit import OffsetCommitKey
+from kcore.spark import live_records
+from kcore.spark.data_folder import write_data_folder
+from kcore.spark.event import EventRow
+from kcore.spark.export import export
+from kcore.spark.jobs import rebuild as rebuild_job
+from kcore.spark.rebuild import AsOf, Rebuilt, rebuild
+from kcore.spark.segments import find_partitions, read_rows
+from kcore.spark.sources import FolderSource, ServerSource
+from kcore.spark.tables import table_rows
+from kcore.testing import ServerProcess
+from tests import kit
+from tests.spark import oracle
+from tests.spark.traffic import HISTORY, QUICK_ENDS, Sender, Traffic
+from tests.transaction.world import World
+
+Shown = list[tuple[str, str]]
+
+MOVED = ("record_offset",)
+"""Offsets of the log itself: those of a new folder are others."""
+
+
+def facts(result: Rebuilt) -> Shown:
+    """A state's tables, without where its records stand."""
+    found = []
+    for table, row in table_rows(result.state):
+        if table in ("partitions", "faults"):
+            continue
+        if table == "producers":
+            row["current_txn_start_offset"] = row["current_txn_start_offset"] >= 0
+        found.append((table, repr(sorted((name, value) for name, value in row.items() if name not in MOVED))))
+    return sorted(found)
+
+
+def renumbered(rows: Iterable[EventRow]) -> Iterator[EventRow]:
+    """Rows at the offsets that they get when they are appended to an empty log."""
+    for offset, row in enumerate(rows):
+        yield row._replace(offset=offset)
+
+
+def kept(topic: str, partition: int, rows: Iterable[EventRow], as_of: AsOf) -> tuple[Rebuilt, list[EventRow]]:
+    result = rebuild(topic, partition, rows, as_of, with_records=True)
+    assert result.live is not None
+    return result, list(result.live.rows())
+
+
+@pytest.mark.parametrize("moment", oracle.MOMENTS)
+def test_what_lives_in_a_real_log_gives_its_state_again(kafka_logs: Path, moment: str) -> None:
+    """Every kind of group and of coordinator, at the end of each log and in its middle."""
+    compared = 0
+    for part in find_partitions(kafka_logs / moment):
+        rows = list(read_rows(part))
+        for at in (rows[-1].offset + 1, rows[len(rows) // 2].offset, rows[len(rows) // 3].offset):
+            result, living = kept(part.topic, part.partition, rows, AsOf(at))
+            again = rebuild(part.topic, part.partition, renumbered(living))
+            assert again.state.faults == []
+            assert facts(again) == facts(result)
+            compared += len(living)
+    assert compared > 5_000
+
+
+def test_what_lives_in_kcores_log_gives_its_state_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At random offsets of random traffic, with transactions open, and dead records forgotten often."""
+    monkeypatch.setattr(live_records, "SLACK", 20)
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    world = World({**HISTORY, **QUICK_ENDS}, Traffic.TOPICS)
+    traffic = Traffic(world, chance, groups=8, burst=5)
+    for _ in range(600):
+        traffic.step()
+    world.settle()
+    source = ServerSource(Sender(world))
+    opened = 0
+    for part in source.parts():
+        if not part.topic.startswith("__") or part.topic == "__cluster_metadata" or not part.end:
+            continue
+        rows = list(source.rows(part))
+        for at in chance.sample(range(part.end + 1), min(30, part.end)):
+            result, living = kept(part.topic, part.partition, rows, AsOf(at))
+            again = rebuild(part.topic, part.partition, renumbered(living))
+            assert again.state.faults == []
+            assert facts(again) == facts(result), (part[:2], at)
+            opened += result.state.producers.first_unstable_offset() is not None
+    assert opened
+
+
+# ---- folders
+
+
+def test_a_folder_has_the_state(kafka_logs: Path, tmp_path: Path) -> None:
+    """A real broker's coordinators, opened by kcore's engine: its log, rebuilt again, says the same."""
+    results, living, counts = {}, [], {"__consumer_offsets": 1}
+    for part in find_partitions(kafka_logs / "moment-2"):
+        if part.topic != "__share_group_state":
+            result, rows = kept(part.topic, part.partition, read_rows(part), AsOf())
+            results[part[:2]] = result
+            living += rows
+            counts[part.topic] = max(counts.get(part.topic, 0), part.partition + 1)
+    written = write_data_folder(tmp_path / "data", counts, living)
+    assert sum(written.records.values()) == len(living)
+    with FolderSource(tmp_path / "data") as source:
+        found = {part[:2]: part for part in source.parts()}
+        for place, result in results.items():
+            again = rebuild(*place, source.rows(found[place]))
+            assert again.state.faults == []
+            assert facts(again) == facts(result)
+
+
+def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    """A folder that has something in it, a group in a partition that is not its own, a partition too many."""
+    key = OffsetCommitKey(group="g", topic="t", partition=0)
+    row = EventRow(key.encode_key(), b"\x00\x04" + bytes(40), "__consumer_offsets", 0, 0, 0)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    with pytest.raises(KcoreError, match="is not empty"):
+        write_data_folder(tmp_path / "full", {"__consumer_offsets": 1}, [])
+    with pytest.raises(
+        KcoreError, match="'g' is in partition 0 of __consumer_offsets, and would be looked for in 3 of 4"
+    ):
+        write_data_folder(tmp_path / "new", {"__consumer_offsets": 4}, [row])
+    with pytest.raises(KcoreError, match="has 1 partitions, and no number 7"):
+        write_data_folder(tmp_path / "new", {"__consumer_offsets": 1}, [row._replace(partition=7, key=b"\x7f\xff")])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["full"]
+    with pytest.raises(KcoreError, match="is no TOPIC=N"):
+        rebuild_job.parse_partitions(["__consumer_offsets=0"])
+    assert rebuild_job.parse_partitions(["__transaction_state=5"]) == {"__transaction_state": 5}
+
+
+SETTINGS = {
+    "offsets.topic.num.partitions": "5",
+    "transaction.state.log.num.partitions": "3",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
+    "group.consumer.assignment.interval.ms": "0",
+}
+LONG_MS = 1_800_000
+
+
+def answers(connection: Connection) -> dict[str, Any]:
+    """What a server says of its coordinators."""
+    groups = [(group.group_id, group.group_type, group.group_state) for group in list_groups(connection)]
+    modern = [group_id for group_id, kind, _ in groups if kind == "consumer"]
+    found: dict[str, Any] = {"groups": groups}
+    described = connection.send(ConsumerGroupDescribeRequest(group_ids=modern)).groups
+    found["modern"] = {
+        group.group_id: (
+            group.error_code,
+            group.group_state,
+            group.group_epoch,
+            group.assignment_epoch,
+            sorted((one.member_id, one.member_epoch, one.client_id, one.client_host) for one in group.members),
+        )
+        for group in described
+    }
+    ids = [group_id for group_id, kind, _ in groups if kind == "classic"]
+    found["classic"] = sorted(map(repr, connection.send(DescribeGroupsRequest(groups=ids)).groups))
+    for stable in (False, True):
+        topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0, 1, 2, 3])]
+        asked = [OffsetFetchRequestGroup(group_id=group_id, topics=topics) for group_id, _, _ in groups]
+        request = OffsetFetchRequest(groups=asked, require_stable=stable)
+        found[f"offsets, stable {stable}"] = sorted(map(repr, connection.send(request, kit.OFFSETS_VERSION).groups))
+    ids = [one.transactional_id for one in list_transactions(connection)]
+    found["transactions"] = sorted(map(repr, describe_transactions(connection, ids)))
+    return found
+
+
+@pytest.mark.spark
+@pytest.mark.clients
+def test_a_server_starts_from_it_and_answers_as_the_other_did(spark: Any, tmp_path: Path) -> None:
+    """Groups of both protocols with members, offsets, and transactions open and over; then they go on."""
+    with ServerProcess(tmp_path / "data", SETTINGS) as server, Connection.to(server.bootstrap) as connection:
+        common = {"bootstrap.servers": server.bootstrap, "log_level": 0}
+        kit.make_topic(connection, "t", 4)
+        for number in range(20):
+            connection.send(kit.commit(f"g{number}", {("t", number % 4): number}, metadata="x"), kit.COMMIT_VERSION)
+        member, generation = kit.stable_alone(connection, "crew", session_ms=LONG_MS)
+        joining = ConsumerGroupHeartbeatRequest(
+            group_id="modern",
+            member_id="someone",
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=["t"],
+            topic_partitions=[],
+        )
+        joined = connection.send(joining)
+        assert joined.error_code == 0
+        producers = []
+        for number, end in enumerate(("commit", "abort", "open", "open")):
+            producer = Producer({**common, "transactional.id": f"tx{number}", "transaction.timeout.ms": 900_000})
+            producer.init_transactions(30)
+            producer.begin_transaction()
+            reader = Consumer({**common, "group.id": f"g{number}"})
+            offsets = [TopicPartition("t", 3, 100 + number)]
+            producer.send_offsets_to_transaction(offsets, reader.consumer_group_metadata(), 30)
+            if end != "open":
+                (producer.commit_transaction if end == "commit" else producer.abort_transaction)(30)
+            producers.append((producer, reader))
+        before = answers(connection)
+        assert sorted(group for group, _, _ in before["groups"]) == sorted(
+            [*(f"g{n}" for n in range(20)), "crew", "modern"]
+        )
+        export(ServerSource(connection), tmp_path / "events", wanted=lambda topic: topic.startswith("__"))
+        for _, reader in producers:
+            reader.close()
+    rebuild_job.rebuild_folder(spark, tmp_path / "events", tmp_path / "rebuilt")
+    with ServerProcess(tmp_path / "rebuilt") as server, Connection.to(server.bootstrap) as connection:
+        assert answers(connection) == before
+        beat = connection.send(kit.heartbeat("crew", member, generation))
+        assert beat.error_code == 0
+        beat = connection.send(
+            ConsumerGroupHeartbeatRequest(group_id="modern", member_id="someone", member_epoch=joined.member_epoch)
+        )
+        assert beat.error_code == 0
+        # The transaction that was open is aborted by the producer's next life, and no id is given out twice.
+        common = {"bootstrap.servers": server.bootstrap, "log_level": 0}
+        Producer({**common, "transactional.id": "tx2"}).init_transactions(30)
+        used = {one.producer_id for one in list_transactions(connection)}
+        fresh = connection.send(kit.producer_id())
+        assert fresh.error_code == 0
+        assert fresh.producer_id > max(used)
+        assert kit.committed(connection, "g2") == {("t", 2): 2}
