@@ -47,7 +47,7 @@ cdef Py_ssize_t _common(const Bytes* text, const Py_ssize_t* size, int n) noexce
 
 
 cdef int _radix(Memory* memory, const Bytes* text, const Py_ssize_t* size, int n, int* out) except -1 nogil:
-    """Orders by the eight bytes after the common ones, then by all bytes. Returns 1 when two are equal."""
+    """Orders by the eight bytes after the common ones, then by all bytes. Returns 0, or 1 + the index of one that is there twice."""
     cdef int i, j, digit, shift, digits = 0, at, count
     cdef Py_ssize_t prefix = _common(text, size, n)
     cdef Keyed* from_ = <Keyed*>take(memory, n * sizeof(Keyed))
@@ -95,7 +95,7 @@ cdef int _radix(Memory* memory, const Bytes* text, const Py_ssize_t* size, int n
             j -= 1
         from_[j] = one
         if at == 0:
-            return 1
+            return one.place + 1
     for i in range(n):
         out[i] = from_[i].place
     return 0
@@ -123,8 +123,10 @@ cdef int order_of_ids(PyObject** ids, int n, int* out) except -1:
     if ascending:
         for i in range(n):
             out[i] = i
-    elif _radix(&scratch.memory, text, size, n, out):
-        raise ValueError("two members have the same id")
+    else:
+        i = _radix(&scratch.memory, text, size, n, out)
+        if i:
+            raise ValueError(f"two members have the id {<object>ids[i - 1]!r}")
     return 0
 
 

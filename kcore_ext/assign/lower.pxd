@@ -44,10 +44,12 @@ cdef class Rows:
     cdef int table_room               # in topics
     cdef PyObject* seen[SEEN_TOPICS]  # keys of `topics` by their address, and their local numbers
     cdef int seen_topic[SEEN_TOPICS]
+    cdef PyObject* at                 # the topic whose partitions are read, borrowed
     cdef Index spellings              # hash of a topic's name -> position in `topics`
     cdef bint spellings_read
 
-    cdef int add(self, object owned) except -1
+    cdef int add(self, object owned, str member_id) except -1
+    cdef int add_all(self, dict owned) except -1
     cdef int topic(self, PyObject* name) except -2
     cdef int spelled(self, const unsigned char* name, Py_ssize_t size) except -2
     cdef int add_numbers(self, int t, object numbers) except -1

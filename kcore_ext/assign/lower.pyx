@@ -28,7 +28,7 @@ from kcore_ext.assign.containers cimport (
     u64,
 )
 from kcore_ext.assign.ids cimport big_endian_word, compare_ids, order_of_ids, same_bytes, same_text
-from kcore_ext.assign.model cimport Member, Subscription, Topics
+from kcore_ext.assign.model cimport Member, Subscription, Topics, as_number
 from kcore_ext.assign.problem cimport Problem
 from kcore_ext.assign.result cimport GroupAssignment
 
@@ -342,18 +342,28 @@ cdef class Rows:
             self.seen[slot] = name
             self.seen_topic[slot] = self.local[t]
 
-    cdef int add(self, object owned) except -1:
-        """Appends the partitions of a mapping topic -> numbers that exist here; unknown ones are dropped."""
+    cdef int add(self, object owned, str member_id) except -1:
+        """Appends the partitions of a mapping topic -> numbers that exist here; unknown ones are dropped.
+
+        Raises ValueError for what are no partitions.
+        """
+        self.at = NULL
+        try:
+            if not isinstance(owned, dict):
+                owned = dict(owned)
+            if len(<dict>owned):
+                self.add_all(<dict>owned)
+        except (TypeError, ValueError, OverflowError) as error:
+            topic = f": topic {<object>self.at!r}" if self.at != NULL else ""
+            raise ValueError(f"member {member_id!r}{topic}: no partition numbers: {error}") from error
+        return 0
+
+    cdef int add_all(self, dict owned) except -1:
         cdef Py_ssize_t at = 0
-        cdef PyObject* topic
         cdef PyObject* numbers
         cdef int t
-        if not isinstance(owned, dict):
-            owned = dict(owned)
-        if len(<dict>owned) == 0:
-            return 0
-        while PyDict_Next(owned, &at, &topic, &numbers):
-            t = self.topic(topic)
+        while PyDict_Next(owned, &at, &self.at, &numbers):
+            t = self.topic(self.at)
             if t >= 0:
                 self.add_numbers(t, <object>numbers)
         return 0
@@ -393,16 +403,13 @@ cdef class Rows:
         cdef int first = p.first[t], count = p.first[t + 1] - first
         cdef long number
         cdef Py_ssize_t i
-        if type(numbers) is tuple:
-            for i in range(PyTuple_GET_SIZE(numbers)):
-                number = <object>PyTuple_GET_ITEM(numbers, i)
-                # Kafka does not check the index and stumbles over a partition that is gone.
-                if 0 <= number < count:
-                    push(&p.memory, &p.claims, first + <int>number)
-        else:
-            for number in numbers:
-                if 0 <= number < count:
-                    push(&p.memory, &p.claims, first + <int>number)
+        if type(numbers) is not tuple:
+            numbers = tuple(numbers)
+        for i in range(PyTuple_GET_SIZE(numbers)):
+            number = as_number(<object>PyTuple_GET_ITEM(numbers, i))
+            # Kafka does not check the index and stumbles over a partition that is gone.
+            if 0 <= number < count:
+                push(&p.memory, &p.claims, first + <int>number)
         return 0
 
     cdef int add_row(self, GroupAssignment parent, int member) except -1:
@@ -512,13 +519,13 @@ cdef int _read_claims(Lowered low, Source source) except -1:
                 p.generation[m] = rows.add_user_data(member.user_data)
             elif member.user_data is not None:
                 p.generation[m] = member.user_data.generation_id
-                rows.add(member.user_data.owned)
+                rows.add(member.user_data.owned, member.member_id)
         else:
             p.generation[m] = member.generation_id
             if member.generation_id < 0 and type(member.user_data) is bytes and len(<bytes>member.user_data) >= 4:
                 # Before KIP-792 cooperative-sticky sent its generation as user data.
                 p.generation[m] = _be32(<bytes>member.user_data)
-            rows.add(member.owned)
+            rows.add(member.owned, member.member_id)
         p.claim_first[m + 1] = <int>p.claims.size
     return 0
 
@@ -533,6 +540,8 @@ cdef int _read_previous(Lowered low, Memory* scratch, object previous) except -1
         before = <GroupAssignment>previous
         if before.exclusive:
             return _read_owner(low, scratch, before)
+    elif not isinstance(previous, Mapping):
+        raise TypeError(f"previous: an assignment is needed, not {type(previous).__name__}")
     rows = Rows(low)
     p.has_claims = True
     p.claim_first = ints(&p.memory, p.members + 1)
@@ -544,9 +553,9 @@ cdef int _read_previous(Lowered low, Memory* scratch, object previous) except -1
             if q >= 0:
                 rows.add_row(before, q)
             else:
-                rows.add((<Member><object>low.members[m]).owned)
+                rows.add((<Member><object>low.members[m]).owned, <str>low.ids[m])
         else:
-            rows.add(previous.get(member_id, (<Member><object>low.members[m]).owned))
+            rows.add(previous.get(member_id, (<Member><object>low.members[m]).owned), member_id)
         p.claim_first[m + 1] = <int>p.claims.size
     return 0
 
@@ -604,7 +613,7 @@ cdef int _read_owner(Lowered low, Memory* scratch, GroupAssignment before) excep
     for k in range(<int>fresh.size):
         m = fresh.at[k]
         p.claims.size = 0
-        rows.add((<Member><object>low.members[m]).owned)
+        rows.add((<Member><object>low.members[m]).owned, <str>low.ids[m])
         for i in range(<int>p.claims.size):
             if p.given_owner[p.claims.at[i]] < 0:
                 p.given_owner[p.claims.at[i]] = m

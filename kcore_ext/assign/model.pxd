@@ -1,7 +1,9 @@
 """Value objects of the typed face, with the C fields that lowering reads."""
 
-from kcore_ext.assign.containers cimport Memory
+from cpython.long cimport PyLong_CheckExact
+from cpython.number cimport PyNumber_Index
 
+from kcore_ext.assign.containers cimport Memory
 
 
 cdef class Topics:
@@ -48,3 +50,8 @@ cdef class Member:
     cdef readonly object rack_id
     cdef readonly object instance_id
     cdef readonly object user_data
+
+
+cdef inline long as_number(object given) except? -1:
+    """An int, or what stands for one (numpy's, say); TypeError for anything else."""
+    return given if PyLong_CheckExact(given) else PyNumber_Index(given)

@@ -1,10 +1,9 @@
 """Value objects that go into an assignor: topics with partitions and racks, subscriptions, members."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from weakref import WeakValueDictionary
 
 from kcore_ext.assign.containers cimport IntVec, ints, push, release, sort_ints, zeros
-
 
 
 def utf16_key(str text):
@@ -33,6 +32,7 @@ cdef long long _serials = 0
 
 cdef enum:
     MOST_RUNS = 1 << 16
+    MOST_PARTITIONS = 2147483646
 
 
 cdef class Topics:
@@ -45,7 +45,8 @@ cdef class Topics:
 
     Immutable. Iterates over the keys in Kafka's order (names by UTF-16 code units, ids as Uuid.compareTo).
     Build it once for a metadata image: assignors cache what they derive from it.
-    Raises ValueError for a negative count or a rack list shorter than the partition count.
+    Raises ValueError for a count that is negative or too large (2**31 - 2 partitions in all) and for a rack list
+    shorter than the partition count.
     """
 
     def __cinit__(self):
@@ -56,19 +57,23 @@ cdef class Topics:
 
     def __init__(self, partitions, *, names=None, racks=None):
         global _serials
-        cdef int total = 0, count, i
-        cdef bint one = True
+        cdef long total = 0, count
+        cdef int i
         self.ordered = tuple(sorted_keys(partitions))
         self.index = {key: i for i, key in enumerate(self.ordered)}
         self.count = <int>len(self.ordered)
         self.first = ints(&self.memory, self.count + 1)
         self.first[0] = 0
         for i, key in enumerate(self.ordered):
-            count = partitions[key]
-            if count < 0:
-                raise ValueError(f"topic {key!r}: {count} partitions")
+            given = partitions[key]
+            try:
+                count = as_number(given)
+            except (TypeError, OverflowError):
+                count = -1
+            if not 0 <= count <= MOST_PARTITIONS - total:
+                raise ValueError(f"topic {key!r}: {given!r} partitions")
             total += count
-            self.first[i + 1] = total
+            self.first[i + 1] = <int>total
         for name, topic_id in (names or {}).items():
             if topic_id in self.index:
                 self.index[name] = self.index[topic_id]
@@ -215,6 +220,9 @@ cdef Subscription _intern(tuple given):
     cdef Subscription found = _as_given.get(given)
     if found is not None:
         return found
+    for topic in given:
+        if not isinstance(topic, str) and not (isinstance(topic, bytes) and len(topic) == 16):
+            raise ValueError(f"topic {topic!r}: a name or an id of 16 bytes is needed")
     unique = frozenset(given)
     canonical = tuple(sorted(unique, key=lambda t: (isinstance(t, bytes), t)))
     identity = (canonical, len(given))
@@ -244,18 +252,29 @@ cdef class Member:
         rack_id: `client.rack`; None or "" when there is none (KIP-881).
         instance_id: `group.instance.id` of a static member (KIP-345), else None.
         user_data: the subscription's user data: bytes, or a decoded `StickyAssignorUserData`.
+
+    Raises TypeError for arguments of another kind, ValueError for a topic that is neither a name nor an id and for a
+    generation that is no 32-bit number. What is owned is read when an assignor runs.
     """
 
-    def __init__(self, str member_id not None, topics=(), *, owned=None, int generation_id=-1, rack_id=None,
+    def __init__(self, str member_id not None, topics=(), *, owned=None, generation_id=-1, rack_id=None,
                  instance_id=None, user_data=None):
-        if isinstance(topics, str | bytes):
-            raise TypeError("topics: a collection of topics is needed, not one topic")
-        if owned is not None and not isinstance(owned, Mapping):
-            raise TypeError("owned: a mapping topic -> partitions is needed")
+        if type(topics) is not tuple and (isinstance(topics, str | bytes) or not isinstance(topics, Iterable)):
+            raise TypeError(f"member {member_id!r}: topics: a collection of topics is needed")
+        if owned is not None and not isinstance(owned, dict) and not isinstance(owned, Mapping):
+            raise TypeError(f"member {member_id!r}: owned: a mapping topic -> partitions is needed")
+        if (rack_id is not None and not isinstance(rack_id, str)) or (
+                instance_id is not None and not isinstance(instance_id, str)):
+            raise TypeError(f"member {member_id!r}: rack_id, instance_id: a str is needed")
+        if user_data is not None and type(user_data) is not bytes and not hasattr(user_data, "generation_id"):
+            raise TypeError(f"member {member_id!r}: user_data: bytes or StickyAssignorUserData are needed")
         self.member_id = member_id
-        self.subscription = _intern(topics if type(topics) is tuple else tuple(topics))
+        try:
+            self.subscription = _intern(topics if type(topics) is tuple else tuple(topics))
+            self.generation_id = generation_id
+        except (ValueError, OverflowError) as error:
+            raise ValueError(f"member {member_id!r}: {error}") from error
         self.owned = owned if owned is not None else _NOTHING
-        self.generation_id = generation_id
         self.rack_id = rack_id or None
         self.instance_id = instance_id
         self.user_data = user_data

@@ -11,7 +11,7 @@ from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 
 from kcore_ext.assign.containers cimport IntVec, Memory, Scratch, copied, ints, nones, push, release, zeros
 from kcore_ext.assign.ids cimport same_text
-from kcore_ext.assign.model cimport Topics
+from kcore_ext.assign.model cimport Topics, as_number
 from kcore_ext.assign.problem cimport as_array
 
 from kcore_ext.assign.ids import id_order
@@ -564,6 +564,7 @@ def assignment_of(values, topics):
     cdef Topics known = topics if isinstance(topics, Topics) else Topics(topics)
     cdef IntVec rows = IntVec(NULL, 0, 0)
     cdef int count, i, m, p
+    cdef long number
     ids = list(values)
     out.topics = known
     out.identity = True
@@ -582,9 +583,13 @@ def assignment_of(values, topics):
                 raise ValueError(f"member {member_id!r}: topic {topic!r} is not known")
             i = known.index[topic]
             count = known.first[i + 1] - known.first[i]
-            for number in numbers:
+            for given in numbers:
+                try:
+                    number = as_number(given)
+                except (TypeError, OverflowError):
+                    number = -1
                 if not 0 <= number < count:
-                    raise ValueError(f"member {member_id!r}: topic {topic!r} has no partition {number}")
+                    raise ValueError(f"member {member_id!r}: topic {topic!r} has no partition {given!r}")
                 row.add(known.first[i] + number)
         for p in sorted(row):
             if out.owner[p] >= 0:

@@ -21,6 +21,7 @@ from kcore_ext.assign.containers cimport (
     zeros,
 )
 from kcore_ext.assign.lower cimport OWNED, Lowered, lower
+from kcore_ext.assign.model cimport as_number
 from kcore_ext.assign.problem cimport Problem, as_array, checked_rows
 from kcore_ext.assign.result cimport GroupAssignment
 
@@ -335,10 +336,16 @@ cdef char* _usable(Lowered low, Memory* memory, object assignable) except NULL:
     cdef Problem p = low.problem
     cdef char* usable = flags(memory, p.partitions, False)
     cdef int t
+    cdef long number
     for t in range(p.topics):
-        for number in assignable.get(low.topics.ordered[low.local[t]], ()):
-            if 0 <= number < p.first[t + 1] - p.first[t]:
-                usable[p.first[t] + <int>number] = 1
+        topic = low.topics.ordered[low.local[t]]
+        try:
+            for given in assignable.get(topic, ()):
+                number = as_number(given)
+                if 0 <= number < p.first[t + 1] - p.first[t]:
+                    usable[p.first[t] + number] = 1
+        except (TypeError, OverflowError) as error:
+            raise ValueError(f"assignable: topic {topic!r}: no partition numbers: {error}") from error
     return usable
 
 

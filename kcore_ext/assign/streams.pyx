@@ -487,14 +487,14 @@ cdef int _read(Lowered low, Streams* s, object stateful) except -1:
     for m in range(p.members):
         if len(_member(low, m).active) > 0:
             p.claims.size = 0
-            rows.add(_member(low, m).active)
+            rows.add(_member(low, m).active, _member(low, m).member_id)
             for i in range(<int>p.claims.size):
                 # Of two members that had it the later one counts, as with Kafka's map.
                 s.previous_active[p.claims.at[i]] = m
     p.claims.size = 0
     for m in range(p.members):
         if len(_member(low, m).standby) > 0:
-            rows.add(_member(low, m).standby)
+            rows.add(_member(low, m).standby, _member(low, m).member_id)
         claim_first[m + 1] = <int>p.claims.size
     return _by_task(s, claim_first, p.claims.at)
 
@@ -527,7 +527,7 @@ cdef int _read_arrays(Streams* s, Problem p, object process_of, object stateful,
     return _by_task(s, claim_first, claims)
 
 
-def run(Problem problem not None, process_of, stateful, int standby_replicas, active=None, standby=None):
+def run(Problem problem not None, process_of, stateful, standby_replicas, active=None, standby=None):
     """The task assignor over arrays; see `kcore.assignors.arrays.streams_sticky`. Raises ValueError."""
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef Streams s
@@ -535,7 +535,7 @@ def run(Problem problem not None, process_of, stateful, int standby_replicas, ac
     cdef int* rows
     memset(&s, 0, sizeof(s))
     s.memory = &scratch.memory
-    s.replicas = _checked_replicas(standby_replicas)
+    s.replicas = _checked_replicas(standby_replicas, problem.partitions)
     _read_arrays(&s, problem, process_of, stateful, active, standby)
     out = new_array(s.tasks, &s.active)
     with nogil:
@@ -547,13 +547,13 @@ def run(Problem problem not None, process_of, stateful, int standby_replicas, ac
     return out, as_array(row_first, s.members + 1), as_array(rows, s.standby_member.size)
 
 
-cdef int _checked_replicas(int standby_replicas) except -1:
-    if standby_replicas < 0:
-        raise ValueError(f"num_standby_replicas: {standby_replicas}")
+cdef int _checked_replicas(object standby_replicas, int tasks) except -1:
+    if not 0 <= standby_replicas <= 2147483646 // max(tasks, 1) - 1:
+        raise ValueError(f"num_standby_replicas: {standby_replicas} copies of each of {tasks} tasks")
     return standby_replicas
 
 
-def assign(members, topics, stateful, int standby_replicas):
+def assign(members, topics, stateful, standby_replicas):
     """Assigns tasks; returns (active, standby, warmup) as three GroupAssignments; the last is empty.
 
     Args:
@@ -569,7 +569,7 @@ def assign(members, topics, stateful, int standby_replicas):
     cdef Streams s
     memset(&s, 0, sizeof(s))
     s.memory = &scratch.memory
-    s.replicas = _checked_replicas(standby_replicas)
+    s.replicas = _checked_replicas(standby_replicas, low.problem.partitions)
     _read(low, &s, frozenset(stateful))
     s.active = active.owner
     if s.members == 0:

@@ -109,8 +109,8 @@ def run_round(case: Mapping[str, Any], part: Mapping[str, Any]) -> tuple[Plain, 
     return plain(assignment, names if case["assignor"] in SERVER_SIDE else None), members, topics, assignment
 
 
-def run_streams(part: Mapping[str, Any]) -> StreamsAssignment:
-    """Runs one recorded round of a streams group."""
+def streams_input(part: Mapping[str, Any]) -> tuple[list[StreamsMember], dict[str, Subtopology]]:
+    """Members and subtopologies of one recorded round of a streams group."""
     members = [
         StreamsMember(
             m["id"],
@@ -120,5 +120,10 @@ def run_streams(part: Mapping[str, Any]) -> StreamsAssignment:
         )
         for m in part["members"]
     ]
-    parts = {name: Subtopology(p["partitions"], p["stateful"]) for name, p in part["subtopologies"].items()}
+    return members, {name: Subtopology(p["partitions"], p["stateful"]) for name, p in part["subtopologies"].items()}
+
+
+def run_streams(part: Mapping[str, Any]) -> StreamsAssignment:
+    """Runs one recorded round of a streams group."""
+    members, parts = streams_input(part)
     return get("sticky", "streams").assign(members, parts, num_standby_replicas=part["standby_replicas"])  # type: ignore[no-any-return]

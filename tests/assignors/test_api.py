@@ -1,8 +1,11 @@
 """The typed face: value objects, names, assignors of one's own, user data."""
 
 import copy
+import gc
+import json
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -127,8 +130,56 @@ def test_values_are_immutable_and_compare_by_value() -> None:
     assert row == {"t": (0, 2)}
     assert hash(row) == hash(MemberAssignment({"t": (0, 2)}))
     assert isinstance(row, Mapping)
-    with pytest.raises(TypeError):
-        row["t"] = (1,)  # type: ignore[index]
+    assert (dict(row), row.partitions, row.size) == ({"t": (0, 2)}, (TopicPartition("t", 0), TopicPartition("t", 2)), 2)
+    changes: list[Callable[[], object]] = [
+        lambda: row.__setitem__("t", (1,)),
+        lambda: row.__delitem__("t"),
+        lambda: row.__ior__({"t": (1,)}),
+        lambda: row.__init__({"u": (1,)}),  # type: ignore[misc]
+        lambda: row.update({"t": (1,)}),
+        lambda: row.setdefault("u", (1,)),
+        lambda: row.pop("t"),
+        row.popitem,
+        row.clear,
+    ]
+    for change in changes:
+        with pytest.raises(TypeError, match="does not change"):
+            change()
+    assert row == {"t": (0, 2)}
+
+
+def test_members_that_keep_their_partitions_keep_their_row() -> None:
+    """One object from result to result, whether looked at one by one or as a whole; the rest is new."""
+    uniform = get("uniform", "consumer")
+    topics = Topics({"t": 4, "u": 2})
+    members = [Member(m, ["t", "u"]) for m in "abc"]
+    before = uniform.assign(members, topics)
+    for whole in (False, True):
+        after = uniform.assign([*members, Member("d", ["t", "u"])], topics, before)
+        changed = after.changed_members(before)
+        rows = after.to_dict() if whole else {m: after[m] for m in after}
+        assert changed == ["c", "d"]
+        assert all((rows[m] is before[m]) is (m not in changed) for m in "abc")
+        assert after == {m: dict(row) for m, row in rows.items()}
+    renamed = uniform.assign(members, Topics({"t": 4, "u": 3}), before)
+    assert renamed.to_dict() == {m: dict(renamed[m]) for m in "abc"}
+    assert renamed["a"] is before["a"]
+    assert json.loads(json.dumps(before.to_dict())) == {
+        m: {t: list(p) for t, p in r.items()} for m, r in before.items()
+    }
+
+
+def test_only_one_assignment_back_is_kept() -> None:
+    uniform = get("uniform", "consumer")
+    topics = Topics({"t": 4})
+    last = uniform.assign([Member("m0", ["t"])], topics)
+    kept = []
+    for i in range(1, 4):
+        last = uniform.assign([Member(f"m{j}", ["t"]) for j in range(i + 1)], topics, last)
+        kept.append(gc.get_referents(last))
+    assert sum(isinstance(thing, GroupAssignment) for thing in kept[-1]) == 1
+    last.to_dict()
+    assert not any(isinstance(thing, GroupAssignment) for thing in gc.get_referents(last))
 
 
 def test_values_survive_copying_and_pickling() -> None:
@@ -177,6 +228,60 @@ def test_two_members_with_one_id_are_refused() -> None:
     before = get("uniform", "consumer").assign([Member("a", ["t"]), Member("b", ["t"])], {"t": 1})
     with pytest.raises(ValueError, match="id"):
         get("uniform", "consumer").assign([Member(i, ["t"]) for i in ("a", "b", "a")], {"t": 1}, before)
+
+
+@pytest.mark.parametrize(
+    ("owned", "found"),
+    [({"t": ["x"]}, "'str'"), ({"t": 5}, "'int'"), ({"t": None}, "'NoneType'"), ({"t": [0.5]}, "'float'")],
+)
+def test_what_is_no_partition_is_refused_by_member_and_topic(owned: Any, found: str) -> None:
+    """Wherever ownership comes from: the subscription, user data, the target so far."""
+    where = f"^member 'm': topic 't': no partition numbers: {found}"
+    for name, kind in (("uniform", "consumer"), ("simple", "share"), ("cooperative-sticky", "classic")):
+        with pytest.raises(ValueError, match=where):
+            get(name, kind).assign([Member("m", ["t"], owned=owned)], {"t": 2})  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=where):
+            get(name, kind).assign([Member("m", ["t"])], {"t": 2}, {"m": owned})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=where):
+        get("sticky").assign([Member("m", ["t"], user_data=StickyAssignorUserData(owned, 1))], {"t": 2})
+    with pytest.raises(ValueError, match=where):
+        get("sticky", "streams").assign([StreamsMember("m", "p", active=owned)], {"t": Subtopology(2)})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"topics": None}, TypeError, "topics"),
+        ({"topics": "t"}, TypeError, "topics"),
+        ({"topics": [3]}, ValueError, "topic 3"),
+        ({"topics": [b"short"]}, ValueError, "16 bytes"),
+        ({"owned": [1]}, TypeError, "owned"),
+        ({"generation_id": 2**31}, ValueError, "too large"),
+        ({"rack_id": 1}, TypeError, "rack_id"),
+        ({"instance_id": 1}, TypeError, "instance_id"),
+        ({"user_data": "x"}, TypeError, "user_data"),
+    ],
+)
+def test_a_member_of_wrong_parts_is_refused_by_name(arguments: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=rf"^member 'm': .*{message}"):
+        Member("m", **arguments)
+
+
+@pytest.mark.parametrize("count", [-1, 2**31 - 1, 2**31, 2**70, 0.5, "3", None])
+def test_a_count_that_is_none_is_refused_by_topic(count: Any) -> None:
+    with pytest.raises(ValueError, match=r"^topic 't': "):
+        Topics({"t": count})
+    with pytest.raises(ValueError, match=r"^topic 'u': "):
+        Topics({"t": 2**31 - 2, "u": 1})
+
+
+@pytest.mark.parametrize("replicas", [-1, 2**31 - 1, 2**40])
+def test_a_number_of_standbys_that_cannot_be_is_refused(replicas: int) -> None:
+    for count in (1, 4):
+        with pytest.raises(ValueError, match="num_standby_replicas"):
+            get("sticky", "streams").assign(
+                [StreamsMember("m", "p")], {"s": Subtopology(count, stateful=True)}, num_standby_replicas=replicas
+            )
 
 
 def test_no_members_no_topics() -> None:

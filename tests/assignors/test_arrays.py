@@ -1,10 +1,16 @@
 """The array face gives what the typed face gives, and says what is wrong with its input."""
 
+from operator import itemgetter
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kcore.assignors import GroupAssignment, Member, Topics, arrays, get
+from kcore.assignors.streams_sticky import StickyTaskAssignor, StreamsMember, Subtopology
+from tests.assignors import cases
 from tests.assignors.groups import groups, settled
 
 
@@ -84,6 +90,102 @@ def test_arrays_equal_values(group: tuple[list[Member], Topics]) -> None:
     shared = get("simple", "share").assign(bare, topics, first)
     assert np.diff(rows_first).tolist() == list(shared.sizes().values())
     assert len(rows) == sum(shared.sizes().values())
+
+
+def streams_arrays(
+    members: list[StreamsMember], parts: dict[str, Subtopology], replicas: int
+) -> tuple[dict[str, set[tuple[str, int]]], dict[str, set[tuple[str, int]]]]:
+    """Runs the array face on what the typed face takes; active and standby tasks of every member."""
+    members = sorted(members, key=lambda m: m.member_id)
+    names = sorted(parts)
+    tasks = [(name, number) for name in names for number in range(parts[name].partitions)]
+    index = {task: i for i, task in enumerate(tasks)}
+    processes = sorted({m.process_id for m in members})
+    active = np.full(len(tasks), -1, np.int32)
+    first, rows = [0], []
+    for i, member in enumerate(members):
+        for name, numbers in member.active.items():
+            for number in numbers:
+                if (name, number) in index:
+                    active[index[str(name), number]] = i
+        rows += [index[str(n), p] for n, numbers in member.standby.items() for p in numbers if (n, p) in index]
+        first.append(len(rows))
+    got, (standby_first, standby) = arrays.streams_sticky(
+        arrays.Group([parts[name].partitions for name in names], len(members)),
+        # Numbers with gaps: their order is all that counts.
+        [3 * processes.index(m.process_id) for m in members],
+        [parts[name].stateful for name in names],
+        num_standby_replicas=replicas,
+        active=active,
+        standby=(np.array(first, np.int32), np.array(rows, np.int32)),
+    )
+    return (
+        {m.member_id: {tasks[t] for t in np.flatnonzero(got == i)} for i, m in enumerate(members)},
+        {
+            m.member_id: {tasks[t] for t in standby[standby_first[i] : standby_first[i + 1]]}
+            for i, m in enumerate(members)
+        },
+    )
+
+
+def tasks_of(assignment: GroupAssignment) -> dict[str, set[tuple[str, int]]]:
+    return {m: {(str(t), n) for t, numbers in row.items() for n in numbers} for m, row in assignment.items()}
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    processes=st.lists(st.integers(0, 4), min_size=1, max_size=8),
+    parts=st.dictionaries(
+        st.sampled_from("abcd"), st.builds(Subtopology, st.integers(0, 6), st.booleans()), min_size=1
+    ),
+    joined=st.lists(st.integers(0, 5), max_size=3),
+    replicas=st.integers(0, 3),
+)
+def test_streams_arrays_equal_values(
+    processes: list[int], parts: dict[str, Subtopology], joined: list[int], replicas: int
+) -> None:
+    """From scratch, and after members joined and the first one left."""
+    assignor = StickyTaskAssignor()
+    members = [StreamsMember(f"m{i}", f"p{process}") for i, process in enumerate(processes)]
+    got = assignor.assign(members, parts, num_standby_replicas=replicas)
+    assert streams_arrays(members, parts, replicas) == (tasks_of(got.active), tasks_of(got.standby))
+    later = [
+        StreamsMember(m.member_id, m.process_id, active=got.active[m.member_id], standby=got.standby[m.member_id])
+        for m in members[len(joined) > 0 :]
+    ]
+    later += [StreamsMember(f"n{i}", f"p{process}") for i, process in enumerate(joined)]
+    after = assignor.assign(later, parts, num_standby_replicas=replicas)
+    assert streams_arrays(later, parts, replicas) == (tasks_of(after.active), tasks_of(after.standby))
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in cases.generated() if c["assignor"] == "streams-sticky"], ids=itemgetter("name")
+)
+def test_streams_arrays_give_kafkas_result(case: dict[str, Any]) -> None:
+    for part in case["rounds"]:
+        members, parts = cases.streams_input(part)
+        expected = tuple(
+            {m["id"]: {(t, n) for t, n in part["expect"][kind].get(m["id"], [])} for m in part["members"]}
+            for kind in ("active", "standby")
+        )
+        assert streams_arrays(members, parts, part["standby_replicas"]) == expected, part["event"]
+
+
+@pytest.mark.parametrize(
+    ("members", "arguments", "message"),
+    [
+        (2, {"process_of": [0], "stateful": [1]}, "process_of"),
+        (1, {"process_of": [-1], "stateful": [1]}, "process_of: member 0"),
+        (1, {"process_of": [0], "stateful": []}, "stateful"),
+        (0, {"process_of": [], "stateful": [1]}, "no members"),
+        (1, {"process_of": [0], "stateful": [1], "num_standby_replicas": -1}, "num_standby_replicas"),
+        (1, {"process_of": [0], "stateful": [1], "active": np.array([0, 1], np.int32)}, "previous"),
+        (1, {"process_of": [0], "stateful": [1], "standby": ([0, 1], [2])}, "rows"),
+    ],
+)
+def test_wrong_arrays_of_streams_groups_are_refused(members: int, arguments: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        arrays.streams_sticky(arrays.Group([2], members), **arguments)
 
 
 def test_a_million_partitions_without_a_million_objects() -> None:
