@@ -132,7 +132,7 @@ def test_heartbeat_at_rest(benchmark: BenchmarkFixture, members: int) -> None:
     written = crowd.context.log().end_offset
     benchmark(beat)
     assert crowd.context.log().end_offset == written
-    benchmark.extra_info["ns_a_heartbeat"] = benchmark.stats.stats.min / len(requests) * 1e9
+    benchmark.extra_info["operations"] = len(requests)
 
 
 @pytest.mark.parametrize("members", [10, 1000])

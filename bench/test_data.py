@@ -60,7 +60,7 @@ def test_produce(benchmark: Any, records: int, idempotent: bool) -> None:
             handle(PRODUCE, request)
         plane.pipeline.commit()
 
-    benchmark.extra_info["requests"] = REQUESTS
+    benchmark.extra_info["operations"] = REQUESTS
     benchmark.pedantic(run, setup=setup, rounds=100, warmup_rounds=5)
 
 
@@ -76,7 +76,7 @@ def test_fetch(benchmark: Any, records: int) -> None:
         for _ in range(REQUESTS):
             handle(FETCH, request)
 
-    benchmark.extra_info["requests"] = REQUESTS
+    benchmark.extra_info["operations"] = REQUESTS
     benchmark.pedantic(run, rounds=100, warmup_rounds=5)
 
 
@@ -94,5 +94,5 @@ def test_long_poll(benchmark: Any) -> None:
             plane.pipeline.commit()
             assert pending.done
 
-    benchmark.extra_info["requests"] = REQUESTS
+    benchmark.extra_info["operations"] = REQUESTS
     benchmark.pedantic(run, setup=setup, rounds=50, warmup_rounds=5)

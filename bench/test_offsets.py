@@ -124,6 +124,7 @@ def test_commit(benchmark: Any, folder: Path, partitions: int, durability: str) 
             api.handle(CONTEXT, request)
         assert node.pipeline.commit()
 
+    benchmark.extra_info["operations"] = COMMITS
     benchmark(commits)
     node.engine.close()
 
@@ -140,6 +141,7 @@ def test_decide_commit(benchmark: Any, partitions: int) -> None:
         for _ in range(COMMITS):
             machine.replay_block(0, -1, api.decide(machine, CONTEXT, plan).records)
 
+    benchmark.extra_info["operations"] = COMMITS
     benchmark(commits)
 
 
@@ -158,6 +160,7 @@ def test_fetch(benchmark: Any, partitions: int) -> None:
             response = api.handle(CONTEXT, request)
         assert len(response.groups[0].topics[0].partitions) == partitions
 
+    benchmark.extra_info["operations"] = COMMITS
     benchmark(fetches)
 
 

@@ -83,7 +83,7 @@ def commit_of(partitions: int) -> OffsetCommitRequest:
 
 def run(benchmark: BenchmarkFixture, server: ServerProcess, request: Message, version: int) -> Pipeline:
     pipeline = Pipeline(server.port, request, version, DEPTH)
-    benchmark.extra_info["requests"] = DEPTH
+    benchmark.extra_info["operations"] = DEPTH
     benchmark(pipeline.round)
     pipeline.close()
     return pipeline

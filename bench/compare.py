@@ -1,0 +1,371 @@
+"""`make bench-peers`: kcore beside Apache Kafka and kfake, in one run on one machine, by processor time.
+
+    python -m bench.compare [tcp] [java] [--seconds 4] [--repeat 3] [--case heartbeat]
+
+`tcp` drives servers with bench/peers/load (needs Go): kcore with fsync; Apache Kafka where Java is and KAFKA_LIBS
+names a folder with its jars; kfake where KFAKE_SRC names a checkout of franz-go. Servers take turns, case by case.
+`java` runs Kafka's own classes in process (bench/peers/java: needs Java, and Maven or KAFKA_LIBS) and kcore's rows of
+the same work. What is not found is said and left out. Writes build/bench/peers.json and build/bench/peers.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.report import OUT, read_rows
+
+HERE = Path(__file__).parent
+LOAD, JAVA = HERE / "peers" / "load", HERE / "peers" / "java"
+CLOSED = "-conns 32 -inflight 4"
+
+
+class Case(NamedTuple):
+    """One row over TCP.
+
+    Attributes:
+        name: for people.
+        arguments: of the load generator.
+        figure: what of its answer counts.
+        more_is_better: whether a larger figure is a better one.
+    """
+
+    name: str
+    arguments: str
+    figure: str = "req_per_server_cpu_s"
+    more_is_better: bool = True
+
+
+CASES = (
+    Case("ApiVersions v3", f"-mode api-versions {CLOSED}"),
+    Case("Heartbeat v4", f"-mode heartbeat-classic {CLOSED} -groups 100 -members 5"),
+    Case("ConsumerGroupHeartbeat v1", f"-mode heartbeat-consumer {CLOSED} -groups 20 -members 5"),
+    Case("OffsetCommit v9, 1 partition", f"-mode offset-commit {CLOSED} -groups 100 -partitions 1"),
+    Case("OffsetCommit v9, 10 partitions", f"-mode offset-commit {CLOSED} -groups 100 -partitions 10"),
+    Case("OffsetFetch v9, 10 partitions", f"-mode offset-fetch {CLOSED} -groups 100 -partitions 10"),
+    Case("Produce v11, 1 record", f"-mode produce {CLOSED} -records 1"),
+    Case("Fetch v16, 1 record", f"-mode fetch {CLOSED} -records 1"),
+    Case("transactions", "-mode txn-v2 -conns 32 -inflight 8 -backoff 20ms -partitions 1", "txn_per_server_cpu_s"),
+    Case(
+        "heartbeat p50 at 1,000/s, µs",
+        "-mode latency -conns 4 -groups 20 -members 5 -partitions 1 -hb-rate 1000 -commit-rate 200",
+        "heartbeat_us",
+        False,
+    ),
+    Case("100 members join, ms", "-mode join-storm -members 100 -repeat 5", "stable_ms", False),
+    Case(
+        "50 consumers to rest, ms",
+        "-mode consumer-storm -members 50 -partitions 100 -conns 16 -repeat 4",
+        "stable_ms",
+        False,
+    ),
+)
+
+
+class Pair(NamedTuple):
+    """One row in process.
+
+    Attributes:
+        name: for people.
+        bench: the benchmark's name in Java.
+        params: which of its lines.
+        test: kcore's row.
+    """
+
+    name: str
+    bench: str
+    params: dict[str, Any]
+    test: str
+
+
+def _codec(name: str, bench: str, test: str, **params: Any) -> tuple[Pair, ...]:
+    return tuple(
+        Pair(f"codec, {name}, {part}", bench, {"part": part, **params}, f"test_codec.py::test_{part}[{test}-kcore]")
+        for part in ("encode", "decode")
+    )
+
+
+PAIRS = (
+    *_codec("Heartbeat v4", "codec.heartbeat_request", "heartbeat-v4-request"),
+    *_codec("OffsetCommit v9 × 10", "codec.offset_commit_request", "offset-commit-v9-10-partitions"),
+    *_codec("JoinGroupResponse v9 × 50", "codec.join_group_response", "join-group-v9-response-50-members"),
+    *_codec(
+        "ConsumerGroupHeartbeat v1",
+        "codec.consumer_group_heartbeat_request",
+        "consumer-group-heartbeat-v1-steady",
+        message="steady",
+    ),
+    Pair("timer, add", "timer.add", {}, "test_timer_wheel.py::test_add[wheel]"),
+    Pair("timer, add and cancel", "timer.add_cancel", {}, "test_timer_wheel.py::test_add_and_cancel[wheel]"),
+    Pair(
+        "timer, heartbeat pattern over 100,000",
+        "timer.heartbeat",
+        {},
+        "test_timer_wheel.py::test_heartbeats_of_100_000_sessions[wheel]",
+    ),
+    Pair("purgatory, 1 key", "purgatory.churn_1key", {}, "test_purgatory.py::test_watch_and_complete[purgatory-1-0]"),
+    Pair("purgatory, 3 keys", "purgatory.churn_3keys", {}, "test_purgatory.py::test_watch_and_complete[purgatory-3-0]"),
+    Pair("classic heartbeat", "shard.heartbeat_classic", {}, "test_groups.py::test_heartbeat[heartbeat]"),
+    Pair("consumer heartbeat", "shard.heartbeat_consumer", {}, "test_consumer_groups.py::test_heartbeat_at_rest[10]"),
+    Pair(
+        "offset commit, 1 partition",
+        "shard.commit",
+        {"partitions": 1, "encode_records": False},
+        "test_offsets.py::test_decide_commit[1]",
+    ),
+    Pair(
+        "offset commit, 10 partitions",
+        "shard.commit",
+        {"partitions": 10, "encode_records": False},
+        "test_offsets.py::test_decide_commit[10]",
+    ),
+    Pair("offset fetch, 10 partitions", "shard.fetch", {}, "test_offsets.py::test_fetch[10]"),
+)
+
+
+def median_of(lines: Iterable[Mapping[str, Any]], figure: str) -> float | None:
+    """The median of a figure over repetitions; of a list of figures each counts, of percentiles the first."""
+    values: list[float] = []
+    for line in lines:
+        value = line.get(figure)
+        if figure == "heartbeat_us" and value:
+            value = value[0]
+        if isinstance(value, list):
+            values += value
+        elif value is not None:
+            values.append(value)
+    return statistics.median(values) if values else None
+
+
+def tcp_table(measured: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], servers: Sequence[str]) -> str:
+    """Case by case, each server's median, and how many times better kcore is.
+
+    Args:
+        measured: case name -> server -> the load generator's answers.
+        servers: the columns; the first is kcore.
+    """
+    peers = servers[1:]
+    heads = ["per server CPU-second", servers[0]]
+    for peer in peers:
+        heads += [peer, f"{servers[0]} is better by"]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for case in CASES:
+        if case.name not in measured:
+            continue
+        medians = {server: median_of(measured[case.name].get(server, ()), case.figure) for server in servers}
+        ours = medians[servers[0]]
+        cells = [case.name, _figure(ours)]
+        for peer in peers:
+            theirs = medians[peer]
+            better = ""
+            if ours and theirs:
+                better = f"{ours / theirs if case.more_is_better else theirs / ours:.2f} ×"
+            cells += [_figure(theirs), better]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def java_line(lines: Iterable[Mapping[str, Any]], pair: Pair) -> Mapping[str, Any] | None:
+    """The line of Java's output that a pair is about."""
+    for line in lines:
+        params = line.get("params", {})
+        if line.get("bench") == pair.bench and all(params.get(key) == value for key, value in pair.params.items()):
+            return line
+    return None
+
+
+def java_table(lines: Sequence[Mapping[str, Any]], rows: Mapping[str, float]) -> str:
+    """Pair by pair: processor time of one operation in Kafka's classes and in kcore.
+
+    Args:
+        lines: Java's output.
+        rows: kcore's row -> seconds of processor time an operation.
+    """
+    table = ["| CPU µs an operation | kcore | Kafka's classes | kcore takes |", "|---|---|---|---|"]
+    for pair in PAIRS:
+        line, ours = java_line(lines, pair), rows.get(pair.test)
+        theirs = line.get("cpu_us_per_op") if line else None
+        if ours is None and theirs is None:
+            continue
+        ratio = f"{ours * 1e6 / theirs:.2f} ×" if ours is not None and theirs else ""
+        cells = (
+            pair.name,
+            "–" if ours is None else f"{ours * 1e6:.3g}",
+            "–" if theirs is None else f"{theirs:.3g}",
+            ratio,
+        )
+        table.append("| " + " | ".join(cells) + " |")
+    return "\n".join(table) + "\n"
+
+
+# ---- servers
+
+
+class Server(NamedTuple):
+    """A server under load: how it is started on a port with an empty folder, and what to do before."""
+
+    name: str
+    command: str
+    prepare: Sequence[str] = ()
+
+
+def servers(work: Path) -> list[Server]:
+    """Those that can be started here, kcore first. `{port}` and `{data}` are filled in at each start."""
+    kcore = f"{shlex.quote(sys.executable)} -m kcore serve --listen 127.0.0.1:{{port}} --data {{data}}"
+    found = [Server("kcore, fsync", kcore + " -c group.initial.rebalance.delay.ms=0")]
+    libs = os.environ.get("KAFKA_LIBS", "")
+    if shutil.which("java") and libs and list(Path(libs).glob("kafka_2*.jar")):
+        properties = f"{work}/kafka.properties"
+        java = f"java -cp {shlex.quote(libs + '/*')}"
+        prepare = (
+            f"sed 's|@PORT@|{{port}}|g;s|@CPORT@|{{controller}}|g;s|@DATA@|{{data}}|g' "
+            f"{LOAD}/kafka.properties.in > {properties}",
+            f"{java} kafka.tools.StorageTool format -t 3zJTv0AvRyS5K8ORLz1ebA -c {properties} --standalone > /dev/null",
+        )
+        found.append(Server("Kafka", f"{java} -Xms1g -Xmx2g -XX:+UseG1GC kafka.Kafka {properties}", prepare))
+    else:
+        print("Apache Kafka is left out: no java, or KAFKA_LIBS names no folder with its jars", file=sys.stderr)
+    if (work / "kfaked").exists():
+        found.append(Server("kfake, memory", f"{work}/kfaked -port {{port}}"))
+        found.append(Server("kfake, fsync", f"{work}/kfaked -port {{port}} -data-dir {{data}} -sync"))
+    else:
+        print("kfake is left out: KFAKE_SRC names no checkout of franz-go", file=sys.stderr)
+    return found
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def drive(load: Path, server: Server, case: Case, seconds: float, work: Path) -> dict[str, Any]:
+    """One case on one server, which is started for it and ended after it."""
+    with tempfile.TemporaryDirectory(dir=work) as folder:
+        port = free_port()
+        places = {"port": port, "controller": free_port(), "data": f"{folder}/data"}
+        for step in server.prepare:
+            subprocess.run(["sh", "-c", step.format(**places)], check=True)
+        address = f"127.0.0.1:{port}"
+        begin = [
+            load,
+            "-mode",
+            "startup",
+            "-addr",
+            address,
+            "-seconds",
+            "0.5",
+            "-exec",
+            server.command.format(**places),
+        ]
+        started = json.loads(subprocess.run(begin, check=True, capture_output=True, text=True).stdout)
+        pid = started["pid"]
+        try:
+            measure = [load, "-addr", address, "-pid", str(pid), "-label", server.name, "-seconds", str(seconds)]
+            command = [*measure, *case.arguments.split()]
+            done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+            return {"failed": done.stderr.strip()[-200:]} if done.returncode else dict(json.loads(done.stdout))
+        finally:
+            end(pid)
+
+
+def end(pid: int) -> None:
+    """Ends a server that the load generator started, and waits until it is gone: it is nobody's child by now."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if not alive(pid):
+            return
+        os.kill(pid, number)
+        for _ in range(100):
+            if not alive(pid):
+                return
+            time.sleep(0.1)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and that nobody has asked after does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def run_tcp(cases: Sequence[Case], seconds: float, repeat: int) -> tuple[dict[str, Any], str] | None:
+    """Every case on every server, in turns; None without Go."""
+    if shutil.which("go") is None:
+        print("tcp is left out: no go to build the load generator with", file=sys.stderr)
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        subprocess.run([str(LOAD / "build.sh")], check=True, env={**os.environ, "TMPDIR": folder})
+        all_servers = servers(work)
+        measured: dict[str, dict[str, list[dict[str, Any]]]] = {}
+        for _ in range(repeat):
+            for case in cases:
+                for server in all_servers:
+                    line = drive(work / "load", server, case, seconds, work)
+                    measured.setdefault(case.name, {}).setdefault(server.name, []).append(line)
+                    print(f"{case.name}, {server.name}: {line.get(case.figure, line.get('failed'))}", file=sys.stderr)
+        return measured, tcp_table(measured, [server.name for server in all_servers])
+
+
+def run_java() -> tuple[dict[str, Any], str] | None:
+    """Kafka's classes and kcore's rows; None without Java."""
+    if shutil.which("java") is None or not (shutil.which("mvn") or os.environ.get("KAFKA_LIBS")):
+        print("java is left out: no java, or neither mvn nor KAFKA_LIBS", file=sys.stderr)
+        return None
+    suites = sorted({pair.bench.split(".")[0] for pair in PAIRS})
+    output = subprocess.run([str(JAVA / "run.sh"), *suites], check=True, capture_output=True, text=True).stdout
+    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder) / "results.json"
+        tests = [f"bench/{pair.test}" for pair in PAIRS]
+        clock = ["--benchmark-timer=time.process_time", f"--benchmark-json={results}"]
+        pytest = [sys.executable, "-m", "pytest", "-q", "--benchmark-only", "--benchmark-quiet"]
+        subprocess.run([*pytest, *clock, *tests], check=True, stdout=sys.stderr)
+        rows = {row.name: row.median_s for row in read_rows(json.loads(results.read_text()))}
+    return {"java": lines, "kcore": rows}, java_table(lines, rows)
+
+
+def main() -> int:
+    """Runs what is asked for, prints the tables and writes them."""
+    parser = argparse.ArgumentParser(prog="python -m bench.compare", description=__doc__)
+    parser.add_argument("what", nargs="*", choices=["tcp", "java", []], default=[], help="nothing: both")
+    parser.add_argument("--seconds", type=float, default=4, help="how long each case is measured")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--case", action="append", default=[], help="only cases over TCP whose names contain this")
+    options = parser.parse_args()
+    cases = [case for case in CASES if not options.case or any(part in case.name for part in options.case)]
+    found = {}
+    if not options.what or "tcp" in options.what:
+        found["tcp"] = run_tcp(cases, options.seconds, options.repeat)
+    if not options.what or "java" in options.what:
+        found["java"] = run_java()
+    text = "\n".join(table for part in found.values() if part is not None for table in part[1:])
+    OUT.mkdir(parents=True, exist_ok=True)
+    (OUT / "peers.json").write_text(
+        json.dumps({name: part[0] for name, part in found.items() if part}, indent=1) + "\n"
+    )
+    (OUT / "peers.md").write_text(text)
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,169 @@
+"""What `make bench` leaves behind: one JSON and one table, made of what pytest-benchmark measured.
+
+    python -m bench.report RESULTS.json [--out FOLDER] [--baseline FILE] [--save-baseline]
+
+A row is one benchmark: its median, its spread (the middle half of its rounds), and how its median compares with the
+baseline that is stored in the repository. Machines differ and are shared, so both sides are divided by what a fixed
+piece of plain Python took beside them (`calibrate`): a ratio of 0.5 is half the time on the same machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+BASELINE = Path(__file__).with_name("baseline.json")
+OUT = Path("build/bench")
+
+
+class Row(NamedTuple):
+    """One benchmark.
+
+    Attributes:
+        name: file and test, as pytest selects it below bench/.
+        median_s: the median of its rounds, in seconds an operation.
+        low_s: the first quartile, likewise.
+        high_s: the third quartile, likewise.
+        rounds: how many rounds there were.
+        notes: what else the benchmark told (memory, requests, server CPU).
+    """
+
+    name: str
+    median_s: float
+    low_s: float
+    high_s: float
+    rounds: int
+    notes: dict[str, Any]
+
+
+def calibrate() -> float:
+    """Seconds that a fixed piece of plain Python takes here and now, best of several."""
+
+    def work() -> float:
+        start = time.perf_counter()
+        found: dict[int, str] = {}
+        for number in range(50_000):
+            found[number % 1000] = str(number)
+        return time.perf_counter() - start
+
+    return min(work() for _ in range(20))
+
+
+def read_rows(results: Mapping[str, Any]) -> list[Row]:
+    """The rows of pytest-benchmark's JSON, in its order; `operations` in extra_info says how many a round has."""
+    rows = []
+    for one in results["benchmarks"]:
+        stats = one["stats"]
+        notes = dict(one.get("extra_info") or {})
+        operations = notes.pop("operations", 1)
+        name = one["fullname"].removeprefix("bench/")
+        low, median, high = (stats[key] / operations for key in ("q1", "median", "q3"))
+        rows.append(Row(name, median, low, high, stats["rounds"], notes))
+    return rows
+
+
+def as_json(rows: Iterable[Row], calibration_s: float, machine: str) -> dict[str, Any]:
+    """Everything that was measured, for a file."""
+    return {
+        "machine": machine,
+        "calibration_s": calibration_s,
+        "rows": {
+            row.name: {
+                "median_s": row.median_s,
+                "low_s": row.low_s,
+                "high_s": row.high_s,
+                "rounds": row.rounds,
+                "notes": row.notes,
+            }
+            for row in rows
+        },
+    }
+
+
+def as_baseline(rows: Iterable[Row], calibration_s: float, machine: str) -> dict[str, Any]:
+    """What later runs are compared with: medians alone, to four figures."""
+    medians = {row.name: float(f"{row.median_s:.4g}") for row in sorted(rows)}
+    return {"machine": machine, "calibration_s": float(f"{calibration_s:.4g}"), "median_s": medians}
+
+
+def ratio(row: Row, calibration_s: float, baseline: Mapping[str, Any]) -> float | None:
+    """The row's median as a multiple of the baseline's, machines made equal; None if the baseline has no such row."""
+    known = baseline.get("median_s", {}).get(row.name)
+    if not known:
+        return None
+    return float(row.median_s / calibration_s / (known / baseline["calibration_s"]))
+
+
+def duration(seconds: float) -> str:
+    """A time with three figures, in the unit that suits it."""
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def note(value: Any) -> str:
+    """A figure that a benchmark told, short."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def table(rows: Iterable[Row], calibration_s: float, baseline: Mapping[str, Any]) -> str:
+    """The rows as Markdown, a table a file."""
+    lines = []
+    heading = ""
+    for row in rows:
+        file, _, test = row.name.partition("::")
+        if file != heading:
+            heading = file
+            lines += ["", f"## {file}", "", "| | median | middle half | to the baseline | |", "|---|---|---|---|---|"]
+        compared = ratio(row, calibration_s, baseline)
+        cells = (
+            test.removeprefix("test_").replace("|", "\\|"),
+            duration(row.median_s),
+            f"{duration(row.low_s)} – {duration(row.high_s)}",
+            "" if compared is None else f"{compared:.2f}",
+            ", ".join(f"{key} {note(value)}" for key, value in row.notes.items()),
+        )
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def write(results: Path, out: Path, baseline_file: Path, save_baseline: bool) -> str:
+    """Writes bench.json and bench.md into `out`, and the baseline if it is asked for; returns the table."""
+    found = json.loads(results.read_text())
+    rows = read_rows(found)
+    machine = found["machine_info"]["cpu"].get("brand_raw") or found["machine_info"]["machine"]
+    calibration_s = calibrate()
+    baseline = json.loads(baseline_file.read_text()) if baseline_file.exists() else {}
+    text = table(rows, calibration_s, baseline)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "bench.json").write_text(json.dumps(as_json(rows, calibration_s, machine), indent=1) + "\n")
+    (out / "bench.md").write_text(text)
+    if save_baseline:
+        # Rows of benchmarks that did not run now stay as they are, scaled to this machine.
+        new = as_baseline(rows, calibration_s, machine)
+        scale = new["calibration_s"] / baseline["calibration_s"] if baseline else 1
+        kept = {name: float(f"{known * scale:.4g}") for name, known in baseline.get("median_s", {}).items()}
+        new["median_s"] = dict(sorted((kept | new["median_s"]).items()))
+        baseline_file.write_text(json.dumps(new, indent=1) + "\n")
+    return text
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Makes the report of results that are there already."""
+    parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
+    parser.add_argument("results", type=Path, help="what pytest wrote with --benchmark-json")
+    parser.add_argument("--out", type=Path, default=OUT, help="where bench.json and bench.md go")
+    parser.add_argument("--baseline", type=Path, default=BASELINE)
+    parser.add_argument("--save-baseline", action="store_true", help="later runs are compared with this one")
+    options = parser.parse_args(arguments)
+    print(write(options.results, options.out, options.baseline, options.save_baseline))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

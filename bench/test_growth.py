@@ -1,0 +1,165 @@
+"""What a request costs with 1,000, 100,000 and 1,000,000 of what there may be many of: the same.
+
+    pytest bench/test_growth.py                                  # up to 100,000
+    KCORE_BENCH_GROWTH=1000000 pytest bench/test_growth.py       # needs some gigabytes
+
+Requests go to entities in random order, so that a larger node pays for what is not in the processor's caches any more;
+nothing else may grow. Rows are to be read side by side: a row's baseline is the one with 1,000.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from kcore.clock import ManualClock
+from kcore.config import Config
+from kcore.coordinator import Engine
+from kcore.log import MemoryLogEngine
+from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kcore.protocol.messages.heartbeat import HeartbeatRequest
+from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kcore.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kcore.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from kcore.protocol.messages.sync_group import SyncGroupRequest
+from kcore.runtime import Pending, RequestContext
+from kcore_ext.timer_wheel import TimerWheel
+
+pytestmark = pytest.mark.benchmark(timer=time.process_time)  # others use this machine too
+
+LARGEST = int(os.environ.get("KCORE_BENCH_GROWTH", "100000"))
+SIZES = [size for size in (1_000, 100_000, 1_000_000) if size <= LARGEST]
+REQUESTS = 1_000
+SESSION_MS = 1_800_000
+
+
+class Node:
+    """An engine in memory with `size` groups, asked about them in random order."""
+
+    def __init__(self, size: int) -> None:
+        settings = {"group.initial.rebalance.delay.ms": 0, "group.max.session.timeout.ms": SESSION_MS}
+        self.engine = Engine(MemoryLogEngine(), Config.of(settings), ManualClock(wall_ms=1))
+        self.call(CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)]), 7)
+        self.random = random.Random(7)
+        self.size = size
+
+    def call(self, request: Any, version: int) -> Any:
+        answer = self.engine.submit(RequestContext(version), request)
+        self.engine.turn()
+        self.engine.commit()
+        return answer.response if isinstance(answer, Pending) else answer
+
+    def some(self, make: Callable[[int], Any]) -> list[Any]:
+        return [make(self.random.randrange(self.size)) for _ in range(REQUESTS)]
+
+
+def commit(number: int) -> OffsetCommitRequest:
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=number)
+    topic = OffsetCommitRequestTopic(name="t", partitions=[partition])
+    return OffsetCommitRequest(group_id=f"g{number}", topics=[topic])
+
+
+def fetch(number: int) -> OffsetFetchRequest:
+    topic = OffsetFetchRequestTopics(name="t", partition_indexes=[0])
+    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=f"g{number}", topics=[topic])])
+
+
+def ask(benchmark: BenchmarkFixture, node: Node, requests: list[Any], version: int) -> None:
+    """REQUESTS requests, committed together."""
+    context = RequestContext(version)
+    submit, commit = node.engine.submit, node.engine.commit
+
+    def run() -> None:
+        for request in requests:
+            submit(context, request)
+        commit()
+
+    benchmark.extra_info["operations"] = REQUESTS
+    benchmark.pedantic(run, rounds=30, warmup_rounds=2)
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def offsets(request: pytest.FixtureRequest) -> Node:
+    """A node with a committed offset in each of its groups."""
+    node = Node(request.param)
+    context = RequestContext(8)
+    for number in range(node.size):
+        node.engine.submit(context, commit(number))
+        if number % 1_000 == 999:
+            node.engine.commit()
+    node.engine.commit()
+    assert sum(shard.machine.offsets.offset_count for shard in node.engine.groups) == node.size
+    return node
+
+
+def test_commit_by_offsets(benchmark: BenchmarkFixture, offsets: Node) -> None:
+    benchmark.group = "growth: a commit, by groups and offsets"
+    ask(benchmark, offsets, offsets.some(commit), 8)
+
+
+def test_fetch_by_offsets(benchmark: BenchmarkFixture, offsets: Node) -> None:
+    benchmark.group = "growth: an offset fetch, by groups and offsets"
+    requests = offsets.some(fetch)
+    assert offsets.call(requests[0], 9).groups[0].topics[0].partitions[0].committed_offset >= 0
+    ask(benchmark, offsets, requests, 9)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_heartbeat_by_groups(benchmark: BenchmarkFixture, size: int) -> None:
+    """`size` stable groups of one member each: as many groups, members and sessions."""
+    benchmark.group = "growth: a heartbeat, by groups, members and timers"
+    node = Node(size)
+    members = []
+    protocols = [JoinGroupRequestProtocol(name="p", metadata=b"")]
+    for number in range(size):
+        group = f"g{number}"
+        asked = JoinGroupRequest(
+            group_id=group,
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=SESSION_MS,
+            protocol_type="bench",
+            protocols=protocols,
+        )
+        joined = node.call(asked, 3)
+        node.call(SyncGroupRequest(group_id=group, generation_id=1, member_id=joined.member_id), 3)
+        members.append(joined.member_id)
+
+    def beat(number: int) -> HeartbeatRequest:
+        return HeartbeatRequest(group_id=f"g{number}", generation_id=1, member_id=members[number])
+
+    requests = node.some(beat)
+    assert node.call(requests[0], 4).error_code == 0
+    ask(benchmark, node, requests, 4)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("what", ["add and cancel", "extend"])
+def test_timer_by_timers(benchmark: BenchmarkFixture, what: str, size: int) -> None:
+    benchmark.group = f"growth: timer, {what}"
+    wheel = TimerWheel()
+    chance = random.Random(7)
+    timers = [wheel.add(chance.randrange(1, 600_000), None) for _ in range(size)]
+    some = [chance.choice(timers) for _ in range(REQUESTS)]
+
+    def add_and_cancel() -> None:
+        add = wheel.add
+        for _ in range(REQUESTS):
+            add(45_000, None).cancel()
+
+    def extend() -> None:
+        for timer in some:
+            timer.extend(700_000)
+
+    benchmark.extra_info["operations"] = REQUESTS
+    benchmark.pedantic({"add and cancel": add_and_cancel, "extend": extend}[what], rounds=50, warmup_rounds=3)
+    assert len(wheel) == size

@@ -1,0 +1,64 @@
+"""The tables of `make bench-peers`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from bench import compare
+from bench.compare import CASES, PAIRS, java_table, median_of, tcp_table
+
+
+def test_servers_are_compared_by_their_medians() -> None:
+    """More requests per CPU-second are better, fewer milliseconds too; what failed or was not run has no figure."""
+    measured = {
+        "Heartbeat v4": {
+            "kcore": [{"req_per_server_cpu_s": one} for one in (200_000, 300_000, 310_000)],
+            "Kafka": [{"req_per_server_cpu_s": 60_000}, {"failed": "no answer"}],
+        },
+        "100 members join, ms": {
+            "kcore": [{"stable_ms": [9, 11]}, {"stable_ms": [10]}],
+            "Kafka": [{"stable_ms": [25]}],
+        },
+        "heartbeat p50 at 1,000/s, µs": {"kcore": [{"heartbeat_us": [250.0, 900.0, 2000.0]}]},
+    }
+    assert tcp_table(measured, ["kcore", "Kafka"]) == (
+        "| per server CPU-second | kcore | Kafka | kcore is better by |\n"
+        "|---|---|---|---|\n"
+        "| Heartbeat v4 | 300,000 | 60,000 | 5.00 × |\n"
+        "| heartbeat p50 at 1,000/s, µs | 250 | – |  |\n"
+        "| 100 members join, ms | 10 | 25 | 2.50 × |\n"
+    )
+
+
+def test_kafkas_classes_are_compared_by_processor_time() -> None:
+    lines = [
+        {"bench": "shard.commit", "params": {"partitions": 1, "encode_records": True}, "cpu_us_per_op": 2.0},
+        {"bench": "shard.commit", "params": {"partitions": 1, "encode_records": False}, "cpu_us_per_op": 1.6},
+        {"bench": "timer.add", "params": {"tasks": 5}, "cpu_us_per_op": 0.1},
+    ]
+    rows = {"test_offsets.py::test_decide_commit[1]": 3.2e-6, "test_offsets.py::test_fetch[10]": 5e-6}
+    assert java_table(lines, rows) == (
+        "| CPU µs an operation | kcore | Kafka's classes | kcore takes |\n"
+        "|---|---|---|---|\n"
+        "| timer, add | – | 0.1 |  |\n"
+        "| offset commit, 1 partition | 3.2 | 1.6 | 2.00 × |\n"
+        "| offset fetch, 10 partitions | 5 | – |  |\n"
+    )
+
+
+def test_medians_of_nothing_are_nothing() -> None:
+    assert median_of([], "stable_ms") is None
+    assert median_of([{"failed": "x"}], "heartbeat_us") is None
+
+
+def test_every_pair_names_a_row_that_exists() -> None:
+    """Of Kafka's in the stored results, and of kcore's among the benchmarks."""
+    stored = [json.loads(line) for line in (compare.JAVA / "results.json").read_text().splitlines()]
+    assert [pair.name for pair in PAIRS if compare.java_line(stored, pair) is None] == []
+    files = sorted({f"bench/{pair.test.partition('::')[0]}" for pair in PAIRS})
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *files]
+    listed = set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines())
+    assert [pair.test for pair in PAIRS if f"bench/{pair.test}" not in listed] == []
+    assert len({case.name for case in CASES}) == len(CASES)
