@@ -69,6 +69,7 @@ class Config(SecuritySettings):
         "bidirectional",
         "Which way a group may move between the classic and the new protocol while it has members.",
         choices=("disabled", "upgrade", "downgrade", "bidirectional"),
+        ignore_case=True,
     )
     group_consumer_regex_refresh_interval_ms: int = setting(
         600_000, "How often the topics that a subscribed pattern matches are looked up again.", low=10_000

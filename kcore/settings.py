@@ -51,6 +51,7 @@ class Setting:
         low: the least value, inclusive; None: as small as the type allows.
         high: the greatest value, inclusive.
         choices: the values that are allowed, where they are few.
+        ignore_case: whether they may be written in any case.
         dynamic: whether it can be changed while the server runs.
         check: anything else that must hold of the value; returns what is wrong, or None.
     """
@@ -64,6 +65,7 @@ class Setting:
     choices: tuple[str, ...] | None = None
     dynamic: bool = False
     check: Callable[[Any], str | None] | None = None
+    ignore_case: bool = False
 
     def parse(self, value: Any) -> Any:
         """Reads a value, given as text or already typed.
@@ -79,7 +81,7 @@ class Setting:
     def valid(self) -> str:
         """The valid range, for people."""
         if self.choices is not None:
-            return "one of " + ", ".join(repr(c) for c in self.choices)
+            return "one of " + ", ".join(map(repr, self.choices)) + (", in any case" if self.ignore_case else "")
         if self.type is SettingType.BOOLEAN:
             return "true or false"
         if self.type in WIDTHS:
@@ -166,7 +168,7 @@ class Setting:
                 raise self._refuse(value, "is out of range")
         elif self.choices is not None:
             for part in parsed if isinstance(parsed, tuple) else (parsed,):
-                if part not in self.choices:
+                if (part.lower() if self.ignore_case else part) not in self.choices:
                     raise self._refuse(value, f"has {part!r}")
         if self.check is not None and (wrong := self.check(parsed)):
             raise self._refuse(value, wrong)
@@ -192,6 +194,7 @@ def setting(
     dynamic: bool = False,
     kind: SettingType | None = None,
     check: Callable[[Any], str | None] | None = None,
+    ignore_case: bool = False,
 ) -> Any:
     """Declares a setting in the body of a class of settings; the attribute's name with dots is Kafka's name.
 
@@ -201,6 +204,7 @@ def setting(
         low: least value, inclusive.
         high: greatest value, inclusive.
         choices: the allowed values, where they are few.
+        ignore_case: whether they may be written in any case.
         dynamic: whether it may change while the server runs.
         kind: the type, where the annotation (int, bool, str, float, tuple) does not say it: LONG, PASSWORD, …
         check: what else must hold; returns what is wrong, or None.
@@ -215,6 +219,7 @@ def setting(
             "choices": choices,
             "dynamic": dynamic,
             "check": check,
+            "ignore_case": ignore_case,
         },
     )
 

@@ -97,6 +97,13 @@ def test_lists() -> None:
         Config.of({"log.cleanup.policy": "compact,shred"})
 
 
+def test_the_migration_policy_may_be_written_in_any_case() -> None:
+    """As in Kafka."""
+    assert Config.of({"group.consumer.migration.policy": "UpGrade"}).group_consumer_migration_policy == "UpGrade"
+    with pytest.raises(ConfigError, match=r"has 'up'; valid: one of 'disabled', .*'bidirectional', in any case$"):
+        Config.of({"group.consumer.migration.policy": "up"})
+
+
 def test_absent_values_are_those_without_a_default() -> None:
     assert Config.of({"log.retention.ms": None}).log_retention_ms is None
     with pytest.raises(ConfigError, match="is missing"):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kcore.assignors import load_all
+from kcore.errors import ConfigError
 from kcore.group.consumer.events import GroupEvents
 from kcore.group.consumer.metadata import TopicMetadata
 
@@ -67,6 +68,26 @@ class ConsumerSettings(NamedTuple):
     assignment_interval_ms: int
 
 
+def check_times(config: Config) -> None:
+    """Refuses broker's settings of consumer groups that contradict each other, as Kafka does at its start.
+
+    Raises:
+        ConfigError: a time is outside of the bounds for groups' own settings, or a session no longer than a heartbeat's
+            interval.
+    """
+    for what in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
+        name, low, high = f"group.consumer.{what}", f"group.consumer.min.{what}", f"group.consumer.max.{what}"
+        value, least, most = config.get(name), config.get(low), config.get(high)
+        if not least <= value <= most:
+            raise ConfigError(f"{name}={value} must be within {low}={least} and {high}={most}")
+    session_ms, interval_ms = config.group_consumer_session_timeout_ms, config.group_consumer_heartbeat_interval_ms
+    if interval_ms >= session_ms:
+        raise ConfigError(
+            f"group.consumer.heartbeat.interval.ms={interval_ms} must be below "
+            f"group.consumer.session.timeout.ms={session_ms}"
+        )
+
+
 class ConsumerServices:
     """Settings, topics, assignors and watchers.
 
@@ -77,6 +98,9 @@ class ConsumerServices:
         settings: groups' own settings; None: there are none.
         enabled: whether the new protocol is on (`group.version`).
         pipeline: says when changes are durable, for watchers.
+
+    Raises:
+        ConfigError: settings contradict each other, or an assignor cannot be had.
 
     Attributes:
         config: the node's settings.
@@ -112,6 +136,7 @@ class ConsumerServices:
         enabled: Callable[[], bool] = lambda: True,
         pipeline: CommitPipeline | None = None,
     ) -> None:
+        check_times(config)
         self.config = config
         self.metadata = TopicMetadata(topics, version)
         self.events = GroupEvents(topics, pipeline)

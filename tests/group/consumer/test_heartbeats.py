@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
+from kcore.config import Config
+from kcore.errors import ConfigError
 from kcore.group.apis.consumer_group_heartbeat import invalid
 from kcore.group.consumer.events import GroupChanged
 from kcore.group.consumer.metadata import TopicMetadata, group_hash, topic_hash
-from kcore.group.consumer.services import KEPT_NAMES, MAX_KEPT_NAMES
+from kcore.group.consumer.services import KEPT_NAMES, MAX_KEPT_NAMES, check_times
 from kcore.group.consumer.states import MemberState
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -47,17 +50,18 @@ def test_a_heartbeat_at_rest_writes_nothing_and_keeps_the_session(world: World) 
 def test_while_a_target_must_wait_members_rest() -> None:
     """KIP-1263: a new epoch changes nothing for a plain heartbeat until the interval is over. It keeps the session, and
     the first one behind the interval brings the target."""
-    world = World({"a": 4}, group_consumer_assignment_interval_ms=2 * SESSION_MS - 2)
+    times = {"min_session_timeout_ms": 1, "session_timeout_ms": 8_000, "assignment_interval_ms": 14_000}
+    world = World({"a": 4}, **{f"group_consumer_{name}": value for name, value in times.items()})
     one, two = Member(world, "m1"), Member(world, "m2")
     one.join(["a"])
     two.join(["a"])
     world.records()
-    world.advance(SESSION_MS - 1)
+    world.advance(7_000)
     first = one.beat()
     assert world.group.members["m1"].reply == first, "the answer that is kept for a member at rest"
     assert two.beat().member_epoch == first.member_epoch == world.group.assignment_epoch == 2
     assert (world.records(), world.group.group_epoch, world.describe().group_state) == ([], 3, "Assigning")
-    world.advance(SESSION_MS - 1)
+    world.advance(7_000)
     assert two.beat().member_epoch == world.group.assignment_epoch == 3
     written = [key.member_id for key, _ in world.records() if isinstance(key, ConsumerGroupTargetAssignmentMemberKey)]
     assert written == ["m1", "m2"]
@@ -152,6 +156,36 @@ def test_the_protocol_can_be_off() -> None:
     assert world.beat(member_id="m", member_epoch=0).error_code == ErrorCode.UNSUPPORTED_VERSION
     described = world.describe()
     assert (described.group_id, described.error_code) == (GROUP, ErrorCode.UNSUPPORTED_VERSION)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        (
+            {"session_timeout_ms": 44_999},
+            "group.consumer.session.timeout.ms=44999 must be within group.consumer.min.session.timeout.ms=45000 "
+            "and group.consumer.max.session.timeout.ms=60000",
+        ),
+        (
+            {"max_heartbeat_interval_ms": 4_000},
+            "group.consumer.heartbeat.interval.ms=5000 must be within group.consumer.min.heartbeat.interval.ms=5000 "
+            "and group.consumer.max.heartbeat.interval.ms=4000",
+        ),
+        (
+            {"assignment_interval_ms": 15_001},
+            "group.consumer.assignment.interval.ms=15001 must be within group.consumer.min.assignment.interval.ms=0 "
+            "and group.consumer.max.assignment.interval.ms=15000",
+        ),
+        (
+            {"heartbeat_interval_ms": 45_000, "max_heartbeat_interval_ms": 45_000},
+            "group.consumer.heartbeat.interval.ms=45000 must be below group.consumer.session.timeout.ms=45000",
+        ),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused_at_the_start(settings: dict[str, int], why: str) -> None:
+    """As Kafka does; before, a session too short for any group's own setting was taken from the broker."""
+    with pytest.raises(ConfigError, match=f"^{re.escape(why)}$"):
+        check_times(Config.of({f"group.consumer.{name.replace('_', '.')}": value for name, value in settings.items()}))
 
 
 @pytest.mark.parametrize("version", [0, 1])

@@ -88,7 +88,9 @@ class Model:
         self.rng = random.Random(seed)
         self.world = World(
             {"ta": 4, "tb": 3, "other": 5},
+            group_consumer_min_session_timeout_ms=1,
             group_consumer_session_timeout_ms=SESSION_MS,
+            group_consumer_min_heartbeat_interval_ms=1,
             group_consumer_assignment_interval_ms=self.rng.choice([0, 0, 1000]),
             group_consumer_heartbeat_interval_ms=BEAT_MS,
         )

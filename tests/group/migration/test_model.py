@@ -29,7 +29,10 @@ class Roll:
             {"a": PARTITIONS},
             group_initial_rebalance_delay_ms=0,
             group_min_session_timeout_ms=1,
+            group_consumer_min_session_timeout_ms=1,
             group_consumer_session_timeout_ms=SESSION_MS,
+            group_consumer_min_heartbeat_interval_ms=1,
+            group_consumer_heartbeat_interval_ms=1,
         )
         self.clients: list[Client] = []
         self.numbers = 0
