@@ -19,6 +19,7 @@ from kcore.spark.completeness import Completeness
 from kcore.spark.event import EventRow
 from kcore.spark.producers import marker_of
 from kcore.spark.timeline.classic import (
+    CLASSIC,
     ClassicGroup,
     first_generation,
     generation_facts,
@@ -67,6 +68,7 @@ class Gone(NamedTuple):
     """A group whose records were deleted right here: if one of another kind follows, it was migrated."""
 
     group_id: str
+    kind: str
     offset: int
     members: frozenset[str]
 
@@ -206,10 +208,10 @@ class History:
         else:
             yield from self._epoch_record(group_id, *known, typed, value, place, whole)
 
-    def _inherited(self, group_id: str, place: Place) -> frozenset[str] | None:
+    def _inherited(self, group_id: str, kind: str, place: Place) -> frozenset[str] | None:
         """The members of a group of another kind that was deleted in the record before, None if there was none."""
         gone, self._gone = self._gone, None
-        if gone is None or gone.group_id != group_id or gone.offset + 1 != place.offset:
+        if gone is None or gone.group_id != group_id or gone.kind == kind or gone.offset + 1 != place.offset:
             return None
         return gone.members
 
@@ -218,11 +220,11 @@ class History:
         if value is None:
             if group is not None:
                 del self._classic[group_id]
-                self._gone = Gone(group_id, place.offset, frozenset(group.last.members))
+                self._gone = Gone(group_id, CLASSIC, place.offset, frozenset(group.last.members))
             return
         now = read_generation(value, place)
         if group is None:
-            change = first_generation(group_id, now, whole, self._inherited(group_id, place))
+            change = first_generation(group_id, now, whole, self._inherited(group_id, CLASSIC, place))
         else:
             change = next_generation(group_id, group, now, whole)
         if change is not None:
@@ -242,12 +244,12 @@ class History:
                 return  # what is deleted was never seen
             if group is not None:
                 yield from group.end("deleted", place)
-            inherited = self._inherited(group_id, place)
+            inherited = self._inherited(group_id, kind, place)
             group = EpochGroup(group_id, kind, self.partition, self._wanted.session_timeout_ms, inherited)
             self._epochs[group_id] = group
         if part == "Metadata" and value is None:
             members = frozenset() if group.step is None else frozenset(group.step.left)
-            self._gone = Gone(group_id, place.offset, members)
+            self._gone = Gone(group_id, kind, place.offset, members)
             del self._epochs[group_id]
         yield from group.replay(part, key, value, place, whole)
 

@@ -292,7 +292,7 @@ def _storms(summary: Summary) -> str:
         ("", _partial, False),
     ]
     found = summary["storms"]
-    caption = f"Storms (at most {TOP_ROWS} of {summary['totals']['storms']})"
+    caption = f"Storms (at most {TOP_ROWS} of {number(summary['totals']['storms'])})"
     return _section("Rebalance storms", [_table(caption, columns, found)] if found else [], note)
 
 
@@ -316,7 +316,7 @@ def _commits(summary: Summary, plots: Plots) -> str:
     if summary["committed_topics"]:
         parts.append(_table(f"Groups and topics (at most {TOP_ROWS})", _TOPIC_COLUMNS, summary["committed_topics"]))
     if summary["gaps"]:
-        caption = f"Longest gaps between commits (at most {TOP_ROWS} of {summary['totals']['gaps']})"
+        caption = f"Longest gaps between commits (at most {TOP_ROWS} of {number(summary['totals']['gaps'])})"
         parts.append(_table(caption, _GAP_COLUMNS, summary["gaps"]))
     note = (
         f"The {TOP_GROUPS} groups that commit most, in steps of {duration(axis.step_ms)}; each plot has a scale of its "

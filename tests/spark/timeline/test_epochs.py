@@ -1,0 +1,215 @@
+"""Consumer groups as the engine logs them, in virtual time: every epoch with its cause, duration and moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kcore.protocol.records import CONSUMER_OFFSETS
+from kcore.protocol.records.share_group_metadata import ShareGroupMetadataKey, ShareGroupMetadataValue
+from kcore.protocol.records.share_group_state_partition_metadata import (
+    ShareGroupStatePartitionMetadataKey,
+    ShareGroupStatePartitionMetadataValue,
+)
+from kcore.protocol.records.streams_group_current_member_assignment import (
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupCurrentMemberAssignmentValue,
+)
+from kcore.protocol.records.streams_group_member_metadata import (
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupMemberMetadataValue,
+)
+from kcore.protocol.records.streams_group_metadata import StreamsGroupMetadataKey, StreamsGroupMetadataValue
+from kcore.protocol.records.streams_group_target_assignment_member import (
+    StreamsGroupTargetAssignmentMemberKey,
+    StreamsGroupTargetAssignmentMemberValue,
+    TaskIds,
+)
+from kcore.protocol.records.streams_group_target_assignment_metadata import (
+    StreamsGroupTargetAssignmentMetadataKey,
+    StreamsGroupTargetAssignmentMetadataValue,
+)
+from kcore.spark.batches import rows_of
+from kcore.spark.timeline import causes
+from kcore.spark.timeline.history import Wanted
+from tests.group.consumer.members import Member, World
+from tests.spark.timeline.logs import Log, brief, history, history_of
+
+STEP_MS = 100
+SESSION_MS = 45_000
+COLUMNS = ("epoch", "cause", "outcome", "duration_ms", "joined", "left", "moved", "gained", "lost")
+
+
+def told(world: World, wanted: Wanted | None = None) -> dict[str, list[dict[str, Any]]]:
+    """The facts of a world's log."""
+    found = [row for _, batch in world.log(0).batches(start=0) for row in rows_of(CONSUMER_OFFSETS, 0, batch)]
+    return history_of(CONSUMER_OFFSETS, found, wanted)
+
+
+@pytest.fixture
+def world() -> World:
+    return World({"t": 4})
+
+
+def settled(world: World, *members: Member) -> None:
+    """Heartbeats, a step of time before each round, until all rest."""
+    while world.group.state_name() != "Stable" or any(m.epoch != world.group.group_epoch for m in members):
+        world.advance(STEP_MS)
+        for member in members:
+            member.ack()
+
+
+def test_joins_move_partitions_and_last_until_everybody_rests(world: World) -> None:
+    """The second member waits for what the first gives up, and takes it with its own next heartbeat."""
+    a, b = Member(world, "a"), Member(world, "b")
+    a.join(["t"])
+    world.advance(1_000)
+    b.join(["t"])
+    settled(world, a, b)
+    facts = told(world)
+    first, second = brief(facts, *COLUMNS)
+    assert first == (2, causes.JOINED, "completed", 0, ["a"], [], 0, 4, 0)
+    assert second == (3, causes.JOINED, "completed", second[3], ["b"], [], 2, 2, 2)
+    assert second[3] % STEP_MS == 0
+    assert second[3] > 0
+    assert [(row["epoch"], row["member_id"], len(row["gained"]), len(row["lost"])) for row in facts["moves"]] == [
+        (2, "a", 4, 0),
+        (3, "a", 0, 2),
+        (3, "b", 2, 0),
+    ]
+    assert {row["covers"] for row in facts["rebalances"]} == {"whole"}
+
+
+def test_the_next_change_overtakes_one_that_is_under_way(world: World) -> None:
+    a, b, c = Member(world, "a"), Member(world, "b"), Member(world, "c")
+    a.join(["t"])
+    world.advance(1_000)
+    b.join(["t"])
+    world.advance(300)
+    c.join(["t"])
+    found = brief(told(world), "epoch", "outcome", "duration_ms", "covers", "joined")
+    assert found == [
+        (2, "completed", 0, "whole", ["a"]),
+        (3, "superseded", 300, "whole", ["b"]),
+        (4, "open", None, "none", ["c"]),
+    ]
+
+
+def test_a_leave_and_a_timeout_look_the_same_unless_the_session_is_known(world: World) -> None:
+    """With the session's length a leave soon after a sign of life is told from what may have been either."""
+    a, b, c = Member(world, "a"), Member(world, "b"), Member(world, "c")
+    for member in (a, b, c):
+        member.join(["t"])
+    settled(world, a, b, c)
+    world.advance(2_000)
+    b.leave()
+    settled(world, a, c)
+    for _ in range(60):  # a stays, c is silent until its session ends
+        world.advance(1_000)
+        a.ack()
+    settled(world, a)
+    gone = [row for row in told(world)["rebalances"] if row["left"]]
+    assert [(row["left"], row["causes"]) for row in gone] == [(["b"], [causes.GONE]), (["c"], [causes.GONE])]
+    gone = [row for row in told(world, Wanted(session_timeout_ms=SESSION_MS))["rebalances"] if row["left"]]
+    assert [(row["left"], row["causes"]) for row in gone] == [(["b"], [causes.LEFT]), (["c"], [causes.GONE])]
+
+
+def test_a_member_that_gives_nothing_up_times_out(world: World) -> None:
+    """It is told to revoke and goes on as before: after its rebalance timeout it is out, and the log can tell."""
+    a, b = Member(world, "a"), Member(world, "b")
+    a.join(["t"])
+    b.join(["t"])
+    for _ in range(12):
+        world.advance(1_000)
+        b.ack()
+        if "a" in world.group.members:
+            a.send(topic_partitions=None)
+    (row,) = [row for row in told(world)["rebalances"] if row["left"]]
+    assert (row["left"], row["causes"]) == (["a"], [causes.TIMED_OUT])
+    assert row["detail"] == "a did not give up partitions within 10000 ms"
+
+
+def test_a_static_member_comes_back_or_does_not(world: World) -> None:
+    """Its place is kept: a replacement needs no epoch; if nobody comes, that is a timeout which the log shows."""
+    a, old, new = Member(world, "a"), Member(world, "old", "i"), Member(world, "new", "i")
+    a.join(["t"])
+    old.join(["t"])
+    settled(world, a, old)
+    old.leave(-2)
+    world.advance(1_000)
+    new.join(["t"])
+    settled(world, a, new)
+    new.leave(-2)
+    for _ in range(50):
+        world.advance(1_000)
+        a.ack()
+    settled(world, a)
+    found = brief(told(world), "epoch", "cause", "outcome", "joined", "left", "moved")
+    assert found[-2:] == [
+        (3, causes.REPLACED, "replaced", [], [], 0),
+        (4, causes.TIMED_OUT, "completed", [], ["i"], 2),
+    ]
+
+
+def test_what_members_read(world: World) -> None:
+    """Another subscription, a topic that grew, and everybody gone."""
+    a = Member(world, "a")
+    a.join(["t"])
+    settled(world, a)
+    world.make_topic("u", 2)
+    a.send(subscribed_topic_names=["t", "u"])
+    settled(world, a)
+    world.make_topic("t", 6)
+    a.ack()  # the next heartbeat looks
+    settled(world, a)
+    a.leave()
+    found = brief(told(world), *COLUMNS)
+    assert [row[1:3] for row in found] == [
+        (causes.JOINED, "completed"),
+        (causes.SUBSCRIPTION, "completed"),
+        (causes.TOPICS, "completed"),
+        (causes.GONE, "emptied"),
+    ]
+    assert [row[7:] for row in found] == [(4, 0), (2, 0), (2, 0), (0, 8)]
+
+
+def test_share_groups_say_when_their_partitions_became_ready() -> None:
+    key = ShareGroupMetadataKey(group_id="s")
+    log = Log().put(key, ShareGroupMetadataValue(epoch=1, metadata_hash=5)).passes(10)
+    log.put(ShareGroupStatePartitionMetadataKey(group_id="s"), ShareGroupStatePartitionMetadataValue()).passes(10)
+    log.put(key, ShareGroupMetadataValue(epoch=2, metadata_hash=5)).passes(10)
+    log.put(key, ShareGroupMetadataValue(epoch=3, metadata_hash=6)).passes(10)
+    log.put(key, ShareGroupMetadataValue(epoch=6, metadata_hash=6))
+    assert brief(history(log), "group_type", "epoch", "skipped", "cause") == [
+        ("share", 1, 0, causes.UNKNOWN),
+        ("share", 2, 0, causes.SHARE_READY),
+        ("share", 3, 0, causes.TOPICS),
+        ("share", 6, 2, causes.UNKNOWN),
+    ]
+
+
+def test_streams_groups_move_tasks() -> None:
+    """A task is at rest when its member says so with its own number of that state; task types are told apart."""
+    member, group = {"group_id": "s", "member_id": "m"}, {"group_id": "s"}
+    described = StreamsGroupMemberMetadataValue(client_id="c", client_host="/h")
+    log = Log().put(StreamsGroupMemberMetadataKey(**member), described)
+    log.put(StreamsGroupMetadataKey(**group), StreamsGroupMetadataValue(epoch=1, metadata_hash=1))
+    target = StreamsGroupTargetAssignmentMemberValue(
+        active_tasks=[TaskIds(subtopology_id="0", partitions=[0, 1])],
+        standby_tasks=[TaskIds(subtopology_id="0", partitions=[2])],
+    )
+    log.put(StreamsGroupTargetAssignmentMemberKey(**member), target)
+    epoch = StreamsGroupTargetAssignmentMetadataValue(assignment_epoch=1)
+    log.put(StreamsGroupTargetAssignmentMetadataKey(**group), epoch)
+    for state, wait_ms in ((0, 30), (1, 40)):
+        current = StreamsGroupCurrentMemberAssignmentValue(member_epoch=1, previous_member_epoch=0, state=state)
+        log.passes(wait_ms).put(StreamsGroupCurrentMemberAssignmentKey(**member), current)
+    facts = history(log)
+    assert brief(facts, *COLUMNS) == [(1, causes.JOINED, "completed", 70, ["m"], [], 0, 3, 0)]
+    (move,) = facts["moves"]
+    assert move["gained"] == [
+        {"topic": "active:0", "partition": 0},
+        {"topic": "active:0", "partition": 1},
+        {"topic": "standby:0", "partition": 2},
+    ]

@@ -1,0 +1,94 @@
+"""The walk over a log: commits and their transactions, what is passed over, and logs of the engine's own."""
+
+from __future__ import annotations
+
+from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kcore.spark.sources import ServerSource
+from kcore.spark.timeline import causes
+from kcore.spark.timeline.history import Wanted
+from tests import kit
+from tests.spark.timeline.logs import SECOND, Log, assigned, brief, history, history_of
+from tests.spark.traffic import Sender
+from tests.transaction.world import World
+
+
+def test_commits_follow_their_transactions() -> None:
+    """A transaction's commits are told when it ends, as what they became; those that wait are told at the end."""
+    log = Log().commits("g", 0, 1).passes(5)
+    log.commits("g", 1, 2, producer_id=9).commits("h", 0, 3, producer_id=8).commits("g", 2, 4, producer_id=7)
+    log.ends(9, commit=True).ends(8, commit=False)
+    found = [
+        (
+            row["group_id"],
+            row["partition"],
+            row["record_offset"],
+            row["timestamp_ms"],
+            row["committed_offset"],
+            row["kind"],
+        )
+        for row in history(log)["commits"]
+    ]
+    assert found == [
+        ("g", 0, 0, 0, 1, "plain"),
+        ("g", 1, 1, 5, 2, "transactional"),
+        ("h", 0, 2, 5, 3, "aborted"),
+        ("g", 2, 3, 5, 4, "pending"),
+    ]
+
+
+def test_only_the_groups_that_were_asked_for() -> None:
+    log = Log().generation(1, {"a": [0]}).generation(1, {"a": [0]}, group="h").commits("g", 0, 1).commits("h", 0, 1)
+    facts = history(log, Wanted(frozenset({"h"})))
+    assert {row["group_id"] for kind in ("rebalances", "commits", "moves") for row in facts[kind]} == {"h"}
+
+
+def test_what_cannot_be_read_is_counted_and_passed_over() -> None:
+    """Bad bytes, unknown types and offsets that come again change nothing else."""
+    log = Log().put_raw(b"\x00\x02\x00", b"").put_raw(b"\x7f\x00?", b"?").put_raw(None, b"?").commits("g", 0, 1)
+    log.put_raw(b"\x00\x01?", b"\x00\x00").generation(1, {"a": [0]})
+    log.rows += log.rows[2:4]
+    facts = history(log)
+    assert (len(facts["commits"]), len(facts["rebalances"])) == (1, 1)
+    assert [(row["records"], row["faults"], row["next_offset"]) for row in facts["logs"]] == [(6, 2, 6)]
+
+
+def test_an_empty_log_says_so() -> None:
+    (row,) = history(Log())["logs"]
+    assert (row["first_offset"], row["next_offset"], row["last_ms"], row["records"]) == (-1, 0, -1, 0)
+
+
+def test_the_engines_own_log() -> None:
+    """A classic group and a transaction of the real engine, in virtual time: whole lists of what happened."""
+    world = World({"offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1}, {"t": 4})
+    sender = Sender(world)
+    consumer = {"protocol_type": "consumer", "protocol": "range"}
+    member, generation = kit.new_member(sender, "g", **consumer), 0
+    generation = sender.send(kit.join("g", member, **consumer)).generation_id
+    world.advance(30)  # on top of the millisecond that `Sender` lets pass while a join waits
+    sender.send(kit.sync("g", member, generation, {member: assigned([0, 1])}, **consumer))
+    sender.send(kit.commit("g", {("t", 0): 5}, member, generation), kit.COMMIT_VERSION)
+    world.advance(2 * SECOND)
+    sender.send(kit.leave("g", member))
+    who = world.begin("tx", 60_000)
+    world.add_offsets("tx", who, "h")
+    world.commit_offset("tx", who, "h", 8)
+    world.advance(700)
+    world.end("tx", who, commit=True)
+    world.settle()
+    source = ServerSource(sender)
+    logs = {part.topic: list(source.rows(part)) for part in source.parts()}
+
+    groups = history_of(CONSUMER_OFFSETS, logs[CONSUMER_OFFSETS])
+    columns = ("group_id", "epoch", "cause", "outcome", "covers", "duration_ms", "joined", "left", "gained", "lost")
+    assert brief(groups, *columns) == [
+        ("g", 1, causes.JOINED, "completed", "sync", 31, [member], [], 2, 0),
+        ("g", 2, causes.LEFT, "emptied", "none", None, [], [member], 0, 2),
+    ]
+    assert [(row["group_id"], row["kind"]) for row in groups["commits"]] == [("g", "plain"), ("h", "transactional")]
+    (transaction,) = history_of(TRANSACTION_STATE, logs[TRANSACTION_STATE])["transactions"]
+    assert (transaction["outcome"], transaction["cause"], transaction["topics"]) == (
+        "committed",
+        None,
+        [CONSUMER_OFFSETS],
+    )
+    assert 700 <= transaction["duration_ms"] < 800
