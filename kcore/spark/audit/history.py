@@ -63,9 +63,9 @@ class History:
         self.solid_ms = -1
 
     @property
-    def knows_absent_keys(self) -> bool:
-        """Whether a key that was not seen is known not to exist."""
-        return self.solid_from is not None and self.first_offset == 0 and not self.damaged
+    def is_whole(self) -> bool:
+        """Whether all of the log was there so far, from offset 0 on: a key that was not seen did not exist."""
+        return self.solid_from == 0 and not self.damaged
 
     def saw(self, row: EventRow) -> tuple[int, int] | None:
         """The next row; the range of offsets (both included) that is missing before it and should not be."""

@@ -35,6 +35,7 @@ from kcore_ext.offsets import OffsetDecoder
 
 Row = EventRow | LogFault
 
+NOTHING: Final[list[Finding | Fact]] = []
 NEVER_MS: Final = 2**62
 """Since when nothing is missing in a log whose end is damaged."""
 
@@ -78,7 +79,10 @@ class PartitionAudit:
 
     def take(self) -> list[Finding | Fact]:
         """What was said since the last call."""
-        said, self._said[:] = list(self._said), []
+        if not self._said:
+            return NOTHING
+        said = list(self._said)
+        self._said.clear()
         return said
 
     def see(self, row: Row) -> None:
@@ -109,7 +113,7 @@ class PartitionAudit:
         for check in self._checks:
             check.end()
         log, history = self._log, self._history
-        state = "damaged" if history.damaged else "whole" if history.solid_from == 0 else "partial"
+        state = "damaged" if history.damaged else "whole" if history.is_whole else "partial"
         if self._last_offset >= 0:
             since_ms = history.solid_ms if history.solid_from is not None else NEVER_MS
             sample = tuple(one for check in self._checks if isinstance(check, Transitions) for one in check.sample)
@@ -198,8 +202,7 @@ def examine(
     partition_audit = PartitionAudit(topic, partition, cleaned_to)
     for row in rows:
         partition_audit.see(row)
-        if partition_audit._said:
-            yield from partition_audit.take()
+        yield from partition_audit.take()
     partition_audit.end()
     yield from partition_audit.take()
 

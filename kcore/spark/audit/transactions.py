@@ -75,7 +75,7 @@ class Transitions(Check):
                 del self._ids[transactional_id]
             return
         if before is None:
-            if self.log.history.knows_absent_keys and value.state is not EMPTY:
+            if self.log.history.is_whole and value.state is not EMPTY:
                 self._skipped(transactional_id, None, here, f"began as {NAMES[value.state]}")
         elif before.transaction.state not in PREVIOUS[value.state]:
             self._skipped(transactional_id, before, here, f"came to {NAMES[value.state]}")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from kcore.protocol.records import CONSUMER_OFFSETS
-from kcore.spark.audit.finding import Evidence, finding
+from kcore.spark.audit.finding import Evidence, Fact, finding
 from kcore.spark.audit.logs import Logs
 from kcore.spark.audit.partition import examine
 from kcore.spark.sources import Part
@@ -69,11 +68,11 @@ class Node:
 
 
 @pytest.fixture
-def node() -> Iterator[Node]:
+def node() -> Node:
     made = Node()
     made.ids.transaction("x", EMPTY, ME)
     made.whole()
-    yield made
+    return made
 
 
 def test_transactions_of_every_version_and_outcome_are_healthy(node: Node) -> None:
@@ -338,11 +337,14 @@ def test_transactions_logs_must_be_there_all_of_them(node: Node) -> None:
     """A partition that is missing may hold any id; hashes of those that are there say how many there must be."""
     (fact,) = [one for one in examine("__transaction_state", 0, node.ids.rows) if getattr(one, "fact", None) == "log"]
     assert isinstance(fact, type(fact))
-    assert Logs.of([fact]).decisions_since_ms == -1  # type: ignore[list-item]
-    assert Logs.of([fact], [Part("__transaction_state", 0)]).decisions_since_ms == -1  # type: ignore[list-item]
+    assert Logs.of([fact]).decisions_since_ms == -1
+    assert Logs.of([fact], [Part("__transaction_state", 0)]).decisions_since_ms == -1
     others = [Part("__transaction_state", index) for index in range(3)]
-    assert Logs.of([fact], others).decisions_since_ms == -1  # type: ignore[list-item]  # "x" is of 0 of 3, too
-    assert Logs.of([fact], others[2:]).decisions_since_ms is None  # type: ignore[list-item]
-    assert Logs.of([fact], [*others, Part("__transaction_state", 3)]).decisions_since_ms == (  # type: ignore[list-item]
-        -1 if ord("x") % 4 == 0 else None
-    )
+    assert Logs.of([fact], others).decisions_since_ms == -1  # "x" would be of partition 0 of 3, too
+    assert Logs.of([fact], others[2:]).decisions_since_ms is None
+    five = [*others, Part("__transaction_state", 3), Part("__transaction_state", 4)]
+    assert ord("x") % 5 == 0
+    assert Logs.of([fact], five).decisions_since_ms == -1
+    seven = [*five, Part("__transaction_state", 5), Part("__transaction_state", 6)]
+    assert ord("x") % 7 == 1
+    assert Logs.of([fact], seven).decisions_since_ms is None

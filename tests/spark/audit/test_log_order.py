@@ -92,8 +92,6 @@ def test_two_records_with_one_offset(log: Written) -> None:
 )
 def test_a_record_that_cannot_be_decoded(log: Written, key: bytes, value: bytes) -> None:
     here = log.raw(key, value)
-    if value == b"\x7f\0":
-        value = b""
     (one,) = found(log)
     assert one[:12] == finding("undecodable-record", [here], "")[:12]
     assert one.sentence.startswith("The record at offset 10 of __consumer_offsets-0 cannot be decoded: ")
@@ -138,8 +136,7 @@ def whole(folder: Path) -> list[EventRow]:
 def findings(folder: Path) -> list[Finding]:
     (part,) = find_partitions(folder)
     rows: list[EventRow | LogFault] = []
-    for row in read_rows(part, on_fault=rows.append):
-        rows.append(row)
+    rows.extend(read_rows(part, on_fault=rows.append))  # faults come in between, where they stand
     return [one for one in audit(part.topic, part.partition, rows) if one.severity != "info"]
 
 

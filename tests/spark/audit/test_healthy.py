@@ -1,0 +1,161 @@
+"""Nothing is found in healthy logs: a real broker's, and the engine's own, whole, compacted and cut."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+from kcore.broker.compaction import CompactionPass, CompactionRules
+from kcore.spark.audit.across import compare, sort_key
+from kcore.spark.audit.finding import Fact, Finding
+from kcore.spark.audit.kinds import INFO
+from kcore.spark.audit.logs import INTERNAL, Logs
+from kcore.spark.audit.partition import examine
+from kcore.spark.event import EventRow
+from kcore.spark.segments import find_partitions, read_rows
+from kcore.spark.sources import ServerSource
+from tests.spark import oracle
+from tests.spark.traffic import HISTORY, QUICK_ENDS, Sender, Traffic
+from tests.transaction.world import Identity, World
+
+Place = tuple[str, int]
+SEEDS = 4
+STEPS = 240
+
+
+def findings(
+    logs: Mapping[Place, Iterable[EventRow]], cleaned_to: Mapping[Place, int] | None = None
+) -> tuple[list[Finding], dict[str, int]]:
+    """What is worse than an information, and how many of each kind of information there are."""
+    known = cleaned_to or {}
+    said = [one for place, rows in logs.items() for one in examine(*place, rows, cleaned_to=known.get(place))]
+    facts = [one for one in said if isinstance(one, Fact)]
+    found = [one for one in said if isinstance(one, Finding)]
+    found += compare(sorted(facts, key=sort_key), Logs.of(facts))
+    infos: dict[str, int] = {}
+    for one in found:
+        if one.severity == INFO:
+            infos[one.kind] = infos.get(one.kind, 0) + 1
+    return [one for one in found if one.severity != INFO], infos
+
+
+def real_logs(folder: Path) -> dict[Place, list[EventRow]]:
+    return {part[:2]: list(read_rows(part)) for part in find_partitions(folder)}
+
+
+@pytest.mark.parametrize("moment", [*oracle.MOMENTS, "end"])
+def test_a_real_brokers_logs(kafka_logs: Path, moment: str) -> None:
+    """Members went back here and there, and transactions of deleted topics wait: that is worth knowing, and legal."""
+    found, infos = findings(real_logs(kafka_logs / moment))
+    assert found == []
+    assert infos.keys() <= {"offset-went-back", "transaction-waits"}
+    assert infos["offset-went-back"] > 1_000
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_real_brokers_logs_without_their_fronts(kafka_logs: Path, seed: int) -> None:
+    """A log may begin anywhere, and each one elsewhere."""
+    chance = random.Random(seed)
+    logs = real_logs(kafka_logs / chance.choice(oracle.MOMENTS))
+    cut = {place: rows[chance.choice([0, chance.randrange(len(rows))]) :] for place, rows in logs.items()}
+    assert findings(cut)[0] == []
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_real_brokers_logs_as_they_were_at_any_time(kafka_logs: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    logs = real_logs(kafka_logs / "moment-2")
+    times = sorted(row.timestamp_ms for rows in logs.values() for row in rows)
+    until_ms = chance.choice(times)
+    cut = {place: [row for row in rows if row.timestamp_ms <= until_ms] for place, rows in logs.items()}
+    assert findings(cut)[0] == []
+
+
+def test_a_copy_that_was_made_while_the_cleaner_worked(kafka_logs: Path) -> None:
+    """The front was cleaned, by what stands behind it; the rest was not yet."""
+    earlier, later = real_logs(kafka_logs / "moment-2"), real_logs(kafka_logs / "moment-4")
+    mixed = {}
+    for place, rows in earlier.items():
+        middle = rows[len(rows) // 2].offset
+        mixed[place] = [row for row in later[place] if row.offset < middle]
+        mixed[place] += [row for row in rows if row.offset >= middle]
+    assert findings(mixed)[0] == []
+
+
+# ---- the engine's own logs
+
+
+class Life(Traffic):
+    """Also data in transactions, ends by the newest protocol (KIP-890), and restarts."""
+
+    def __init__(self, world: World, chance: random.Random) -> None:
+        super().__init__(world, chance, groups=10, burst=5)
+        self._sequences: dict[tuple[Identity, int], int] = {}
+        self._steps |= {self._write: 12, self._end_newest: 6, self._restart: 1}
+
+    def _write(self) -> None:
+        if self._open:
+            tid = self._chance.choice(sorted(self._open))
+            who, index = self._open[tid], self._chance.randrange(4)
+            self._world.add(tid, who, [("t", index)])
+            sequence = self._sequences.get((who, index), 0)
+            code, _ = self._world.produce(tid, who, sequence, b"v", index=index)
+            if not code:
+                self._sequences[who, index] = sequence + 1
+
+    def _end_newest(self) -> None:
+        if self._open:
+            tid = self._chance.choice(sorted(self._open))
+            self._world.end(tid, self._open.pop(tid), self._chance.random() < 0.6, version=5)
+
+    def _restart(self) -> None:
+        self._world.restart()
+
+
+def compact(world: World, topic: str, partition: int) -> None:
+    """One pass over a partition; tombstones and markers that the pass before it came by go at once."""
+    target = world.engine.partitions.get(topic, partition)
+    assert target is not None
+    for _ in CompactionPass(target, CompactionRules(world.clock.wall_ms(), delete_retention_ms=0)).run():
+        world.settle()
+    world.settle()
+
+
+def engine_logs(world: World) -> tuple[dict[Place, list[EventRow]], dict[Place, int]]:
+    """Every log of a node, and where compaction has come to in each."""
+    source = ServerSource(Sender(world))
+    logs = {part[:2]: list(source.rows(part)) for part in source.parts()}
+    cleaned = {}
+    for place in logs:
+        partition = world.engine.partitions.get(*place)
+        assert partition is not None
+        cleaned[place] = partition.log.cleaned_to
+    return logs, cleaned
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_the_engines_own_logs(seed: int) -> None:
+    """Groups of both protocols, transactions of both versions, restarts; whole, and then compacted again and again."""
+    chance = random.Random(seed)
+    world = World({**HISTORY, **QUICK_ENDS}, topics=Traffic.TOPICS)
+    life = Life(world, chance)
+    for step in range(STEPS):
+        life.step()
+        world.settle()
+        if step % (STEPS // 4) == STEPS // 4 - 1:
+            logs, cleaned = engine_logs(world)
+            assert findings(logs)[0] == []
+            assert findings(logs, cleaned)[0] == []
+            for place in logs:
+                if place[0] in INTERNAL and chance.random() < 0.7:
+                    compact(world, *place)
+    world.advance(10)
+    logs, cleaned = engine_logs(world)
+    assert any(cleaned.values())
+    types = {row.key[1] for row in logs["__consumer_offsets", 0] if row.key and not row.control}
+    assert {1, 2, 3, 8} <= types
+    assert findings(logs)[0] == []
+    assert findings(logs, cleaned)[0] == []
