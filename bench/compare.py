@@ -219,15 +219,24 @@ def java_table(lines: Sequence[Mapping[str, Any]], rows: Mapping[str, float]) ->
 
 
 class Server(NamedTuple):
-    """A server under load: how it is started on a port with an empty folder, and what to do before."""
+    """A server under load: how it is started on a port with an empty folder, and what to do before.
+
+    Attributes:
+        name: for people.
+        command: a shell's; `{port}`, `{controller}` (another free port) and `{data}` are filled in at each start.
+        prepare: commands that come before it, likewise.
+        warm_s: how long it runs a case before it is measured for the first time. Such a server has a compiler to warm
+            up and is kept for all cases; others are started anew for each (kfake gets slower with what it has seen).
+    """
 
     name: str
     command: str
     prepare: Sequence[str] = ()
+    warm_s: float = 0
 
 
 def servers(work: Path) -> list[Server]:
-    """Those that can be started here, kcore first. `{port}` and `{data}` are filled in at each start."""
+    """Those that can be started here, kcore first."""
     kcore = f"{shlex.quote(sys.executable)} -m kcore serve --listen 127.0.0.1:{{port}} --data {{data}}"
     found = [Server("kcore, fsync", kcore + " -c group.initial.rebalance.delay.ms=0")]
     libs = os.environ.get("KAFKA_LIBS", "")
@@ -239,7 +248,7 @@ def servers(work: Path) -> list[Server]:
             f"{LOAD}/kafka.properties.in > {properties}",
             f"{java} kafka.tools.StorageTool format -t 3zJTv0AvRyS5K8ORLz1ebA -c {properties} --standalone > /dev/null",
         )
-        found.append(Server("Kafka", f"{java} -Xms1g -Xmx2g -XX:+UseG1GC kafka.Kafka {properties}", prepare))
+        found.append(Server("Kafka", f"{java} -Xms1g -Xmx2g -XX:+UseG1GC kafka.Kafka {properties}", prepare, 8))
     else:
         print("Apache Kafka is left out: no java, or KAFKA_LIBS names no folder with its jars", file=sys.stderr)
     if (work / "kfaked").exists():
@@ -256,34 +265,63 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def drive(load: Path, server: Server, case: Case, seconds: float, work: Path) -> dict[str, Any]:
-    """One case on one server, which is started for it and ended after it."""
-    with tempfile.TemporaryDirectory(dir=work) as folder:
-        port = free_port()
-        places = {"port": port, "controller": free_port(), "data": f"{folder}/data"}
-        for step in server.prepare:
-            subprocess.run(["sh", "-c", step.format(**places)], check=True)
-        address = f"127.0.0.1:{port}"
-        begin = [
-            load,
-            "-mode",
-            "startup",
-            "-addr",
-            address,
-            "-seconds",
-            "0.5",
-            "-exec",
-            server.command.format(**places),
-        ]
-        started = json.loads(subprocess.run(begin, check=True, capture_output=True, text=True).stdout)
-        pid = started["pid"]
+class Started(NamedTuple):
+    """A server that runs."""
+
+    address: str
+    pid: int
+
+
+def start(load: Path, server: Server, work: Path) -> Started:
+    """Starts a server on a free port, with a folder of its own."""
+    port = free_port()
+    places = {"port": port, "controller": free_port(), "data": f"{tempfile.mkdtemp(dir=work)}/data"}
+    for step in server.prepare:
+        subprocess.run(["sh", "-c", step.format(**places)], check=True)
+    address = f"127.0.0.1:{port}"
+    begin = [load, "-mode", "startup", "-addr", address, "-seconds", "0.5", "-exec", server.command.format(**places)]
+    answer = json.loads(subprocess.run(begin, check=True, capture_output=True, text=True).stdout)
+    return Started(address, answer["pid"])
+
+
+def measure(load: Path, name: str, started: Started, case: Case, seconds: float) -> dict[str, Any]:
+    """One case on a server that runs; `failed` says why there is no figure."""
+    command = [load, "-addr", started.address, "-pid", str(started.pid), "-label", name, "-seconds", str(seconds)]
+    command += case.arguments.split()
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    return {"failed": done.stderr.strip()[-200:]} if done.returncode else dict(json.loads(done.stdout))
+
+
+class Field:
+    """The servers that take turns.
+
+    Args:
+        load: the load generator.
+        work: where their folders are.
+    """
+
+    def __init__(self, load: Path, work: Path) -> None:
+        self.load = load
+        self.work = work
+        self.kept: dict[str, Started] = {}
+
+    def turn(self, server: Server, case: Case, seconds: float, first: bool) -> dict[str, Any]:
+        """Measures one case on one server."""
+        started = self.kept.get(server.name) or start(self.load, server, self.work)
+        if server.warm_s:
+            self.kept[server.name] = started
+            if first:
+                measure(self.load, server.name, started, case, server.warm_s)
         try:
-            measure = [load, "-addr", address, "-pid", str(pid), "-label", server.name, "-seconds", str(seconds)]
-            command = [*measure, *case.arguments.split()]
-            done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
-            return {"failed": done.stderr.strip()[-200:]} if done.returncode else dict(json.loads(done.stdout))
+            return measure(self.load, server.name, started, case, seconds)
         finally:
-            end(pid)
+            if not server.warm_s:
+                end(started.pid)
+
+    def close(self) -> None:
+        """Ends those that were kept."""
+        for started in self.kept.values():
+            end(started.pid)
 
 
 def end(pid: int) -> None:
@@ -315,13 +353,18 @@ def run_tcp(cases: Sequence[Case], seconds: float, repeat: int) -> tuple[dict[st
         work = Path(folder)
         subprocess.run([str(LOAD / "build.sh")], check=True, env={**os.environ, "TMPDIR": folder})
         all_servers = servers(work)
+        field = Field(work / "load", work)
         measured: dict[str, dict[str, list[dict[str, Any]]]] = {}
-        for _ in range(repeat):
-            for case in cases:
-                for server in all_servers:
-                    line = drive(work / "load", server, case, seconds, work)
-                    measured.setdefault(case.name, {}).setdefault(server.name, []).append(line)
-                    print(f"{case.name}, {server.name}: {line.get(case.figure, line.get('failed'))}", file=sys.stderr)
+        try:
+            for round_ in range(repeat):
+                for case in cases:
+                    for server in all_servers:
+                        line = field.turn(server, case, seconds, first=round_ == 0)
+                        measured.setdefault(case.name, {}).setdefault(server.name, []).append(line)
+                        told = line.get(case.figure, line.get("failed"))
+                        print(f"{case.name}, {server.name}: {told}", file=sys.stderr)
+        finally:
+            field.close()
         return measured, tcp_table(measured, [server.name for server in all_servers])
 
 
