@@ -7,7 +7,7 @@ could not be read; which rows these are is told, so that the caller can say what
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
-from cpython.object cimport PyObject, PyTypeObject
+from cpython.object cimport PyTypeObject
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
@@ -17,8 +17,8 @@ from kcore_ext.codec_plan cimport (
 )
 from kcore_ext.codec_read cimport Reader, read_uvarint
 from kcore_ext.columns_store cimport (
-    Column, ColumnNode, field_column, finish, make_room, pad, plain_column, put_default, reserve, struct_column,
-    truncate,
+    Column, ColumnNode, field_column, finish, make_room, pad, plain_column, put_default, put_text, reserve,
+    struct_column, truncate,
 )
 
 cdef extern from *:
@@ -41,12 +41,6 @@ cdef extern from *:
     uint16_t kcore_host16(uint16_t) noexcept nogil
     uint32_t kcore_host32(uint32_t) noexcept nogil
     uint64_t kcore_host64(uint64_t) noexcept nogil
-
-cdef extern from "Python.h":
-    PyObject* PyUnicode_DecodeUTF8(const char*, Py_ssize_t, const char*) noexcept
-    const char* PyUnicode_AsUTF8AndSize(PyObject*, Py_ssize_t*) noexcept
-    void Py_DECREF(PyObject*) noexcept
-    void PyErr_Clear() noexcept
 
 cdef enum:
     NULL_LENGTH = -1
@@ -194,20 +188,7 @@ cdef inline bint _is_ascii(const unsigned char* at, Py_ssize_t size) noexcept:
 
 cdef int _put_text(Column* column, Reader* reader, const unsigned char* at, Py_ssize_t size) noexcept:
     """Appends text that is not plain ASCII, with Java's replacement of what is no UTF-8, as the codec does."""
-    cdef PyObject* text = PyUnicode_DecodeUTF8(<const char*>at, size, b"kcore.java")
-    cdef Py_ssize_t length = 0
-    cdef const char* encoded = NULL
-    cdef int status = -1
-    if text != NULL:
-        encoded = PyUnicode_AsUTF8AndSize(text, &length)
-    if encoded != NULL:
-        status = _put_raw(column, reader, <const unsigned char*>encoded, length)
-    else:
-        PyErr_Clear()
-        _exhausted(reader)
-    if text != NULL:
-        Py_DECREF(text)
-    return status
+    return _exhausted(reader) if put_text(column, at, size, b"kcore.java") < 0 else 0
 
 
 cdef inline int _put_null(Column* column, Reader* reader) noexcept:

@@ -27,11 +27,14 @@ cdef class ColumnNode:
 
 cdef ColumnNode field_column(FieldSpec spec)
 cdef ColumnNode struct_column(list children)
+cdef ColumnNode array_column(ColumnNode item)
 cdef ColumnNode plain_column(int kind)
 
 cdef int reserve(Column* column, Py_ssize_t extra) noexcept
 cdef int make_room(Column* column, Py_ssize_t size) noexcept
 cdef int pad(Column* column, Py_ssize_t count, bint null) noexcept
 cdef int put_default(Column* column) noexcept
+cdef int put_bytes(Column* column, const unsigned char* at, Py_ssize_t size) noexcept
+cdef int put_text(Column* column, const unsigned char* at, Py_ssize_t size, const char* errors) noexcept
 cdef void truncate(Column* column, Py_ssize_t length) noexcept
 cdef object finish(ColumnNode node)

@@ -11,6 +11,7 @@ Functions that return int give 0, or -1 when there is no memory.
 import struct
 
 from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.object cimport PyObject
 from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
@@ -18,6 +19,12 @@ from libc.string cimport memcpy, memset
 from kcore_ext.codec_plan cimport (
     ARRAY, BOOL, BYTES, FLOAT64, INT8, INT16, INT32, INT64, RECORDS, STRING, STRUCT, UINT16, UINT32, UUID, FieldSpec,
 )
+
+cdef extern from "Python.h":
+    PyObject* PyUnicode_DecodeUTF8(const char*, Py_ssize_t, const char*) noexcept
+    const char* PyUnicode_AsUTF8AndSize(PyObject*, Py_ssize_t*) noexcept
+    void Py_DECREF(PyObject*) noexcept
+    void PyErr_Clear() noexcept
 
 cdef enum:
     FIRST_CAPACITY = 64
@@ -88,6 +95,11 @@ cdef ColumnNode _with_children(int kind, list children):
 cdef ColumnNode struct_column(list children):
     """A column of structs with these fields."""
     return _with_children(STRUCT, children)
+
+
+cdef ColumnNode array_column(ColumnNode item):
+    """A column of arrays of such elements."""
+    return _with_children(ARRAY, [item])
 
 
 cdef ColumnNode field_column(FieldSpec spec):
@@ -227,6 +239,46 @@ cdef int put_default(Column* column) noexcept:
         column.offsets[column.length + 1] = column.offsets[column.length] + <int32_t>column.default_size
     column.length += 1
     return 0
+
+
+cdef int put_bytes(Column* column, const unsigned char* at, Py_ssize_t size) noexcept:
+    """Appends bytes to a column of text or bytes."""
+    if column.size + size > column.room and make_room(column, size) < 0:
+        return -1
+    if size:
+        memcpy(column.values + column.size, at, size)
+    column.size += size
+    column.length += 1
+    column.offsets[column.length] = <int32_t>column.size
+    return 0
+
+
+cdef bint _is_ascii(const unsigned char* at, Py_ssize_t size) noexcept:
+    cdef Py_ssize_t i
+    for i in range(size):
+        if at[i] & 0x80:
+            return False
+    return True
+
+
+cdef int put_text(Column* column, const unsigned char* at, Py_ssize_t size, const char* errors) noexcept:
+    """Appends text; what is no UTF-8 is replaced by an error handler of Python's."""
+    cdef PyObject* text
+    cdef const char* encoded = NULL
+    cdef Py_ssize_t length = 0
+    cdef int status = -1
+    if _is_ascii(at, size):
+        return put_bytes(column, at, size)
+    text = PyUnicode_DecodeUTF8(<const char*>at, size, errors)
+    if text != NULL:
+        encoded = PyUnicode_AsUTF8AndSize(text, &length)
+    if encoded != NULL:
+        status = put_bytes(column, <const unsigned char*>encoded, length)
+    else:
+        PyErr_Clear()
+    if text != NULL:
+        Py_DECREF(text)
+    return status
 
 
 cdef void truncate(Column* column, Py_ssize_t length) noexcept:

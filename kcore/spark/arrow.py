@@ -41,6 +41,9 @@ FAULT_DDL: Final = "fault string, fault_detail string"
 """Columns behind those of `EVENT_DDL` where faults are asked for: null but in rows that stand for one."""
 
 BATCH_ROWS: Final = 10_000
+LARGEST_MS: Final = (2**63 - 1) // 1000
+"""The latest time that there is in microseconds; records may claim later ones, which are none here."""
+
 NO_HEADERS: Final[list[dict[str, Any]]] = []
 
 
@@ -54,7 +57,7 @@ def to_batches(rows: Iterable[EventRow], batch_rows: int = BATCH_ROWS) -> Iterat
 def to_batch(rows: list[EventRow]) -> pa.RecordBatch:
     """Rows, at least one, as one record batch."""
     columns: list[Any] = list(zip(*rows, strict=True))
-    columns[5] = [None if ms < 0 else ms * 1000 for ms in columns[5]]
+    columns[5] = [ms * 1000 if 0 <= ms <= LARGEST_MS else None for ms in columns[5]]
     columns[7] = [[{"key": k, "value": v} for k, v in of] if of else NO_HEADERS for of in columns[7]]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, EVENT_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=EVENT_SCHEMA)
@@ -122,3 +125,32 @@ def in_range(batch: pa.RecordBatch, start: int, stop: int | None) -> pa.RecordBa
     offsets = batch.column("offset")
     mask = pc.greater_equal(offsets, start)
     return batch.filter(mask if stop is None else pc.and_(mask, pc.less(offsets, stop)))
+
+
+def filled_array(kind: pa.DataType, finished: Any) -> pa.Array:
+    """A column that the extension has filled (`kcore_ext.columns.Finished`)."""
+    length, nulls, buffers, below = finished
+    if pa.types.is_struct(kind):
+        kinds = [field.type for field in kind]
+    else:
+        kinds = [kind.value_type] if pa.types.is_list(kind) else []
+    return pa.Array.from_buffers(
+        kind,
+        length,
+        [None if buffer is None else pa.py_buffer(buffer) for buffer in buffers],
+        nulls,
+        children=[filled_array(of, one) for of, one in zip(kinds, below, strict=True)],
+    )
+
+
+def filled_batch(topic: str, partition: int, size: int, columns: list[Any]) -> pa.RecordBatch:
+    """Events of one partition, whose other columns the extension has filled (`kcore_ext.columns_events`)."""
+    given = {"topic": topic, "partition": partition}
+    filled = iter(columns)
+    arrays = [
+        pa.repeat(pa.scalar(given[field.name], field.type), size)
+        if field.name in given
+        else filled_array(field.type, next(filled))
+        for field in EVENT_SCHEMA
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=EVENT_SCHEMA)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kcore.spark import pure_batch
 from kcore.spark.event import CREATE_TIME, LOG_APPEND_TIME, EventRow
@@ -11,10 +12,15 @@ from kcore.spark.event import CREATE_TIME, LOG_APPEND_TIME, EventRow
 try:
     from kcore.protocol.compression import decompress
     from kcore_ext.batch import CorruptBatchError, iter_records, parse_header, validate_crc
+    from kcore_ext.columns_events import EventColumns
 
     HAS_EXTENSION = True
 except ImportError:  # an executor without a build
     HAS_EXTENSION = False
+
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Header(NamedTuple):
@@ -42,6 +48,7 @@ class BatchError(ValueError):
         self.offset = offset
 
 
+LAST_OFFSET = 2**63 - 1
 LENGTH_OVERHEAD = 12
 HEADER_BYTES = 61
 
@@ -55,22 +62,23 @@ def check(buffer: memoryview, position: int) -> Header:
     left = len(buffer) - position
     if left < HEADER_BYTES:
         raise BatchError("truncated", f"{left} bytes are left at position {position}, no whole header")
-    base_offset = int.from_bytes(buffer[position : position + 8], "big", signed=True)
-    size_bytes = int.from_bytes(buffer[position + 8 : position + 12], "big", signed=True) + LENGTH_OVERHEAD
+    base_offset, length, _, magic, _, _, last_delta, _, max_timestamp_ms = _HEAD.unpack_from(buffer, position)
+    size_bytes = length + LENGTH_OVERHEAD
     if size_bytes < HEADER_BYTES or base_offset < 0:
         raise BatchError("corrupt", f"no batch begins at position {position}")
-    if buffer[position + 16] != pure_batch.MAGIC:
+    if magic != pure_batch.MAGIC:
         # Message sets of Kafka before 0.11 (magic 0, 1): internal topics of today have none.
-        raise BatchError("corrupt", f"magic {buffer[position + 16]} at position {position}", size_bytes, base_offset)
+        raise BatchError("corrupt", f"magic {magic} at position {position}", size_bytes, base_offset)
     if size_bytes > left:
         detail = f"the batch at position {position} needs {size_bytes} bytes, {left} are there"
         raise BatchError("truncated", detail, 0, base_offset)
-    whole = buffer[position : position + size_bytes]
-    if not _CRC_IS_RIGHT(whole):
+    if not _CRC_IS_RIGHT(buffer[position : position + size_bytes]):
         detail = f"the CRC of the batch at position {position} is wrong"
         raise BatchError("corrupt", detail, size_bytes, base_offset)
-    delta = int.from_bytes(whole[23:27], "big", signed=True)
-    return Header(base_offset, base_offset + delta, size_bytes, int.from_bytes(whole[35:43], "big", signed=True))
+    return Header(base_offset, base_offset + last_delta, size_bytes, max_timestamp_ms)
+
+
+_HEAD = struct.Struct(">qiiBIhiqq")  # up to the newest timestamp
 
 
 def rows_of(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
@@ -80,6 +88,78 @@ def rows_of(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
         BatchError: its records are damaged all the same; those before the damage were given.
     """
     return _BACKEND(topic, partition, batch)
+
+
+class Gatherer(Protocol):
+    """Collects batches of one partition as Arrow."""
+
+    def add(self, batch: Any, first: int, stop: int | None) -> None:
+        """Takes the rows of one whole batch whose CRC is right, from offset `first` on, and before `stop`.
+
+        Raises:
+            BatchError: its records are damaged all the same; those before the damage were taken.
+        """
+
+    def __len__(self) -> int:
+        """How many rows it has."""
+
+    def take(self) -> pa.RecordBatch:
+        """The rows, at least one; it has none then."""
+
+
+def gatherer(topic: str, partition: int) -> Gatherer:
+    """What collects the batches of a partition: without an object a row where there is the extension."""
+    make: Callable[[str, int], Gatherer] = CompiledGatherer if HAS_EXTENSION else RowGatherer
+    return make(topic, partition)
+
+
+class CompiledGatherer:
+    """Goes from a log's bytes to Arrow's buffers. See `Gatherer`."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self._place = (topic, partition)
+        self._columns = EventColumns()
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def add(self, batch: Any, first: int, stop: int | None) -> None:
+        """See Gatherer."""
+        try:
+            self._columns.append(batch, 0, first, LAST_OFFSET if stop is None else stop, decompress)
+        except CorruptBatchError as error:
+            base_offset = int.from_bytes(batch[:8], "big", signed=True)
+            raise BatchError("corrupt", str(error), len(batch), base_offset) from error
+
+    def take(self) -> pa.RecordBatch:
+        """See Gatherer."""
+        from kcore.spark.arrow import filled_batch  # noqa: PLC0415
+
+        return filled_batch(*self._place, len(self._columns), self._columns.take())
+
+
+class RowGatherer:
+    """Collects rows. See `Gatherer`."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self._place = (topic, partition)
+        self._rows: list[EventRow] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, batch: Any, first: int, stop: int | None) -> None:
+        """See Gatherer."""
+        for row in rows_of(*self._place, batch):
+            if row.offset >= first and (stop is None or row.offset < stop):
+                self._rows.append(row)
+
+    def take(self) -> pa.RecordBatch:
+        """See Gatherer."""
+        from kcore.spark.arrow import to_batch  # noqa: PLC0415
+
+        rows, self._rows = self._rows, []
+        return to_batch(rows)
 
 
 def _rows_ext(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import pyarrow as pa
 
 from kcore.protocol.records import key_classes
+from kcore.spark.arrow import filled_array
 from kcore.spark.ddl import arrow_struct
 from kcore.spark.pure_record import decode_record
 from kcore.spark.record_types import HEAD_DDL, STATUSES, TOPICS, name_of, record_ddl
@@ -40,17 +40,17 @@ class CompiledDecoder:
         odd = self._columns.read(batch.num_rows, *texts, *flags)
         status, name, record_type, version = self._columns.take_heads()
         heads = [
-            self._statuses.take(_array(pa.int8(), status)),
+            self._statuses.take(filled_array(pa.int8(), status)),
             _details(columns, odd, batch.num_rows),
-            _array(_RECORD_TYPE, record_type),
-            self._names.take(_array(pa.int32(), name)),
-            _array(_VERSION_TYPE, version),
+            filled_array(_RECORD_TYPE, record_type),
+            self._names.take(filled_array(pa.int32(), name)),
+            filled_array(_VERSION_TYPE, version),
         ]
         return heads, [self._record(name, kind, batch.num_rows) for name, kind in self._kinds.items()]
 
     def _record(self, name: str, kind: pa.DataType, size: int) -> pa.Array:
         finished = self._columns.take(name)
-        return _nulls(size, kind) if finished is None else _array(kind, finished)
+        return _nulls(size, kind) if finished is None else filled_array(kind, finished)
 
 
 @lru_cache(maxsize=64)
@@ -80,19 +80,3 @@ def _details(columns: dict[str, pa.Array], odd: list[int], size: int) -> pa.Arra
         head, _ = decode_record(*(columns[name][row].as_py() for name in ("topic", "key", "value")))
         details[row] = head[1]
     return pa.array(details, _DETAIL_TYPE)
-
-
-def _array(kind: pa.DataType, finished: Any) -> pa.Array:
-    """A column that the extension has filled."""
-    length, nulls, buffers, below = finished
-    if pa.types.is_struct(kind):
-        kinds = [field.type for field in kind]
-    else:
-        kinds = [kind.value_type] if pa.types.is_list(kind) else []
-    return pa.Array.from_buffers(
-        kind,
-        length,
-        [None if buffer is None else pa.py_buffer(buffer) for buffer in buffers],
-        nulls,
-        children=[_array(of, one) for of, one in zip(kinds, below, strict=True)],
-    )

@@ -10,7 +10,6 @@ import base64
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -19,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kcore.errors import KcoreError
-from kcore.spark.arrow import BATCH_ROWS, EVENT_SCHEMA, from_batch, in_range, to_batch, to_batches
+from kcore.spark.arrow import BATCH_ROWS, EVENT_SCHEMA, from_batch, in_range, to_batches
 from kcore.spark.event import EventRow, LogFault
 from kcore.spark.manifest import MANIFEST, ExportedFile, ExportedPartition, Manifest, digest, put_in_place
 from kcore.spark.sources import OnFault, Part, Source, ignore
@@ -103,9 +102,9 @@ def _export_part(
     known = [offset for offset in (exported.cleaned_to, part.cleaned_to) if offset is not None]
     exported.cleaned_to = max(known) if known and part.cleaned_to is not None else exported.cleaned_to
     exported.active_offset = part.active_offset
-    rows = source.rows(part, exported.next_offset, stop, report.faults.append)
+    pieces = _Pieces(source.batches(part, exported.next_offset, stop, report.faults.append))
     while True:
-        written = _write_file(folder, place, rows, manifest.form, rows_per_file)
+        written = _write_file(folder, place, pieces, manifest.form, rows_per_file)
         if written is None:
             return report
         exported.files.append(written)
@@ -114,27 +113,47 @@ def _export_part(
         report = report._replace(files=report.files + 1, rows=report.rows + written.count)
 
 
+class _Pieces:
+    """Rows that are taken in pieces of any size, whatever that of their batches."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._rest: pa.RecordBatch | None = None
+
+    def take(self, limit: int) -> pa.RecordBatch | None:
+        """The next rows, at most `limit` of them; None if there are none left, or if none may be taken."""
+        if not limit:
+            return None
+        batch = self._rest if self._rest is not None else next(self._batches, None)
+        if batch is None:
+            return None
+        self._rest = batch.slice(limit) if batch.num_rows > limit else None
+        return batch.slice(0, limit)
+
+
 def _write_file(
-    folder: Path, place: tuple[str, int], rows: Iterator[EventRow], form: str, rows_per_file: int
+    folder: Path, place: tuple[str, int], pieces: _Pieces, form: str, rows_per_file: int
 ) -> ExportedFile | None:
     """Writes the next file of a partition; None if there are no rows left."""
-    chunk = list(islice(rows, min(rows_per_file, BATCH_ROWS)))
-    if not chunk:
+    piece = pieces.take(rows_per_file)
+    if piece is None:
         return None
     topic, partition = place
-    first_offset = chunk[0].offset
+    first_offset = piece.column("offset")[0].as_py()
     path = folder / f"topic={quote(topic)}" / f"partition={partition}" / f"{first_offset:020d}.{form}"
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
     count = 0
     with open(temporary, "wb") as file:
         write, finish = _writer(file, form)
-        while chunk:
-            write(chunk)
-            count += len(chunk)
-            last_offset = chunk[-1].offset
-            chunk = list(islice(rows, min(rows_per_file - count, BATCH_ROWS)))
-        finish()
+        try:
+            while piece is not None:
+                write(piece)
+                count += piece.num_rows
+                last_offset = piece.column("offset")[-1].as_py()
+                piece = pieces.take(rows_per_file - count)
+        finally:
+            finish()  # before its file is closed
         file.flush()
         os.fsync(file.fileno())
     put_in_place(temporary, path)
@@ -142,11 +161,11 @@ def _write_file(
     return ExportedFile(relative, first_offset, last_offset, count, path.stat().st_size, digest(path))
 
 
-def _writer(file: Any, form: str) -> tuple[Callable[[list[EventRow]], None], Callable[[], None]]:
+def _writer(file: Any, form: str) -> tuple[Callable[[pa.RecordBatch], None], Callable[[], None]]:
     if form == "jsonl":
-        return lambda rows: file.writelines(as_json(row) for row in rows), lambda: None
+        return lambda batch: file.writelines(map(as_json, from_batch(batch))), lambda: None
     writer = pq.ParquetWriter(file, EVENT_SCHEMA, compression="zstd")
-    return lambda rows: writer.write_batch(to_batch(rows)), writer.close
+    return writer.write_batch, writer.close
 
 
 def as_json(row: EventRow) -> bytes:

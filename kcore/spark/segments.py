@@ -11,10 +11,13 @@ import mmap
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from kcore.spark.batches import BatchError, Header, check, rows_of
+from kcore.spark.batches import BatchError, Header, check, gatherer, rows_of
 from kcore.spark.event import EventRow, LogFault
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
 _SEGMENT = re.compile(r"\d{20}\.log")
@@ -87,6 +90,43 @@ def read_rows(
         stop: the offset before which to stop; None: the end.
         on_fault: told of everything that could not be read.
     """
+    for path, header, batch, first in _batches(part, start, stop, on_fault):
+        try:
+            for row in rows_of(part.topic, part.partition, batch):
+                if row.offset >= first and (stop is None or row.offset < stop):
+                    yield row
+        except BatchError as fault:
+            _report(part, path, fault, header.base_offset, on_fault)
+
+
+def read_batches(
+    part: SegmentPartition,
+    start: int = 0,
+    stop: int | None = None,
+    on_fault: Callable[[LogFault], None] = lambda fault: None,
+    batch_rows: int = 10_000,
+) -> Iterator[pa.RecordBatch]:
+    """The same as Arrow, in batches of `batch_rows` rows or somewhat more."""
+    gathered = gatherer(part.topic, part.partition)
+    for path, header, batch, first in _batches(part, start, stop, on_fault):
+        try:
+            gathered.add(batch, first, stop)
+        except BatchError as fault:
+            _report(part, path, fault, header.base_offset, on_fault)
+        if len(gathered) >= batch_rows:
+            yield gathered.take()
+    if len(gathered):
+        yield gathered.take()
+
+
+Found = tuple[str, Header, memoryview, int]
+"""A batch: its file, its header, its bytes, and the first of its offsets that was not read before."""
+
+
+def _batches(
+    part: SegmentPartition, start: int, stop: int | None, on_fault: Callable[[LogFault], None]
+) -> Iterator[Found]:
+    """The batches of a partition that have wanted offsets, in order."""
     next_offset = start
     bases = [int(Path(path).stem) for path in part.paths]
     for index, path in enumerate(part.paths):
@@ -94,19 +134,19 @@ def read_rows(
             return
         if index + 1 < len(bases) and bases[index + 1] <= start:
             continue
-        for row in _segment_rows(part, path, next_offset, stop, on_fault, start):
-            yield row
-            next_offset = row.offset + 1
+        for found in _segment_batches(part, path, next_offset, stop, on_fault, start):
+            yield found
+            next_offset = found[1].last_offset + 1
 
 
-def _segment_rows(
+def _segment_batches(
     part: SegmentPartition,
     path: str,
     start: int,
     stop: int | None,
     on_fault: Callable[[LogFault], None],
     first: int,
-) -> Iterator[EventRow]:
+) -> Iterator[Found]:
     next_offset, again = start, _Again(part, path, on_fault)
     with open(path, "rb") as file:
         if not file.seek(0, 2):
@@ -132,12 +172,7 @@ def _segment_rows(
         again.end()
         if stop is not None and header.base_offset >= stop:
             return
-        try:
-            for row in rows_of(part.topic, part.partition, bytes(view[batch_at:position])):
-                if row.offset >= next_offset and (stop is None or row.offset < stop):
-                    yield row
-        except BatchError as fault:
-            _report(part, path, fault, next_offset, on_fault)
+        yield path, header, view[batch_at:position], next_offset
         next_offset = header.last_offset + 1
     again.end()
 

@@ -104,6 +104,12 @@ class SegmentSource(Source):
         """See Source."""
         return segments.read_rows(self._parts[part.topic, part.partition], start, stop, on_fault)
 
+    def batches(
+        self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
+    ) -> Iterator[pa.RecordBatch]:
+        """See Source."""
+        return segments.read_batches(self._parts[part.topic, part.partition], start, stop, on_fault)
+
 
 class FolderSource(Source):
     """A kcore data folder that no server has open. It is opened by one process at a time."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kcore.protocol.compression import CompressionType, compress
 from kcore.spark import batches, pure_batch
+from kcore.spark.arrow import LARGEST_MS, from_batch
 from kcore.spark.event import EventRow, LogFault
 from kcore.spark.segments import find_partitions, read_rows
 from kcore.spark.sources import Part, _answer_rows
@@ -36,6 +37,22 @@ def sealed(batch: bytes) -> bytes:
     return batch[:17] + crc32c(batch[21:]).to_bytes(4, "big") + batch[21:]
 
 
+def gathered(backend: Any, batch: bytes) -> tuple[list[EventRow], str]:
+    """What is gathered of a batch as Arrow, as rows, and what is said of the rest."""
+    into = backend("t", 1)
+    said = ""
+    try:
+        into.add(memoryview(batch), 0, None)
+    except batches.BatchError as error:
+        said = f"{error.kind} {error.offset} {error.size_bytes}: {error}"
+    if not len(into):
+        return [], said
+    found = into.take()
+    found.validate(full=True)
+    assert len(into) == 0
+    return list(from_batch(found)), said
+
+
 def read(backend: Any, batch: bytes) -> tuple[list[EventRow], str]:
     """The rows that come out of a batch, and what is said of the rest."""
     rows = []
@@ -50,6 +67,13 @@ def read(backend: Any, batch: bytes) -> tuple[list[EventRow], str]:
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 HEADERS = st.lists(st.tuples(TEXTS, st.none() | st.binary(max_size=5)), max_size=3).map(tuple)
 BYTES = st.none() | st.binary(max_size=200)
+
+
+def in_arrow(timestamp_ms: int) -> int:
+    """A time as Arrow has it: none for what is too early or too late for microseconds."""
+    return timestamp_ms if 0 <= timestamp_ms <= LARGEST_MS else -1
+
+
 RECORDS = st.lists(st.tuples(st.integers(-5, 1 << 40), BYTES, BYTES, HEADERS), min_size=1, max_size=8)
 
 
@@ -69,7 +93,11 @@ def test_both_readers_say_the_same(
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.sampled_from([21, 22, *range(57, len(whole))]))
         damaged[at] = data.draw(st.sampled_from([0, 1, 2, 3, 0x7F, 0x80, 0xFF, damaged[at] ^ 1]))
-    assert read(batches._rows_pure, sealed(bytes(damaged))) == read(batches._rows_ext, sealed(bytes(damaged)))
+    for batch in (whole, sealed(bytes(damaged))):
+        said = read(batches._rows_pure, batch)
+        assert read(batches._rows_ext, batch) == said
+        usual = [row._replace(timestamp_ms=in_arrow(row.timestamp_ms)) for row in said[0] if row.offset >= 0]
+        assert gathered(batches.CompiledGatherer, batch) == (usual, said[1])
 
 
 @settings(max_examples=100, deadline=None)
@@ -79,7 +107,10 @@ def test_both_readers_say_the_same_of_noise(noise: bytes, count: int) -> None:
     batch = bytearray(batch_of([(0, None, None, ())])[:61]) + noise
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     batch[57:61] = count.to_bytes(4, "big", signed=True)
-    assert read(batches._rows_pure, sealed(bytes(batch))) == read(batches._rows_ext, sealed(bytes(batch)))
+    said = read(batches._rows_pure, sealed(bytes(batch)))
+    assert read(batches._rows_ext, sealed(bytes(batch))) == said
+    usual = [row._replace(timestamp_ms=in_arrow(row.timestamp_ms)) for row in said[0] if row.offset >= 0]
+    assert gathered(batches.CompiledGatherer, sealed(bytes(batch))) == (usual, said[1])
 
 
 def test_control_batches_and_batches_without_records() -> None:
@@ -88,7 +119,10 @@ def test_control_batches_and_batches_without_records() -> None:
         20, last_offset_delta=5
     )
     for batch in (marker, empty):
-        assert read(batches._rows_pure, batch) == read(batches._rows_ext, batch)
+        said = read(batches._rows_pure, batch)
+        assert read(batches._rows_ext, batch) == said
+        for backend in (batches.CompiledGatherer, batches.RowGatherer):
+            assert gathered(backend, batch) == said
     (row,) = batches.rows_of("t", 1, empty)
     assert row == EventRow(None, None, "t", 1, 25, row.timestamp_ms, 0, (), 7, 1, 9, False, False, True)
 

@@ -11,6 +11,7 @@ import pytest
 
 import kcore
 from kcore.errors import KcoreError
+from kcore.spark.arrow import from_batch, to_batch, to_batches
 from kcore.spark.event import EventRow
 from kcore.spark.export import ExportSource, export, verify
 from kcore.spark.sources import FolderSource, Part, SegmentSource, ServerSource, Source, open_source
@@ -45,6 +46,20 @@ def test_an_export_holds_what_the_log_holds(small: Path, tmp_path: Path, form: s
     assert again[:2] == (0, 0), "what is exported already is not exported again"
 
 
+@pytest.mark.parametrize("start", [0, 1_000])
+@pytest.mark.parametrize("stop", [None, 5_000])
+def test_rows_and_arrow_of_segments_are_the_same(kafka_logs: Path, start: int, stop: int | None) -> None:
+    """Every partition of a real broker, by the extension and by rows, in ranges too."""
+    source = SegmentSource(kafka_logs / "moment-1")
+    for part in source.parts():
+        rows = list(source.rows(part, start, stop))
+        batches = list(source.batches(part, start, stop))
+        assert [row for batch in batches for row in from_batch(batch)] == rows
+        for batch in batches:
+            batch.validate(full=True)
+            assert batch.equals(to_batch(list(from_batch(batch))))
+
+
 class StoppedError(Exception):
     """The process was killed here."""
 
@@ -60,6 +75,9 @@ class StoppingSource(SegmentSource):
                 raise StoppedError
             self.left -= 1
             yield row
+
+    def batches(self, *args: Any, **options: Any) -> Any:
+        return to_batches(self.rows(*args, **options), 50)
 
 
 def test_an_export_that_was_stopped_anywhere_goes_on(small: Path, tmp_path: Path) -> None:
