@@ -1,6 +1,5 @@
 """Share groups' simple assignor (KIP-932, KAFKA-18901): every partition has as many readers as its share calls for."""
 
-from libc.math cimport ceil
 from libc.string cimport memset
 
 from kcore_ext.assign.containers cimport (
@@ -18,11 +17,12 @@ from kcore_ext.assign.containers cimport (
     push_long,
     reserve_longs,
     second_of,
+    sort_ints,
     zeros,
 )
 from kcore_ext.assign.lower cimport OWNED, Lowered, lower
 from kcore_ext.assign.model cimport as_number
-from kcore_ext.assign.problem cimport Problem, as_array, checked_rows
+from kcore_ext.assign.problem cimport Problem, checked_rows, new_array
 from kcore_ext.assign.result cimport GroupAssignment
 
 
@@ -140,10 +140,13 @@ cdef int _portion(Share* share, Portion* portion) except -1 nogil:
     """Shares one portion; `share.readers` holds who has its partitions now."""
     cdef int i, m, upto, before = 0, n = portion.n
     cdef int sharing = (n + portion.count - 1) // portion.count if portion.count else 0
-    cdef double precise = <double>(<i64>sharing * portion.count) / n
+    cdef double precise = <double>(<i64>sharing * portion.count) / n, exact
     for i in range(n):
         m = portion.members[i]
-        upto = <int>ceil(precise * (i + 1))
+        exact = precise * (i + 1)
+        upto = <int>exact
+        # (Rounded up: C's ceil is a call on processors of every age.)
+        upto += upto < exact
         share.want[m] = upto - before
         before = upto
         share.load[m] = 0
@@ -169,7 +172,7 @@ cdef int _readers(Problem p, Memory* memory, const int* claim_first, const int* 
     cdef int* first = zeros(memory, p.partitions + 1)
     cdef int* cursor
     cdef int* rows
-    cdef int m, i, q, j, total = claim_first[p.members], count = 0
+    cdef int m, i, q, t, j, last, total = claim_first[p.members], count = 0
     p.topic_of_each(topic_of)
     for i in range(total):
         first[claims[i] + 1] += 1
@@ -178,12 +181,20 @@ cdef int _readers(Problem p, Memory* memory, const int* claim_first, const int* 
     rows = ints(memory, total)
     cursor = copied(memory, first, p.partitions)
     for m in range(p.members):
+        j = p.kind_first[p.kind_of[m]]
+        last = p.kind_first[p.kind_of[m] + 1]
         for i in range(claim_first[m], claim_first[m + 1]):
             q = claims[i]
+            t = topic_of[q]
+            # Claims mostly ascend, as the topics of a kind do.
+            if i > claim_first[m] and q < claims[i - 1]:
+                j = p.kind_first[p.kind_of[m]]
+            while j < last and p.kind_topics[j] < t:
+                j += 1
             # Members ascend, so a repeated claim is the entry just written.
             if cursor[q] > first[q] and rows[cursor[q] - 1] == m:
                 continue
-            if p.subscribes(m, topic_of[q]):
+            if j < last and p.kind_topics[j] == t:
                 rows[cursor[q]] = m
                 cursor[q] += 1
     for q in range(p.partitions):
@@ -288,27 +299,25 @@ cdef int solve(Problem p, Memory* memory, const int* claim_first, const int* cla
 
 
 cdef int _rows(Problem p, Memory* memory, const LongVec* pairs, int* row_first, int* rows) except -1 nogil:
-    """Pairs (member, partition) as ascending rows: two counting sorts, by partition and then by member."""
+    """Pairs (member, partition) as ascending rows."""
     cdef int n = <int>pairs.size, i, m
-    cdef int* at = zeros(memory, p.partitions + 1)
-    cdef i64* ordered = longs(memory, n)
     cdef int* cursor
     memset(row_first, 0, (p.members + 1) * sizeof(int))
     for i in range(n):
-        at[second_of(pairs.at[i]) + 1] += 1
         row_first[first_of(pairs.at[i]) + 1] += 1
-    for i in range(p.partitions):
-        at[i + 1] += at[i]
     for i in range(p.members):
         row_first[i + 1] += row_first[i]
-    for i in range(n):
-        ordered[at[second_of(pairs.at[i])]] = pairs.at[i]
-        at[second_of(pairs.at[i])] += 1
     cursor = copied(memory, row_first, p.members)
     for i in range(n):
-        m = first_of(ordered[i])
-        rows[cursor[m]] = second_of(ordered[i])
+        m = first_of(pairs.at[i])
+        rows[cursor[m]] = second_of(pairs.at[i])
         cursor[m] += 1
+    for m in range(p.members):
+        # Topics come in order, but within one what was kept comes after what is new.
+        for i in range(row_first[m] + 1, row_first[m + 1]):
+            if rows[i] < rows[i - 1]:
+                sort_ints(rows + row_first[m], row_first[m + 1] - row_first[m])
+                break
     return 0
 
 
@@ -325,10 +334,11 @@ def run(Problem problem not None, claim_first=None, claims=None):
         checked_rows(problem, claim_first, claims, memory, &first, &given)
     with nogil:
         solve(problem, memory, first, given, NULL, &pairs)
-        row_first = ints(memory, problem.members + 1)
-        rows = ints(memory, pairs.size)
+    firsts = new_array(problem.members + 1, &row_first)
+    out = new_array(pairs.size, &rows)
+    with nogil:
         _rows(problem, memory, &pairs, row_first, rows)
-    return as_array(row_first, problem.members + 1), as_array(rows, pairs.size)
+    return firsts, out
 
 
 cdef char* _usable(Lowered low, Memory* memory, object assignable) except NULL:
