@@ -18,12 +18,14 @@ import pyarrow as pa
 
 from kcore.protocol.records import decode_key, decode_value
 from kcore.protocol.schema import ARRAY, STRUCT, WIRE_KINDS, Struct
-from kcore.spark.arrow import to_batch
+from kcore.spark.arrow import to_batch, to_batches
 from kcore.spark.ddl import arrow_struct
 from kcore.spark.decode import Decoder, decode_batch, record_ddl, record_types
 from kcore.spark.decode_compiled import CompiledDecoder
 from kcore.spark.decode_pure import PureDecoder
 from kcore.spark.event import EventRow
+from kcore.spark.segments import SegmentPartition, find_partitions, read_batches, read_rows
+from kcore_ext.batch import BatchBuilder
 
 ROWS = 5_000
 ITEMS = 3
@@ -107,4 +109,29 @@ def test_decode_into_columns_of_all_types(benchmark: Any) -> None:
     names = tuple(record_types())
     using = CompiledDecoder(names)
     benchmark(lambda: decode_batch(batch, names, using))
+    benchmark.extra_info["rows_per_second"] = round(ROWS / benchmark.stats.stats.min)
+
+
+@pytest.fixture(scope="module")
+def segments(tmp_path_factory: pytest.TempPathFactory) -> SegmentPartition:
+    """Offsets in batches of four records each, as a coordinator writes them."""
+    folder = tmp_path_factory.mktemp("logs") / "__consumer_offsets-0"
+    folder.mkdir()
+    rows = batch_of("OffsetCommit").select(["key", "value"]).to_pylist()
+    with open(folder / f"{0:020d}.log", "wb") as file:
+        for first in range(0, ROWS, 4):
+            builder = BatchBuilder(1 << 20, base_timestamp_ms=1_700_000_000_000)
+            for row in rows[first : first + 4]:
+                builder.append(1_700_000_000_000, row["key"], row["value"])
+            file.write(builder.build(first))
+    (part,) = find_partitions(folder)
+    return part
+
+
+@pytest.mark.parametrize("reader", [read_batches, lambda part: to_batches(read_rows(part))], ids=["extension", "rows"])
+def test_read_segments(benchmark: Any, segments: SegmentPartition, reader: Any) -> None:
+    """Raw segment files as events in Arrow, checksums included: by the extension, and by way of a tuple a row."""
+    benchmark.group = "segments"
+    found = benchmark(lambda: sum(batch.num_rows for batch in reader(segments)))
+    assert found == ROWS
     benchmark.extra_info["rows_per_second"] = round(ROWS / benchmark.stats.stats.min)
