@@ -81,6 +81,11 @@ class Crowd:
             for join, epoch, owned, told in zip(self.joins, self.epochs, self.owned, self.told, strict=True)
         ]
 
+    def run_until_joined(self) -> None:
+        """Everybody's first heartbeat, and the one that says that it has what it was told."""
+        self._turn(self.joins)
+        self._turn(self.beats())
+
     def run(self) -> None:
         """From the first join to rest."""
         self._turn(self.joins)
@@ -123,6 +128,25 @@ def test_heartbeat_at_rest(benchmark: BenchmarkFixture, members: int) -> None:
     crowd = Crowd(members)
     crowd.run()
     requests = (crowd.beats() * (1000 // members + 1))[:1000]
+    handle = crowd.api.handle
+
+    def beat() -> None:
+        for request in requests:
+            handle(CONTEXT, request)
+
+    written = crowd.context.log().end_offset
+    benchmark(beat)
+    assert crowd.context.log().end_offset == written
+    benchmark.extra_info["operations"] = len(requests)
+
+
+@pytest.mark.parametrize("members", [10, 1000, *LARGE])
+def test_heartbeat_while_a_target_must_wait(benchmark: BenchmarkFixture, members: int) -> None:
+    """The same while the group waits for its assignment interval (KIP-1263), as it does after a member came."""
+    crowd = Crowd(members, interval_ms=15_000)
+    crowd.run_until_joined()
+    assert crowd.group.state_name() == "Assigning"
+    requests = (crowd.beats()[1:] * (1000 // (members - 1) + 1))[:1000]
     handle = crowd.api.handle
 
     def beat() -> None:
