@@ -14,6 +14,8 @@ from kcore.spark.event import EventRow, LogFault
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kcore.log import PartitionLog
+
 OnFault = Callable[[LogFault], None]
 
 
@@ -148,18 +150,45 @@ class FolderSource(Source):
         first = max(start, log.log_start_offset)
         if first >= log.high_watermark:
             return
-        for base, batch in log.batches(first, stop):
+
+        def damaged(base: int, kind: str, detail: str) -> None:
+            on_fault(LogFault(part.topic, part.partition, base, kind, detail))
+
+        for base, batch in _around_damage(log, first, stop, damaged):
             try:
                 check(memoryview(batch), 0)
                 for row in rows_of(part.topic, part.partition, batch):
                     if row.offset >= first and (stop is None or row.offset < stop):
                         yield row
             except BatchError as fault:
-                on_fault(LogFault(part.topic, part.partition, base, fault.kind, str(fault)))
+                damaged(base, fault.kind, str(fault))
 
     def close(self) -> None:
         """See Source."""
         self._engine.close()
+
+
+def _around_damage(
+    log: PartitionLog, position: int, stop: int | None, damaged: Callable[[int, str, str], None]
+) -> Iterator[tuple[int, bytes]]:
+    """The batches of a stored log; where one is missing or cannot be read, those behind it."""
+    from kcore.log import CorruptLogError  # noqa: PLC0415
+
+    while True:
+        try:
+            for base, batch in log.batches(position, stop, check_crc=False):
+                yield base, batch
+                position = base + 1
+            return
+        except CorruptLogError as error:
+            at = position if error.offset is None else error.offset
+            around = log.summaries(at, 2)
+            if around and around[0].base_offset <= at:  # it is there, and it is not whole
+                damaged(at, "corrupt", error.what)
+            behind = [batch.base_offset for batch in around if batch.base_offset > at]
+            if not behind:
+                return
+            position = behind[0]
 
 
 class ServerSource(Source):
