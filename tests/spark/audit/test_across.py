@@ -335,8 +335,8 @@ def test_decisions_that_were_compacted_away_are_not_missed(node: Node) -> None:
 
 def test_transactions_logs_must_be_there_all_of_them(node: Node) -> None:
     """A partition that is missing may hold any id; hashes of those that are there say how many there must be."""
-    (fact,) = [one for one in examine("__transaction_state", 0, node.ids.rows) if getattr(one, "fact", None) == "log"]
-    assert isinstance(fact, type(fact))
+    said = examine("__transaction_state", 0, node.ids.rows)
+    (fact,) = [one for one in said if isinstance(one, Fact) and one.fact == "log"]
     assert Logs.of([fact]).decisions_since_ms == -1
     assert Logs.of([fact], [Part("__transaction_state", 0)]).decisions_since_ms == -1
     others = [Part("__transaction_state", index) for index in range(3)]

@@ -1,0 +1,206 @@
+"""The job `audit`: through Spark it finds what the audit without Spark does, in exports, segments and data folders."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import pytest
+
+from kcore.log import LmdbLogEngine
+from kcore.log.lmdb_layout import LOG_KEY
+from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kcore.spark.audit.finding import Finding
+from kcore.spark.audit.frames import finding_of
+from kcore.spark.audit.report import lines, summary, worst_first
+from kcore.spark.event import EventRow, LogFault
+from kcore.spark.export import export
+from kcore.spark.jobs import audit as audit_job
+from kcore.spark.sources import FolderSource, OnFault, Part, Source, ignore
+from kcore.transaction.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
+from kcore_ext.batch import BatchBuilder
+from tests.log.batches import key
+from tests.spark.audit.written import Written, found, transaction_log
+
+pytestmark = pytest.mark.spark
+
+
+class Rows(Source):
+    """Written logs, to be exported."""
+
+    def __init__(self, *logs: Written) -> None:
+        self._logs = {(log.topic, log.partition): log for log in logs}
+
+    def parts(self) -> list[Part]:
+        return [Part(*place) for place in sorted(self._logs)]
+
+    def rows(
+        self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
+    ) -> Iterator[EventRow]:
+        for row in self._logs[part.topic, part.partition].rows:
+            assert isinstance(row, EventRow)
+            if row.offset >= start:
+                yield row
+
+
+def planted() -> list[Written]:
+    """Three logs with faults within and between them."""
+    ids = transaction_log()
+    offsets, data = Written(clock=ids), Written("t", clock=ids)
+    offsets.generation("g", 4, a=[0], b=[0])
+    offsets.generation("g", 3, a=[0])
+    offsets.commit("g", 10)
+    offsets.commit("g", 5)
+    for producer_id, name in enumerate(["x", "y", "z"], 1):
+        ids.transaction(name, EMPTY, (producer_id, 0))
+        ids.transaction(name, ONGOING, (producer_id, 0), [("t", 0)], started_ms=ids.now_ms)
+        data.raw(None, b"v", producer=(producer_id, 0), transactional=True)
+        if name != "z":  # one hangs
+            ids.transaction(name, PREPARE_COMMIT, (producer_id, 0), [("t", 0)])
+            if name != "y":  # one has no marker
+                data.mark((producer_id, 0), True)
+            ids.transaction(name, COMPLETE_COMMIT, (producer_id, 0))
+    data.mark((99, 0), False)  # and one marker has no transaction
+    ids.wait(200_000)
+    ids.transaction("x", EMPTY, (1, 1))
+    offsets.next_offset += 5
+    offsets.commit("h", 1)
+    data.raw(None, b"v")
+    return [ids, offsets, data]
+
+
+def table(spark: Any, out: Path) -> list[Finding]:
+    rows = spark.read.parquet(str(out / audit_job.TABLE)).collect()
+    return [finding_of(row.asDict(recursive=True)) for row in rows]
+
+
+def test_spark_finds_what_is_found_without_it(spark: Any, tmp_path: Path) -> None:
+    """Within partitions and across them; a second run gives the same in the place of the first."""
+    logs = planted()
+    export(Rows(*logs), tmp_path / "events")
+    expected = worst_first(found(*logs))
+    kinds = {one.kind for one in expected}
+    assert kinds == {
+        "generation-went-back",
+        "two-owners",
+        "offset-went-back",
+        "offset-gap",
+        "transaction-hangs",
+        "marker-missing",
+        "marker-without-transaction",
+    }
+    for _ in range(2):
+        audited = audit_job.audit(spark, tmp_path / "events", tmp_path / "out", shown=3)
+        assert worst_first(table(spark, tmp_path / "out")) == expected
+        assert audited.worst == expected[:3]
+        assert sum(audited.counts.values()) == len(expected)
+    assert (audited.at_least("error"), audited.at_least("info")) == (len(expected) - 1, len(expected))
+    done = json.loads((tmp_path / "out" / audit_job.DONE).read_bytes())
+    assert done["logs"] == ["__consumer_offsets-0", "__transaction_state-0", "t-0"]
+    assert set(done["findings"]) == kinds
+
+
+def test_one_topic_alone(spark: Any, tmp_path: Path) -> None:
+    logs = planted()
+    export(Rows(*logs), tmp_path / "events")
+    audit_job.audit(spark, tmp_path / "events", tmp_path / "out", topics=[CONSUMER_OFFSETS])
+    expected = worst_first(found(*(log for log in logs if log.topic == CONSUMER_OFFSETS)))
+    assert worst_first(table(spark, tmp_path / "out")) == expected
+
+
+def test_a_real_brokers_segments_with_a_wrong_crc(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
+    """Nothing is found but the damage, and what members did that is worth knowing."""
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    for name in ("__consumer_offsets-3", "__transaction_state-0"):
+        source = kafka_logs / "moment-1" / name
+        (folder / name).mkdir()
+        for path in source.glob("*.log"):
+            data = bytearray(path.read_bytes())
+            if name.startswith(TRANSACTION_STATE):
+                data[len(data) - 20] ^= 1
+            (folder / name / path.name).write_bytes(data)
+    audited = audit_job.audit(spark, folder, tmp_path / "out")
+    (bad,) = [one for one in table(spark, tmp_path / "out") if one.severity != "info"]
+    assert (bad.kind, bad.topic, bad.partition, bad.offset) == ("corrupt-batch", TRANSACTION_STATE, 0, 1155)
+    assert audited.at_least("warning") == 1
+
+
+def rows_around(folder: Path) -> tuple[list[int], list[tuple[str, int, str]]]:
+    """The offsets that a data folder gives, and its faults."""
+    with FolderSource(folder) as source:
+        source._keys["t", 0] = key()  # no topic's name is in this folder
+        faults: list[LogFault] = []
+        rows = [row.offset for row in source.rows(Part("t", 0), on_fault=faults.append)]
+    return rows, [(fault.topic, fault.offset, fault.kind) for fault in faults]
+
+
+def data_folder(folder: Path) -> list[tuple[int, bytes]]:
+    """A folder with five batches of two records; its batches."""
+    engine = LmdbLogEngine(folder, "os")
+    log = engine.open(key())
+    for number in range(5):
+        builder = BatchBuilder(1 << 20, base_timestamp_ms=1_000)
+        for value in (b"one", b"two"):
+            assert builder.append(1_000, None, value * 50 + bytes([number]))
+        log.append(bytearray(builder.build()), 1)
+    engine.commit()
+    stored = list(log.batches())
+    engine.close()
+    return stored
+
+
+@pytest.mark.parametrize("at", [100, 16])
+def test_a_data_folder_with_a_damaged_batch(tmp_path: Path, at: int) -> None:
+    """Whether its CRC is wrong or its header: it is said, and what stands behind it is read."""
+    stored = data_folder(tmp_path)
+    data = (tmp_path / "data.mdb").read_bytes()
+    position = data.index(stored[2][1]) + at
+    with open(tmp_path / "data.mdb", "r+b") as file:
+        file.seek(position)
+        file.write(bytes([data[position] ^ 1]))
+    assert rows_around(tmp_path) == ([0, 1, 2, 3, 6, 7, 8, 9], [("t", 4, "corrupt")])
+
+
+def test_a_data_folder_that_lacks_a_batch(tmp_path: Path) -> None:
+    """That is a gap like any other; whoever sees the offsets says so."""
+    data_folder(tmp_path)
+    with lmdb.open(str(tmp_path), max_dbs=8) as env, env.begin(write=True, db=env.open_db(b"log")) as txn:
+        assert txn.delete(LOG_KEY.pack(0, 4))
+    assert rows_around(tmp_path) == ([0, 1, 2, 3, 6, 7, 8, 9], [])
+
+
+# ---- how it is told
+
+
+def test_findings_are_shown_worst_first_and_the_rest_is_counted() -> None:
+    findings = worst_first(found(*planted()))
+    shown = lines(findings[:2], len(findings))
+    assert [line.split()[0] for line in shown] == ["severity", "error", "error", "and"]
+    assert shown[-1] == f"and {len(findings) - 2} more: see the table"
+    assert "2023-11-14 22:13:20.001" in shown[1]
+    assert lines(findings[:1], 1)[-1].startswith("error")
+    assert lines([], 0) == []
+    counts = {("info", "offset-went-back"): 7, ("error", "two-owners"): 1, ("error", "offset-gap"): 2}
+    assert summary(counts) == [
+        "error: 3, info: 7",
+        "       2  error    offset-gap",
+        "       1  error    two-owners",
+        "       7  info     offset-went-back",
+    ]
+    assert summary({}) == ["Nothing was found."]
+
+
+def test_the_status_says_whether_anything_is_bad_enough() -> None:
+    parser = argparse.ArgumentParser()
+    audit_job.add_arguments(parser)
+    assert parser.parse_args(["f", "--out", "o"]).fail_on == "warning"
+    audited = audit_job.Audited({("info", "offset-went-back"): 7, ("warning", "duplicate-offset"): 2}, [])
+    assert [audited.at_least(one) for one in ("error", "warning", "info")] == [0, 2, 9]
+    with pytest.raises(SystemExit) as stopped:
+        parser.parse_args(["f", "--out", "o", "--fail-on", "bad"])
+    assert stopped.value.code == 2
