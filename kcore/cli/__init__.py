@@ -13,7 +13,7 @@ from kcore.errors import KcoreError
 # verb -> (module below kcore.cli, what it does); a module is imported when its verb is asked for
 VERBS: dict[str, tuple[str, str]] = {
     "serve": ("serve", "serve Kafka clients over TCP"),
-    "demo": ("demo", "three client libraries share a group while processes die"),
+    "demo": ("demo", "three client libraries share a group while processes die; or a log is told by Spark"),
     "export": ("export", "event logs as Parquet or JSON lines; verify exports"),
     "spark": ("spark", "jobs over event logs: rebuild the state of coordinators"),
     "log": ("log", "look into the event log, check it, shrink it: dump, verify, compact"),

@@ -11,7 +11,7 @@ STYLE: Final = """
 --c4:#b38cf0;--c5:#83cc73;--c6:#e58cc4;--c7:#c2a083;--c8:#98a2ad}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif}
-main{max-width:1080px;margin:0 auto;padding:24px 20px 64px}
+main{max-width:1240px;margin:0 auto;padding:24px 20px 64px}
 h1{font-size:26px;margin:0}h2{font-size:20px;margin:44px 0 4px;border-bottom:1px solid var(--line);padding-bottom:4px}
 code{overflow-wrap:anywhere}
 .note,header p,footer p{color:var(--dim);margin:4px 0 14px;max-width:80ch}
@@ -29,7 +29,8 @@ details{margin:6px 0}summary{cursor:pointer;color:var(--dim);font-size:13px}
 table{border-collapse:collapse;font-size:13px;min-width:100%}
 caption{text-align:left;font-weight:600;padding:4px 0}
 th,td{text-align:left;padding:4px 10px 4px 0;border-bottom:1px solid var(--line);vertical-align:top;
-max-width:340px;overflow-wrap:break-word}
+max-width:340px;overflow-wrap:anywhere}
+td:not(.number){min-width:11ch}
 th{color:var(--dim);font-weight:600;white-space:nowrap}
 .number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 footer{margin-top:48px;border-top:1px solid var(--line);padding-top:8px}

@@ -1,0 +1,35 @@
+"""`kcore demo --spark`: its script, and what it says when something is missing; `make demo-spark` runs the whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kcore.cli import main
+from kcore.demo.spark import check_java
+from kcore.demo.traffic import GROUPS, STORMY, script
+from kcore.errors import KcoreError
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_same_seed_gives_the_same_script(seed: int) -> None:
+    """Acts come by time, within the time, in groups that exist; there is a crash and a storm in each script."""
+    acts = script(seed, 20.0)
+    assert acts == script(seed, 20.0)
+    assert [act.at_s for act in acts] == sorted(act.at_s for act in acts)
+    assert all(0 < act.at_s < 20.0 and act.what in ("join", "leave", "crash") and act.group in GROUPS for act in acts)
+    assert any(act.what == "crash" for act in acts)
+    late = [act.what for act in acts if act.group == STORMY and act.at_s > 0.7 * 20.0]
+    assert late == ["join", "leave"] * 3
+
+
+def test_without_java_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(KcoreError, match=r"version 17 or newer.*apt-get install"):
+        check_java()
+
+
+def test_no_time_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--spark", "--seconds", "0"]) == 1
+    assert "--seconds 0.0: expected more than 0" in capsys.readouterr().err
