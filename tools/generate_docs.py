@@ -19,6 +19,8 @@ from kcore.group.classic.states import STATES
 from kcore.protocol.api_keys import ApiKey, response_class
 from kcore.runtime.shard import TRANSITIONS
 from kcore.server.observe import METRICS
+from kcore.spark.audit.finding import FINDINGS
+from kcore.spark.audit.kinds import KINDS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 HELP_PYTHON = (3, 11)  # argparse words its help a little differently in each Python
@@ -107,6 +109,16 @@ def cli() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def audit() -> str:
+    """What the Spark audit finds: the table of findings, and every kind."""
+    lines = ["# Findings of the audit", NOTE, "What `kcore spark audit` finds; see [spark.md](spark.md#audit).", ""]
+    lines += ["## The table", "", "| column | type | meaning |", "|---|---|---|"]
+    lines += [f"| `{name}` | `{kind}` | {meaning} |" for name, kind, meaning in FINDINGS]
+    lines += ["", "## Kinds", "", "| kind | severity | meaning | no finding if |", "|---|---|---|---|"]
+    lines += [f"| `{name}` | {kind.severity} | {kind.meaning} | {kind.excuse or '–'} |" for name, kind in KINDS.items()]
+    return "\n".join(lines) + "\n"
+
+
 def _helps(verb: str) -> list[tuple[str, str]]:
     """(command, help) of a verb and of its actions."""
     parser = _choices(parser_for(verb))[verb]
@@ -128,6 +140,7 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
     "metrics.md": metrics,
     "states.md": states,
     "cli.md": cli,
+    "audit.md": audit,
 }
 
 
