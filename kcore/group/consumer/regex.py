@@ -164,11 +164,11 @@ def _resolution(shard: GroupShard, group_id: str, visible: Callable[[str], bool]
             return
         metadata = shard.consumer.metadata
         version, started_ms = metadata.version(), shard.now.wall_ms
-        names = [topic.name for topic in metadata.topics.all() if visible is None or visible(topic.name)]
+        names = [topic.name for topic in metadata.topics.all()]
         matches: dict[str, list[str]] = {regex: [] for regex in group.subscriptions.regexes}
-        for regex, found in matches.items():
+        for regex in matches:
             for some in _matching(regex, names):
-                found.extend(some)
+                matches[regex] += some if visible is None else filter(visible, some)
                 yield None
         yield _resolved(shard, group_id, matches, version, started_ms)
     finally:
