@@ -4,10 +4,13 @@
     python bench/test_assignors.py                                           a table of all cells
     bench/peers/java/run.sh assign > kafka.jsonl; python bench/test_assignors.py kafka.jsonl     beside Kafka's Java
 
-Three figures a cell. *arrays*: numpy arrays in and out (`kcore.assignors.arrays`), the group made beforehand as
-Kafka's GroupSpec is. *typed*: Member objects in, a GroupAssignment out, the lowering to arrays included. *objects*: the
-same and every partition of the result as a Python object (`to_dict()`). A pure-Python baseline runs the core of each
+Four figures a cell. *arrays*: numpy arrays in and out (`kcore.assignors.arrays`), the group made beforehand as
+Kafka's GroupSpec is. *typed*: Member objects in, a GroupAssignment out, the lowering to arrays included. *rows*: the
+same and every member's row built, an immutable dict topic -> tuple of partitions (`values()`): what Kafka's classes
+return. *dict*: the same and a new dict of all members (`to_dict()`). A pure-Python baseline runs the core of each
 algorithm in dictionaries and lists, without the tie-breaks that exactness asks for.
+
+As Kafka's, the assignment so far exists as objects before the clock starts, and topics are made once.
 
 "incremental": one member joins a group that has the full assignment. "unequal": five kinds of subscription with a fifth
 of the topics each. No racks.
@@ -15,6 +18,7 @@ of the topics each. No racks.
 
 import gc
 import heapq
+import itertools
 import json
 import sys
 import time
@@ -27,7 +31,7 @@ import numpy as np
 import pytest
 
 from kcore.assignors import GroupAssignment, Member, Topics, arrays, get
-from kcore.assignors.streams_sticky import StickyTaskAssignor, StreamsMember, Subtopology
+from kcore.assignors.streams_sticky import StickyTaskAssignor, StreamsAssignment, StreamsMember, Subtopology
 
 SERVER = [(100, 10, 10), (1000, 10, 50), (1000, 100, 50), (10000, 50, 100), (10000, 50, 1000)]
 CLIENT = [(100, 10, 10), (500, 20, 25), (1000, 10, 50), (1000, 100, 50), (2000, 10, 100)]
@@ -146,6 +150,7 @@ def typed_call(name: str, size: tuple[int, int, int], equal: bool, full: bool) -
         group = make(members, None)
         return lambda: assignor.assign(group, known)
     before = assignor.assign(make(members - 1, None), known)
+    before.values()
     joined = make(members, before)
     if client:
         return lambda: assignor.assign(joined, known)
@@ -211,6 +216,24 @@ def python_least_loaded(
     return result
 
 
+def streams_array_call(size: tuple[int, int, int], standby: int, full: bool) -> Callable[[], Any]:
+    """The same over arrays: every member is a process of its own, every second subtopology has state."""
+    members, topics, partitions = size
+    tasks = np.full(topics, partitions, np.int32)
+    stateful = (np.arange(topics, dtype=np.int32) + 1) % 2
+    made = arrays.Group(tasks, members)
+    processes = np.arange(members, dtype=np.int32)
+    if full:
+        return lambda: arrays.streams_sticky(made, processes, stateful, num_standby_replicas=standby)
+    active, (first, rows) = arrays.streams_sticky(
+        arrays.Group(tasks, members - 1), processes[:-1], stateful, num_standby_replicas=standby
+    )
+    before = (np.append(first, first[-1]).astype(np.int32), rows)
+    return lambda: arrays.streams_sticky(
+        made, processes, stateful, num_standby_replicas=standby, active=active, standby=before
+    )
+
+
 def streams_call(size: tuple[int, int, int], standby: int, full: bool) -> Callable[[], Any]:
     members, topics, partitions = size
     parts = {f"subtopology-{t}": Subtopology(partitions, t % 2 == 0) for t in range(topics)}
@@ -236,7 +259,7 @@ def cpu_ms(call: Callable[[], Any], budget_s: float = 0.12) -> float:
     call()
     once = max(time.process_time() - begin, 1e-7)
     repeat = max(1, int(0.01 / once))
-    samples = []
+    samples: list[float] = []
     end = time.process_time() + budget_s
     while len(samples) < 3 or (time.process_time() < end and len(samples) < 9):
         begin = time.process_time()
@@ -261,9 +284,10 @@ def test_assignor(benchmark: Any, cell: Cell, face: str) -> None:
 
 @pytest.mark.parametrize("full", [True, False], ids=["from scratch", "incremental"])
 @pytest.mark.parametrize("standby", [0, 1])
+@pytest.mark.parametrize("face", [streams_array_call, streams_call], ids=["arrays", "typed"])
 @pytest.mark.parametrize("size", STREAMS, ids=lambda size: "/".join(map(str, size)))
-def test_streams(benchmark: Any, size: tuple[int, int, int], standby: int, full: bool) -> None:
-    assert benchmark(streams_call(size, standby, full)) is not None
+def test_streams(benchmark: Any, size: tuple[int, int, int], face: Any, standby: int, full: bool) -> None:
+    assert benchmark(face(size, standby, full)) is not None
 
 
 def kafka_figures(path: str) -> dict[tuple[str, tuple[int, int, int], Any, bool], float]:
@@ -285,32 +309,49 @@ def kafka_figures(path: str) -> dict[tuple[str, tuple[int, int, int], Any, bool]
     return found
 
 
+def row_of(label: str, java: float | None, figures: list[float], python: float) -> str:
+    """One line of the table; a ratio above 1 says how much faster than Kafka."""
+    shown = "".join(f" {f:8.3f} {java / f if java else float('nan'):6.1f}" for f in figures)
+    return f"{label:58} {java or float('nan'):9.3f}{shown} {python:9.2f}"
+
+
 def main(kafka: dict[tuple[str, tuple[int, int, int], Any, bool], float], only: str) -> None:
-    print(f"{'':58} {'Kafka':>9} {'arrays':>8} {'x':>6} {'typed':>8} {'x':>6} {'objects':>8} {'x':>6} {'python':>9}")
+    columns = "".join(f" {name:>8} {'x':>6}" for name in ("arrays", "typed", "rows", "dict"))
+    print(f"{'':58} {'Kafka':>9}{columns} {'python':>9}")
     gc.freeze()
     for cell in cells():
         name, size, equal, full = cell
         if only not in name_of(cell):
             continue
         java = kafka.get((ASSIGNORS[name][0], size, equal, full))
-        typed = typed_call(*cell)
-        figures = [cpu_ms(array_call(*cell)), cpu_ms(typed), cpu_ms(lambda call=typed: call().to_dict())]
+        call = typed_call(*cell)
+        figures = [
+            cpu_ms(array_call(*cell)),
+            cpu_ms(call),
+            cpu_ms(lambda call=call: call().values()),  # type: ignore[misc]
+            cpu_ms(lambda call=call: call().to_dict()),  # type: ignore[misc]
+        ]
         python = cpu_ms(baseline_call(*cell)) if name != "kcore.balanced" else float("nan")
-        row = "".join(f" {f:8.3f} {java / f if java else float('nan'):6.1f}" for f in figures)
-        print(f"{name_of(cell):58} {java or float('nan'):9.3f}{row} {python:9.2f}", flush=True)
-    for size in STREAMS:
-        for standby in (0, 1):
-            for full in (True, False):
-                label = (
-                    f"streams sticky {'/'.join(map(str, size))} standby {standby} {'full' if full else 'incremental'}"
-                )
-                if only not in label:
-                    continue
-                java = kafka.get(("assign.streams.sticky", size, standby, full))
-                call = streams_call(size, standby, full)
-                figures = [cpu_ms(call), cpu_ms(lambda call=call: call().active.to_dict())]
-                row = "".join(f" {f:8.3f} {java / f if java else float('nan'):6.1f}" for f in figures)
-                print(f"{label:58} {java or float('nan'):9.3f}{'':16}{row}", flush=True)
+        print(row_of(name_of(cell), java, figures, python), flush=True)
+    for size, standby, full in itertools.product(STREAMS, (0, 1), (True, False)):
+        kind = "from scratch" if full else "incremental"
+        label = f"streams sticky {'/'.join(map(str, size))} standby {standby} {kind}"
+        if only not in label:
+            continue
+        whole = streams_call(size, standby, full)
+        figures = [
+            cpu_ms(streams_array_call(size, standby, full)),
+            cpu_ms(whole),
+            cpu_ms(lambda call=whole: [part.values() for part in both(call())]),  # type: ignore[misc]
+            cpu_ms(lambda call=whole: [part.to_dict() for part in both(call())]),  # type: ignore[misc]
+        ]
+        print(
+            row_of(label, kafka.get(("assign.streams.sticky", size, standby, full)), figures, float("nan")), flush=True
+        )
+
+
+def both(assignment: StreamsAssignment) -> tuple[GroupAssignment, GroupAssignment]:
+    return assignment.active, assignment.standby
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ cdef class GroupAssignment:
     cdef int* withheld_rows
     cdef int withheld_count
     cdef list built                   # the members' rows, None: not built yet; None: not one is
-    cdef bint whole                   # all are built
+    cdef tuple all_built              # all rows; None: not all are built
     cdef GroupAssignment before       # whose rows are shared where they are the same
     cdef int* table                   # see _translation, from `before` to this (NULL: not made yet)
 
@@ -36,8 +36,8 @@ cdef class GroupAssignment:
     cdef MemberAssignment made_row(self, int member)
     cdef MemberAssignment row(self, int member)
     cdef MemberAssignment run(self, int topic, const int* rows, int count)
-    cdef list all_rows(self)
-    cdef int share_rows(self, list built) except -1
+    cdef tuple all_rows(self)
+    cdef MemberAssignment shared_row(self, int m, int q)
     cdef int meet(self, int* was, Memory* memory) except -1
     cdef bint translated(self) except -1
     cdef int position(self, str member_id) except -2

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from cpython.dict cimport PyDict_SetItem, PyDict_Update
-from cpython.list cimport PyList_GET_ITEM, PyList_SET_ITEM
+from cpython.list cimport PyList_GET_ITEM
 from cpython.long cimport PyLong_FromLong
-from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
-from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
+from cpython.ref cimport Py_INCREF, PyObject
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_New, PyTuple_SET_ITEM
 
 from kcore_ext.assign.containers cimport IntVec, Memory, Scratch, copied, ints, nones, push, release, zeros
 from kcore_ext.assign.ids cimport same_text
@@ -37,13 +37,6 @@ cdef int GONE = -(1 << 30)
 
 cdef inline bint same_id(list some, int i, list others, int j) noexcept:
     return same_text(PyList_GET_ITEM(some, i), PyList_GET_ITEM(others, j))
-
-
-cdef inline void put(list rows, int i, object row) noexcept:
-    """Sets an entry that is None."""
-    Py_INCREF(row)
-    Py_DECREF(None)
-    PyList_SET_ITEM(rows, i, row)
 
 
 # Partition numbers repeat for every topic, and so do short runs of them: one object each, up to a bound.
@@ -287,8 +280,10 @@ cdef class GroupAssignment:
 
     cdef MemberAssignment row(self, int member):
         """One member's topic -> partitions, built once."""
-        cdef MemberAssignment out
+        cdef MemberAssignment out = None
         cdef int q
+        if self.all_built is not None:
+            return <MemberAssignment>self.all_built[member]
         if self.built is None:
             self.built = [None] * len(self.ids)
         found = self.built[member]
@@ -299,9 +294,8 @@ cdef class GroupAssignment:
             q = self.before.position(self.ids[member])
             if q >= 0 and _same_row(self, member, self.before, q, self.table):
                 out = self.before.row(q)
-                self.built[member] = out
-                return out
-        out = self.made_row(member)
+        if out is None:
+            out = self.made_row(member)
         self.built[member] = out
         return out
 
@@ -312,66 +306,66 @@ cdef class GroupAssignment:
             self.table = _translation(self.before, self, &self.memory)
         return True
 
-    cdef list all_rows(self):
+    cdef tuple all_rows(self):
         """The rows of all members, built."""
         cdef int m, n = <int>len(self.ids)
-        cdef list built = self.built
+        cdef int* was = NULL
+        cdef Scratch scratch
+        cdef tuple rows
         cdef bint collecting
-        if self.whole:
-            return built
-        if built is None:
-            built = [None] * n
+        if self.all_built is not None:
+            return self.all_built
         # Nothing made here can be garbage before it is returned; looking for some would be much of the work.
         collecting = PyGC_Disable()
         try:
             if self.before is not None:
-                self.share_rows(built)
+                scratch = Scratch.__new__(Scratch)
+                was = nones(&scratch.memory, n)
+                self.meet(was, &scratch.memory)
             self.need_rows()
+            rows = PyTuple_New(n)
             for m in range(n):
-                if PyList_GET_ITEM(built, m) == <PyObject*>None:
-                    put(built, m, self.made_row(m))
+                row = self.shared_row(m, -1 if was == NULL else was[m])
+                Py_INCREF(row)
+                PyTuple_SET_ITEM(rows, m, row)
         finally:
             if collecting:
                 PyGC_Enable()
-        self.built = built
-        self.whole = True
-        self.before = None
-        return built
+        self.all_built = rows
+        self.built = self.before = None
+        return rows
 
-    cdef int share_rows(self, list built) except -1:
-        """Takes over the rows of members whose partitions are those that they had."""
-        cdef GroupAssignment before = self.before
-        cdef Scratch scratch = Scratch.__new__(Scratch)
-        cdef int* was = nones(&scratch.memory, len(self.ids))
-        cdef int m, q
-        self.meet(was, &scratch.memory)
-        if before.built is None:
-            before.built = [None] * len(before.ids)
-        before.need_rows()
-        for m in range(<int>len(self.ids)):
-            q = was[m]
-            if q < 0 or PyList_GET_ITEM(built, m) != <PyObject*>None:
-                continue
-            if PyList_GET_ITEM(before.built, q) == <PyObject*>None:
-                put(before.built, q, before.made_row(q))
-            put(built, m, <object>PyList_GET_ITEM(before.built, q))
-        return 0
+    cdef inline MemberAssignment shared_row(self, int m, int q):
+        """The row that is built already, else that of position `q` of the assignment before (-1: none), else a new one."""
+        if self.built is not None and PyList_GET_ITEM(self.built, m) != <PyObject*>None:
+            return <MemberAssignment>PyList_GET_ITEM(self.built, m)
+        if q < 0:
+            return self.made_row(m)
+        if self.before.all_built is not None:
+            return <MemberAssignment>PyTuple_GET_ITEM(self.before.all_built, q)
+        return self.before.row(q)
 
     cdef int meet(self, int* was, Memory* memory) except -1:
         """For every member whose partitions are those that it had: its position in the assignment before."""
         cdef GroupAssignment before = self.before
-        cdef int m, p, q = 0, n = <int>len(self.ids), old = <int>len(before.ids)
+        cdef int m, p, found, q = 0, n = <int>len(self.ids), old = <int>len(before.ids)
         cdef bint by_owner = (self.exclusive and before.exclusive and self.identity and before.identity
                               and self.topics is before.topics and self.owner != NULL and before.owner != NULL)
         cdef int* now = nones(memory, old + 1) + 1
         for m in range(n):
             # Both lists ascend: a member that stayed is usually met at once.
-            if q + 1 < old and not same_id(before.ids, q, self.ids, m) and same_id(before.ids, q + 1, self.ids, m):
-                q += 1
             if q < old and same_id(before.ids, q, self.ids, m):
-                was[m] = q
-                now[q] = m
+                pass
+            elif q + 1 < old and same_id(before.ids, q + 1, self.ids, m):
                 q += 1
+            else:
+                found = before.position(self.ids[m])
+                if found < 0:
+                    continue
+                q = found
+            was[m] = q
+            now[q] = m
+            q += 1
         if by_owner:
             for p in range(self.partitions):
                 m = self.owner[p]
@@ -417,11 +411,11 @@ cdef class GroupAssignment:
 
         The outer dict is the caller's; the inner ones are the members' MemberAssignments, which do not change.
         """
-        cdef list rows = self.all_rows()
+        cdef tuple rows = self.all_rows()
         cdef int m, n = <int>len(self.ids)
         cdef dict out = presized_dict(n)
         for m in range(n):
-            PyDict_SetItem(out, <object>PyList_GET_ITEM(self.ids, m), <object>PyList_GET_ITEM(rows, m))
+            PyDict_SetItem(out, <object>PyList_GET_ITEM(self.ids, m), <object>PyTuple_GET_ITEM(rows, m))
         return out
 
     def owners(self):
@@ -492,8 +486,8 @@ cdef class GroupAssignment:
         return tuple(self.ids)
 
     def values(self):
-        """The members' assignments, by member id."""
-        return list(self.all_rows())
+        """The members' assignments, by member id, as a tuple."""
+        return self.all_rows()
 
     def items(self):
         """Pairs of member id and assignment."""
