@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -128,14 +128,18 @@ def replay_batches(
     from kcore.spark.arrow import from_batch  # noqa: PLC0415
 
     rows = chain.from_iterable(map(from_batch, batches))
-    found: list[tuple[str, dict[str, Any]]] = []
-    for place, of_partition in groupby(rows, key=attrgetter("topic", "partition")):
-        for row in _partition_rows(place, of_partition, moments.get(place, otherwise), facts):
-            found.append(row)
-            if len(found) >= ROWS_PER_BATCH:
-                yield _state_batch(found)
-                found = []
-    if found:
+    return state_batches(
+        chain.from_iterable(
+            _partition_rows(place, of_partition, moments.get(place, otherwise), facts)
+            for place, of_partition in groupby(rows, key=attrgetter("topic", "partition"))
+        )
+    )
+
+
+def state_batches(rows: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[pa.RecordBatch]:
+    """Rows of all tables as record batches of `STATE_DDL`."""
+    rows = iter(rows)
+    while found := list(islice(rows, ROWS_PER_BATCH)):
         yield _state_batch(found)
 
 

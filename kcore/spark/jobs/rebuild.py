@@ -12,7 +12,8 @@ from kcore.errors import KcoreError
 from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.data_folder import Written, check_empty, write_data_folder
 from kcore.spark.event import EventRow
-from kcore.spark.frames import LogFacts, living_events, rebuild_state, table_of
+from kcore.spark.folder_frames import folder_living, folder_state
+from kcore.spark.frames import LogFacts, table_of
 from kcore.spark.jobs.session import add_session_arguments, parse_offsets, session
 from kcore.spark.manifest import write_whole
 from kcore.spark.sources import open_source
@@ -63,8 +64,7 @@ def rebuild(
 
     target = Path(out)
     (target / DONE).unlink(missing_ok=True)
-    events = spark.read.format("kcore").option("includeBatches", "true").load(str(path))
-    state = rebuild_state(events, offsets=offsets, timestamp_ms=timestamp_ms, facts=facts_of(path))
+    state = folder_state(spark, path, offsets=offsets, timestamp_ms=timestamp_ms)
     state = state.persist(StorageLevel.DISK_ONLY)
     try:
         counts = {row["table"]: row["count"] for row in state.groupBy("table").count().collect()}
@@ -111,8 +111,7 @@ def rebuild_folder(
         KcoreError: the folder is not empty, or a group is not where that many partitions would have it.
     """
     check_empty(Path(folder))
-    events = spark.read.format("kcore").option("includeBatches", "true").load(str(path))
-    living = living_events(events, offsets=offsets, timestamp_ms=timestamp_ms)
+    living = folder_living(spark, path, offsets=offsets, timestamp_ms=timestamp_ms)
     living = living.selectExpr("*", "unix_millis(timestamp) as timestamp_ms")
     return write_data_folder(folder, partition_counts(path, partitions), map(event_of, living.toLocalIterator()))
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.errors import ConfigError
 from kcore.protocol.records.base import CONSUMER_OFFSETS
-from kcore.spark.frames import rebuild_state
-from kcore.spark.jobs.rebuild import facts_of
+from kcore.spark.folder_frames import folder_state
 from kcore.spark.jobs.session import add_session_arguments, parse_offsets, session
 from kcore.spark.restore import Then, counts, make_rows
 from kcore.spark.restore_plan import COMPACTED, REFUSE, WHOLE, Checked, Plan, is_csv
@@ -49,14 +48,11 @@ def committed_then(
         The offsets, and the partitions of the log to which that happened: what was deleted there since, and long ago,
         may have left no trace at all.
     """
-    events = spark.read.format("kcore").option("includeBatches", "true").option("topic", CONSUMER_OFFSETS)
-    frame = events.load(str(path))
-    facts = facts_of(path)
-    state = rebuild_state(frame, offsets=offsets, timestamp_ms=timestamp_ms, facts=facts)
+    topics = (CONSUMER_OFFSETS,)
+    state = folder_state(spark, path, topics=topics, offsets=offsets, timestamp_ms=timestamp_ms)
     found, incomplete = _offsets(state, groups)
     if incomplete:
-        parts = frame.where(frame["partition"].isin(*sorted(incomplete)))
-        at_end, _ = _offsets(rebuild_state(parts, facts=facts), groups)
+        at_end, _ = _offsets(folder_state(spark, path, topics=topics, partitions=incomplete), groups)
         for key in at_end.keys() - found.keys():
             found[key] = Then(*key, None, history=COMPACTED)
     # In a whole history, what only a transaction had then was not committed.

@@ -1,0 +1,142 @@
+"""States out of folders: each task reads its coordinator partitions itself and replays them where it reads them.
+
+No event passes through Spark, nor is any shuffled or sorted: a partition's log lies in the order of its offsets. What
+comes as a frame (of Spark's own Kafka source, say) goes through `frames` instead; both give the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcore.spark.frames import STATE_DDL
+from kcore.spark.state import COORDINATOR_TOPICS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kcore.spark.rebuild import AsOf, Rebuilt
+    from kcore.spark.sources import Part, Source
+
+Moments = Mapping[tuple[str, int], "AsOf"]
+Give = Callable[[Iterable["Rebuilt"]], Iterator["pa.RecordBatch"]]
+
+
+def folder_state(
+    spark: SparkSession,
+    path: str | Path,
+    *,
+    topics: Iterable[str] = COORDINATOR_TOPICS,
+    partitions: Iterable[int] | None = None,
+    offsets: Mapping[tuple[str, int], int] | None = None,
+    timestamp_ms: int | None = None,
+) -> DataFrame:
+    """The state of every coordinator partition in a folder, as rows of all tables (`frames.STATE_DDL`).
+
+    Args:
+        spark: a session.
+        path: an export, a data folder, or a broker's log folder, where executors find it too.
+        topics: which internal topics.
+        partitions: which of their partitions; None: all.
+        offsets: (topic, partition) -> the offset before which to stop; others are read to their ends.
+        timestamp_ms: stop before the first record with a later timestamp.
+    """
+    return _replayed(spark, path, (topics, partitions), (offsets, timestamp_ms), (_tables, STATE_DDL))
+
+
+def folder_living(
+    spark: SparkSession,
+    path: str | Path,
+    *,
+    offsets: Mapping[tuple[str, int], int] | None = None,
+    timestamp_ms: int | None = None,
+) -> DataFrame:
+    """The records that these states are made of, as `frames.living_events` gives them; see `folder_state`."""
+    from kcore.spark.arrow import EVENT_DDL  # noqa: PLC0415
+
+    return _replayed(spark, path, (COORDINATOR_TOPICS, None), (offsets, timestamp_ms), (_living, EVENT_DDL))
+
+
+def _replayed(
+    spark: SparkSession,
+    path: str | Path,
+    wanted: tuple[Iterable[str], Iterable[int] | None],
+    moment: tuple[Mapping[tuple[str, int], int] | None, int | None],
+    what: tuple[Give, str],
+) -> DataFrame:
+    from kcore.spark.rebuild import AsOf  # noqa: PLC0415
+    from kcore.spark.sources import open_source  # noqa: PLC0415
+
+    (topics, partitions), (offsets, timestamp_ms), (give, ddl) = wanted, moment, what
+    names, numbers = frozenset(topics), None if partitions is None else frozenset(partitions)
+    moments = {place: AsOf(offset, timestamp_ms) for place, offset in (offsets or {}).items()}
+    otherwise = AsOf(None, timestamp_ms)
+    with open_source(path) as source:
+        parts = [p for p in source.parts() if p.topic in names and (numbers is None or p.partition in numbers)]
+        tasks = shares(parts, 4 * spark.sparkContext.defaultParallelism if source.parallel else 1)
+    folder = str(path)
+
+    def replay(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with open_source(folder) as source:
+            for batch in batches:
+                for task in batch.column("id").to_pylist():
+                    yield from give(
+                        _rebuilt(source, part, moments.get(part[:2], otherwise), give is _living)
+                        for part in tasks[task]
+                    )
+
+    return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(replay, ddl)
+
+
+def shares(parts: Iterable[Part], count: int) -> list[list[Part]]:
+    """Divides partitions among so many tasks, those of known sizes by size; none is left without any."""
+    sized = sorted(parts, key=lambda part: (part.start - (part.end or part.start), *part[:2]))
+    return [share for number in range(count) if (share := sized[number::count])]
+
+
+# ---- what runs on executors
+
+
+def _rebuilt(source: Source, part: Part, as_of: AsOf, with_records: bool) -> Rebuilt:
+    """One partition; what could not be read of it is among its faults."""
+    from kcore.spark.arrow import from_batch  # noqa: PLC0415
+    from kcore.spark.event import LogFault  # noqa: PLC0415
+    from kcore.spark.rebuild import rebuild  # noqa: PLC0415
+
+    unread: list[LogFault] = []
+    batches = source.batches(part, on_fault=unread.append)
+    result = rebuild(
+        part.topic,
+        part.partition,
+        chain.from_iterable(map(from_batch, batches)),
+        as_of,
+        cleaned_to=part.cleaned_to,
+        active_offset=part.active_offset,
+        with_records=with_records,
+    )
+    for fault in unread:
+        result.state.fault(fault.offset, fault.kind, fault.detail)
+    return result
+
+
+def _tables(results: Iterable[Rebuilt]) -> Iterator[pa.RecordBatch]:
+    from kcore.spark.frames import state_batches  # noqa: PLC0415
+    from kcore.spark.tables import table_rows  # noqa: PLC0415
+
+    def rows() -> Iterator[tuple[str, dict[str, Any]]]:
+        for state, cut, _ in results:
+            if state.first_offset >= 0 or cut or state.fault_count:
+                yield from table_rows(state, cut)
+
+    return state_batches(rows())
+
+
+def _living(results: Iterable[Rebuilt]) -> Iterator[pa.RecordBatch]:
+    from kcore.spark.arrow import to_batches  # noqa: PLC0415
+
+    for result in results:
+        if result.live is not None:
+            yield from to_batches(result.live.rows())
