@@ -40,7 +40,7 @@ class Cast(NamedTuple):
 
 
 GROUPS: Final = {
-    "order-desk": Cast("range", "orders", 2),
+    "order-desk": Cast("range", "orders", 3),
     "payment-desk": Cast("consumer", "payments", 3),
     "click-counters": Cast("cooperative", "clicks", 2),
     "invoicing": Cast("transactional", "orders", 2),

@@ -36,12 +36,13 @@ class Described(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """Where a member is, and since when."""
+    """Where a member is, since when, and when its last heartbeat was written that changed anything of it."""
 
     epoch: int
     state: int
     pending: bool
     since_ms: int
+    beat_ms: int
 
 
 @dataclass(slots=True)
@@ -301,11 +302,14 @@ class EpochGroup:
         if self.kind == CONSUMER and standing.state == UNREVOKED and 0 < was.rebalance_timeout_ms <= for_ms:
             return causes.TIMED_OUT, f"{name} did not give up partitions within {was.rebalance_timeout_ms} ms"
         if self.kind == CONSUMER and self._session_timeout_ms is not None:
-            # Signs of life: where it came to, and what it committed of that since.
-            signs_ms = self.signs.newest(parts, standing.since_ms)
-            silent_ms = place.timestamp_ms - max(standing.since_ms, -1 if signs_ms is None else signs_ms)
-            if silent_ms < min(self._session_timeout_ms, was.session_timeout_ms or self._session_timeout_ms):
-                return causes.LEFT, f"{name} gave a sign of life {silent_ms} ms before"
+            session_ms = min(self._session_timeout_ms, was.session_timeout_ms or self._session_timeout_ms)
+            silent_ms = place.timestamp_ms - standing.beat_ms
+            if silent_ms < session_ms:
+                return causes.LEFT, f"{name} was heard of {silent_ms} ms before"
+            # A commit does not renew the session, but comes from a client that beats more than twice a session.
+            committed_ms = self.signs.newest(parts, standing.beat_ms)
+            if committed_ms is not None and place.timestamp_ms - committed_ms < session_ms // 2:
+                return causes.LEFT, f"{name} committed {place.timestamp_ms - committed_ms} ms before"
         return causes.GONE, f"{name}: its leaving and its timing out look the same"
 
     def _target(self, step: Step, key: Any, value: Any, place: Place) -> None:
@@ -335,7 +339,7 @@ class EpochGroup:
         was = self.standing.get(member_id)
         same = was is not None and was[:3] == (value.member_epoch, value.state, pending)
         since_ms = was.since_ms if was is not None and same else place.timestamp_ms
-        self.standing[member_id] = Standing(value.member_epoch, value.state, pending, since_ms)
+        self.standing[member_id] = Standing(value.member_epoch, value.state, pending, since_ms, place.timestamp_ms)
         stable = STREAMS_STABLE if self.kind == STREAMS else 0
         if value.member_epoch == self.epoch and value.state == stable and not pending:
             self.rested.add(member_id)

@@ -99,7 +99,9 @@ def nice_width(span_ms: int, most: int, least_ms: int = 1) -> int:
         most: how many there may be.
         least_ms: the width is a multiple of this.
     """
-    for width in (*NICE_MS, *(HOUR_MS * hours for hours in (1, 2, 6, 12)), *(DAY_MS * days for days in (1, 7))):
+    usual = {*NICE_MS, *(HOUR_MS * hours for hours in (1, 2, 6, 12)), DAY_MS, 7 * DAY_MS}
+    multiples = {least_ms * factor for factor in NICE_MS} if least_ms > 1 else set()
+    for width in sorted(usual | multiples):
         if width % least_ms == 0 and span_ms <= width * most:
             return width
     return least_ms * max(1, -(-span_ms // (most * least_ms)))

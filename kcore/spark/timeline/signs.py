@@ -1,4 +1,4 @@
-"""Signs of life: when which partition was committed last. A commit renews the session of the member that sent it."""
+"""Signs of life: when which partition was committed last, and thereby when its owner was alive."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from kcore.protocol.consumer_protocol import TopicPartition as Part
 from kcore.protocol.records import CONSUMER_OFFSETS
 from kcore.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from kcore.protocol.schema import ZERO_UUID
 from kcore.spark.event import EventRow
 from kcore.spark.timeline.facts import FACTS
 from kcore.spark.timeline.history import History, Wanted
@@ -54,11 +55,20 @@ class Log:
         key = b"\x00\x00" + (b"\x00\x01" if commit else b"\x00\x00")
         return self.put_raw(key, bytes(6), producer_id=producer_id, producer_epoch=0, transactional=True, control=True)
 
-    def commits(self, group: str, partition: int, offset: int, *, producer_id: int = -1, topic: str = "t") -> Log:
+    def commits(
+        self,
+        group: str,
+        partition: int,
+        offset: int,
+        *,
+        producer_id: int = -1,
+        topic: str = "t",
+        topic_id: bytes = ZERO_UUID,
+    ) -> Log:
         """A committed offset."""
-        value = OffsetCommitValue(offset=offset, metadata="", commit_timestamp=self.now_ms)
+        value = OffsetCommitValue(offset=offset, metadata="", commit_timestamp=self.now_ms, topic_id=topic_id)
         key = OffsetCommitKey(group=group, topic=topic, partition=partition)
-        return self.put(key, value, 3, producer_id=producer_id, transactional=producer_id >= 0)
+        return self.put(key, value, 4, producer_id=producer_id, transactional=producer_id >= 0)
 
     def generation(
         self,

@@ -7,6 +7,24 @@ from typing import Any
 import pytest
 
 from kcore.protocol.records import CONSUMER_OFFSETS
+from kcore.protocol.records.consumer_group_current_member_assignment import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+)
+from kcore.protocol.records.consumer_group_member_metadata import (
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+)
+from kcore.protocol.records.consumer_group_metadata import ConsumerGroupMetadataKey, ConsumerGroupMetadataValue
+from kcore.protocol.records.consumer_group_target_assignment_member import (
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    TopicPartition,
+)
+from kcore.protocol.records.consumer_group_target_assignment_metadata import (
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
 from kcore.protocol.records.share_group_metadata import ShareGroupMetadataKey, ShareGroupMetadataValue
 from kcore.protocol.records.share_group_state_partition_metadata import (
     ShareGroupStatePartitionMetadataKey,
@@ -113,6 +131,55 @@ def test_a_leave_and_a_timeout_look_the_same_unless_the_session_is_known(world: 
     assert [(row["left"], row["causes"]) for row in gone] == [(["b"], [causes.GONE]), (["c"], [causes.GONE])]
     gone = [row for row in told(world, Wanted(session_timeout_ms=SESSION_MS))["rebalances"] if row["left"]]
     assert [(row["left"], row["causes"]) for row in gone] == [(["b"], [causes.LEFT]), (["c"], [causes.GONE])]
+
+
+TOPIC_ID = bytes(15) + b"t"
+
+
+def one_member() -> Log:
+    """A consumer group of the member `m`, which has partition 0 and is at rest."""
+    key = {"group_id": "g", "member_id": "m"}
+    parts = [TopicPartition(topic_id=TOPIC_ID, partitions=[0])]
+    log = Log().put(ConsumerGroupMemberMetadataKey(**key), ConsumerGroupMemberMetadataValue())
+    log.put(ConsumerGroupMetadataKey(group_id="g"), ConsumerGroupMetadataValue(epoch=1))
+    target = ConsumerGroupTargetAssignmentMemberValue(topic_partitions=parts)
+    log.put(ConsumerGroupTargetAssignmentMemberKey(**key), target)
+    epoch = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=1)
+    log.put(ConsumerGroupTargetAssignmentMetadataKey(group_id="g"), epoch)
+    current = ConsumerGroupCurrentMemberAssignmentValue(member_epoch=1, previous_member_epoch=0, state=0)
+    return log.put(ConsumerGroupCurrentMemberAssignmentKey(**key), current)
+
+
+def member_goes(log: Log) -> Log:
+    """What a leave and a session that ended write alike."""
+    key = {"group_id": "g", "member_id": "m"}
+    for cls in (
+        ConsumerGroupCurrentMemberAssignmentKey,
+        ConsumerGroupTargetAssignmentMemberKey,
+        ConsumerGroupMemberMetadataKey,
+    ):
+        log.put(cls(**key), None)
+    return log.put(ConsumerGroupMetadataKey(group_id="g"), ConsumerGroupMetadataValue(epoch=2))
+
+
+@pytest.mark.parametrize(
+    ("commit_after_ms", "gone_after_ms", "cause"),
+    [
+        (None, SESSION_MS - 1, causes.LEFT),
+        (None, SESSION_MS, causes.GONE),
+        (SESSION_MS, SESSION_MS // 2 - 1, causes.LEFT),
+        (SESSION_MS, SESSION_MS // 2, causes.GONE),  # a commit renews no session: its last heartbeat may be older
+    ],
+)
+def test_how_long_a_sign_of_life_counts(commit_after_ms: int | None, gone_after_ms: int, cause: str) -> None:
+    log = one_member()
+    if commit_after_ms is not None:
+        log.passes(commit_after_ms).commits("g", 0, 7, topic_id=TOPIC_ID)
+    facts = history(member_goes(log.passes(gone_after_ms)), Wanted(session_timeout_ms=SESSION_MS))
+    assert brief(facts, "epoch", "cause", "outcome", "left", "lost") == [
+        (1, causes.JOINED, "completed", [], 0),
+        (2, cause, "emptied", ["m"], 1),
+    ]
 
 
 def test_a_member_that_gives_nothing_up_times_out(world: World) -> None:

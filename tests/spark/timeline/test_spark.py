@@ -32,9 +32,9 @@ BOUNDS = Bounds(window_ms=1_000, gap_ms=700, storm_count=3, storm_window_ms=900)
 GROUPS = ("g", "h", "i")
 
 
-def row_of(kind: str, **given: Any) -> dict[str, Any]:
+def row_of(fact: str, **given: Any) -> dict[str, Any]:
     """A fact of which only some columns matter."""
-    return {name: given.get(name) for name, _, _ in FACTS[kind]}
+    return {name: given.get(name) for name, _, _ in FACTS[fact]}
 
 
 def plain(frame: Any, *columns: str) -> list[tuple[Any, ...]]:
@@ -193,6 +193,9 @@ def test_transactions_by_window(spark: Any) -> None:
         (100, 100, 1, 1),
         (9_000, 96, 1, 100),
         (9_000, 96, 300, 300),
+        (90_000, 96, 300, 1_500),
+        (90_000, 96, 1_000, 1_000),
+        (7 * 86_400_000, 96, 60_000, 2 * 3_600_000),
         (10**9, 96, 1, 6 * 3_600_000),
         (10**12, 96, 7, 10_416_666_667),
     ],
@@ -204,41 +207,51 @@ def test_widths_are_round_and_few_enough(span_ms: int, most: int, least_ms: int,
     assert width == -(-expected // least_ms) * least_ms
 
 
-def test_the_job_on_a_real_brokers_logs(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    """Its tables are the facts of a walk without Spark; a second run replaces the first; the page is well-formed."""
-    moment = kafka_logs / "moment-2"
+@pytest.fixture(scope="module")
+def logs(kafka_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A compacted partition of groups, one of transactions."""
+    folder = tmp_path_factory.mktemp("logs")
+    for name in ("__consumer_offsets-2", "__transaction_state-3"):
+        (folder / name).symlink_to(kafka_logs / "moment-2" / name)
+    return folder
+
+
+def test_the_job_on_a_real_brokers_logs(spark: Any, logs: Path, tmp_path: Path) -> None:
+    """Its tables are the facts of a walk without Spark, and the page is well-formed; a second run replaces the first,
+    here with a part of the time and one group.
+    """
     facts: Counter[str] = Counter()
     expected = []
-    for part in find_partitions(moment):
-        if part.topic in ("__consumer_offsets", "__transaction_state", "__share_group_state"):
-            history = History(part.topic, part.partition, Wanted(), part.cleaned_to)
-            for kind, row in history.facts(read_rows(part), part.active_offset):
-                facts[kind] += 1
-                if kind == "rebalances":
-                    expected.append(row)
-    for _ in range(2):
-        found = timeline(spark, moment, tmp_path, Asked(gap_ms=20_000))
+    for part in find_partitions(logs):
+        history = History(part.topic, part.partition, Wanted(), part.cleaned_to)
+        for kind, row in history.facts(read_rows(part), part.active_offset):
+            facts[kind] += 1
+            if kind == "rebalances":
+                expected.append(row)
+    assert all(facts[kind] for kind in FACTS)
+    found = timeline(spark, logs, tmp_path, Asked(gap_ms=20_000))
     tables = {name: spark.read.parquet(str(tmp_path / name)) for name in TABLES}
     for name, columns in TABLES.items():
         assert tables[name].columns == [column for column, _, _ in columns]
-    for kind in ("rebalances", "moves", "transactions", "logs"):
-        assert tables[kind].count() == facts[kind]
     names = [name for name, _, _ in FACTS["rebalances"]]
     assert plain(tables["rebalances"], *names) == sorted(expected, key=repr)
     done = json.loads((tmp_path / DONE).read_text())
-    assert done["rows"]["rebalances"] == facts["rebalances"]
-    assert found["totals"]["commits"] + found["totals"]["commits_aborted"] <= facts["commits"]
-    parsed((tmp_path / REPORT).read_text())
+    for kind in ("rebalances", "moves", "transactions", "logs"):
+        assert done["rows"][kind] == facts[kind]
+    assert 0 < found["totals"]["commits"] + found["totals"]["commits_aborted"] <= facts["commits"]
+    words = "".join(parsed((tmp_path / REPORT).read_text()).itertext())
+    assert "1 of 2 partitions were compacted" in words
 
-
-def test_a_part_of_the_time_and_one_group(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    moment = kafka_logs / "moment-1"
-    everything = timeline(spark, moment, tmp_path)
-    middle_ms = (everything["from_ms"] + everything["to_ms"]) // 2
-    group_id = everything["restless"][0]["group_id"]
-    timeline(spark, moment, tmp_path, Asked(from_ms=middle_ms, window_ms=500, groups=frozenset({group_id})))
-    rebalances = spark.read.parquet(str(tmp_path / "rebalances"))
-    assert {row["group_id"] for row in rebalances.select("group_id").distinct().collect()} <= {group_id}
-    assert rebalances.where(f"end_ms < {middle_ms}").count() == 0
+    middle_ms = (found["from_ms"] + found["to_ms"]) // 2
+    group_id = found["restless"][0]["group_id"]
+    timeline(spark, logs, tmp_path, Asked(from_ms=middle_ms, window_ms=500, groups=frozenset({group_id})))
+    rebalances = plain(spark.read.parquet(str(tmp_path / "rebalances")), "group_id", "start_offset")
+    later = [
+        row for row in map(dict, (zip(names, row, strict=True) for row in expected)) if row["group_id"] == group_id
+    ]
+    assert rebalances == sorted(
+        ((group_id, row["start_offset"]) for row in later if row["end_ms"] is None or row["end_ms"] >= middle_ms),
+        key=repr,
+    )
     windows = spark.read.parquet(str(tmp_path / "commit_windows"))
     assert windows.where(f"window_start_ms % 500 <> 0 or window_start_ms < {middle_ms - 500}").count() == 0
