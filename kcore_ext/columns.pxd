@@ -1,9 +1,7 @@
 """Typed columns of internal records; see columns.pyx."""
 
-from cpython.buffer cimport Py_buffer
-
 from kcore_ext.codec_plan cimport Plan
-from kcore_ext.columns_store cimport Column, ColumnNode
+from kcore_ext.columns_store cimport Bytes, Column, ColumnNode
 
 cdef struct Place:
     Column* column
@@ -15,10 +13,6 @@ cdef struct Route:
     Place* ops              # as in the plan
     Place* tags
     Place* absent
-
-cdef struct Bytes:
-    const unsigned char* at     # NULL for null
-    Py_ssize_t size
 
 cdef enum Status:           # what a row is; the order is that of STATUSES
     OK
@@ -46,13 +40,6 @@ cdef class RecordType:
     cdef int high
     cdef int flexible_since
     cdef int read(self, Bytes* key, Bytes* value, Py_ssize_t row) except -1
-
-cdef class Input:
-    cdef Py_buffer views[3]     # validity, offsets, data
-    cdef Py_ssize_t first
-    cdef bint is_valid(self, Py_ssize_t row) noexcept
-    cdef bint is_true(self, Py_ssize_t row) noexcept
-    cdef void get(self, Py_ssize_t row, Bytes* found) noexcept
 
 cdef class RecordColumns:
     cdef list types             # of RecordType

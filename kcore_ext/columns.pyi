@@ -1,24 +1,13 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, final
 
+from kcore_ext.columns_store import Input
+
 STATUSES: Final[tuple[str, ...]]
 """What a row may be, by the numbers that heads have."""
 
 Finished = tuple[int, int, list[Any], list[Any]]
 """A column in Arrow's layout: length, nulls, buffers (None for a validity that is not needed), columns below it."""
-
-@final
-class Input:
-    """One column that Arrow holds, read where it lies.
-
-    Args:
-        validity: a bit a value; None where none is null.
-        offsets: int32, for text and bytes; None for truth values.
-        data: the bytes of all values, or a bit a truth value; None if there are none.
-        first: where the column's rows begin in these buffers.
-    """
-
-    def __init__(self, validity: Any, offsets: Any, data: Any, first: int) -> None: ...
 
 @final
 class RecordColumns:

@@ -5,7 +5,6 @@ it stands where each of its fields goes. A row whose bytes are no such record is
 could not be read; which rows these are is told, so that the caller can say what is wrong with them.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport PyTypeObject
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
@@ -17,7 +16,7 @@ from kcore_ext.codec_plan cimport (
 )
 from kcore_ext.codec_read cimport Reader, read_uvarint
 from kcore_ext.columns_store cimport (
-    Column, ColumnNode, field_column, finish, make_room, pad, plain_column, put_default, put_text, reserve,
+    Bytes, Column, ColumnNode, Input, field_column, finish, make_room, pad, plain_column, put_default, put_text, reserve,
     struct_column, truncate,
 )
 
@@ -459,44 +458,6 @@ cdef class RecordType:
 
 
 # ---------------------------------------------------------------- batches
-cdef class Input:
-    """One column of Arrow's, as it was handed over: its buffers, and where its rows begin in them."""
-
-    def __cinit__(self, validity, offsets, data, Py_ssize_t first):
-        self.first = first
-        for i, buffer in enumerate((validity, offsets, data)):
-            if buffer is not None:
-                PyObject_GetBuffer(buffer, &self.views[<int>i], PyBUF_SIMPLE)
-
-    def __dealloc__(self):
-        cdef int i
-        for i in range(3):
-            PyBuffer_Release(&self.views[i])
-
-    cdef bint is_valid(self, Py_ssize_t row) noexcept:
-        cdef const unsigned char* bits = <const unsigned char*>self.views[0].buf
-        row += self.first
-        return bits == NULL or bits[row >> 3] >> (row & 7) & 1
-
-    cdef bint is_true(self, Py_ssize_t row) noexcept:
-        cdef const unsigned char* bits = <const unsigned char*>self.views[2].buf
-        if bits == NULL or not self.is_valid(row):
-            return False
-        row += self.first
-        return bits[row >> 3] >> (row & 7) & 1
-
-    cdef void get(self, Py_ssize_t row, Bytes* found) noexcept:
-        """The bytes of a row; `found.at` is NULL for null, and for nothing else."""
-        cdef const int32_t* offsets = <const int32_t*>self.views[1].buf + self.first
-        if not self.is_valid(row):
-            found.at = NULL
-            found.size = 0
-            return
-        found.size = offsets[row + 1] - offsets[row]
-        found.at = <const unsigned char*>b"" if found.size == 0 else (
-            <const unsigned char*>self.views[2].buf + offsets[row])
-
-
 cdef class RecordColumns:
     def __cinit__(self, topics, wanted):
         cdef dict made = {}

@@ -1,5 +1,6 @@
-"""Growing columns in Arrow's layout; see columns_store.pyx."""
+"""Columns in Arrow's layout, those that are read and those that grow; see columns_store.pyx."""
 
+from cpython.buffer cimport Py_buffer
 from libc.stdint cimport int32_t
 
 from kcore_ext.codec_plan cimport FieldSpec
@@ -19,6 +20,17 @@ cdef struct Column:
     bint default_null
     const unsigned char* default    # `width` bytes, or `default_size` of text; NULL for arrays and structs
     Py_ssize_t default_size
+
+cdef struct Bytes:
+    const unsigned char* at     # NULL for null
+    Py_ssize_t size
+
+cdef class Input:
+    cdef Py_buffer views[3]     # validity, offsets, data
+    cdef Py_ssize_t first
+    cdef bint is_valid(self, Py_ssize_t row) noexcept
+    cdef bint is_true(self, Py_ssize_t row) noexcept
+    cdef void get(self, Py_ssize_t row, Bytes* found) noexcept
 
 cdef class ColumnNode:
     cdef Column column

@@ -1,4 +1,4 @@
-"""Growing columns in Arrow's layout: values, validity, offsets, and the columns below them.
+"""Columns in Arrow's layout: values, validity, offsets, and the columns below them; read, and growing.
 
 What is appended in the middle of a row can be taken back: a struct is as long as the rows that are whole, and
 `truncate` cuts everything below it to that. Room for values is made ahead (`reserve`), for as many as a caller knows to
@@ -10,7 +10,7 @@ Functions that return int give 0, or -1 when there is no memory.
 
 import struct
 
-from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc, realloc
@@ -67,6 +67,45 @@ cdef class ColumnNode:
         free(self.column.validity)
         free(self.column.offsets)
         free(self.column.children)
+
+
+# ---------------------------------------------------------------- reading
+cdef class Input:
+    """One column of Arrow's, as it was handed over: its buffers, and where its rows begin in them."""
+
+    def __cinit__(self, validity, offsets, data, Py_ssize_t first):
+        self.first = first
+        for i, buffer in enumerate((validity, offsets, data)):
+            if buffer is not None:
+                PyObject_GetBuffer(buffer, &self.views[<int>i], PyBUF_SIMPLE)
+
+    def __dealloc__(self):
+        cdef int i
+        for i in range(3):
+            PyBuffer_Release(&self.views[i])
+
+    cdef bint is_valid(self, Py_ssize_t row) noexcept:
+        cdef const unsigned char* bits = <const unsigned char*>self.views[0].buf
+        row += self.first
+        return bits == NULL or bits[row >> 3] >> (row & 7) & 1
+
+    cdef bint is_true(self, Py_ssize_t row) noexcept:
+        cdef const unsigned char* bits = <const unsigned char*>self.views[2].buf
+        if bits == NULL or not self.is_valid(row):
+            return False
+        row += self.first
+        return bits[row >> 3] >> (row & 7) & 1
+
+    cdef void get(self, Py_ssize_t row, Bytes* found) noexcept:
+        """The bytes of a row; `found.at` is NULL for null, and for nothing else."""
+        cdef const int32_t* offsets = <const int32_t*>self.views[1].buf + self.first
+        if not self.is_valid(row):
+            found.at = NULL
+            found.size = 0
+            return
+        found.size = offsets[row + 1] - offsets[row]
+        found.at = <const unsigned char*>b"" if found.size == 0 else (
+            <const unsigned char*>self.views[2].buf + offsets[row])
 
 
 # ---------------------------------------------------------------- making them

@@ -12,7 +12,8 @@ from kcore.spark.ddl import arrow_struct
 from kcore.spark.pure_record import decode_record
 from kcore.spark.record_types import HEAD_DDL, STATUSES, TOPICS, name_of, record_ddl
 from kcore_ext.columns import STATUSES as COMPILED_STATUSES
-from kcore_ext.columns import Input, RecordColumns
+from kcore_ext.columns import RecordColumns
+from kcore_ext.columns_store import Input
 
 assert COMPILED_STATUSES == STATUSES, "the extension was built from another version"
 
