@@ -145,9 +145,9 @@ class _Producer:
                 if decision is not None and not matched:
                     missing.append(decision)
                 decision, matched = fact, False
-                balance[outcome] = balance.get(outcome, 0) - 1
+                _count(balance, outcome, -1)
             elif fact.fact == "marker":
-                balance[outcome] = balance.get(outcome, 0) + 1
+                _count(balance, outcome, 1)
                 if decision is not None and (decision.producer_epoch, decision.commit) == outcome:
                     matched = True  # or written once more, after a failover
                 else:
@@ -168,7 +168,7 @@ class _Producer:
         outcome = (fact.producer_epoch, fact.commit)
         if balance.get(outcome, 0) * sign <= 0:
             return False
-        balance[outcome] -= sign
+        _count(balance, outcome, -sign)
         return True
 
     def _unlike(self, place: Place, missing: list[Fact], extra: list[Fact]) -> Iterator[Finding]:
@@ -290,6 +290,15 @@ class _Producer:
             producer_id=self._producer_id,
             about=place,
         )
+
+
+def _count(balance: dict[Outcome, int], outcome: Outcome, step: int) -> None:
+    """Adds to a balance; what is even is not kept: a producer has an epoch a transaction (KIP-890)."""
+    left = balance.get(outcome, 0) + step
+    if left:
+        balance[outcome] = left
+    else:
+        del balance[outcome]
 
 
 def _done(fact: Fact) -> str:

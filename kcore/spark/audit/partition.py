@@ -64,9 +64,10 @@ class PartitionAudit:
         self._order = LogOrder(self._log)
         self._producers = ProducerEpochs(self._log)
         self._checks: list[Check] = [self._order, self._producers, *(cls(self._log) for cls in CHECKS.get(topic, ()))]
-        self._groups: GroupShard = group_machine()
+        self._groups: GroupShard | None = None  # groups and offsets as they are replayed beside
         self._offsets: OffsetsWentBack | None = None
         if topic == CONSUMER_OFFSETS:
+            self._groups = group_machine()
             self._offsets = OffsetsWentBack(self._log, self._groups)
             self._checks.append(self._offsets)
         self._handlers: dict[type, list[Handler]] = {}
@@ -125,8 +126,8 @@ class PartitionAudit:
     def _forget(self) -> None:
         for check in self._checks:
             check.forget()
-        self._groups = group_machine()
         if self._offsets is not None:
+            self._groups = group_machine()
             self._offsets.replaced(self._groups)
 
     def _batch(self, row: EventRow) -> None:
@@ -137,7 +138,7 @@ class PartitionAudit:
             return
         for check in self._checks:
             check.marker(row, marker[0])
-        if self._log.topic == CONSUMER_OFFSETS:
+        if self._groups is not None:
             self._groups.replay_marker(row.offset, row.producer_id, row.producer_epoch, marker[0])
 
     def _record(self, row: EventRow) -> None:
@@ -156,8 +157,8 @@ class PartitionAudit:
         key, value = typed
         for handler in self._handlers.get(type(key), ()):
             handler(row, key, value)
-        if topic == CONSUMER_OFFSETS and type(key) in REPLAY:
-            self._replay(row, key, value, said)
+        if self._groups is not None and type(key) in REPLAY:
+            self._replay(self._groups, row, key, value, said)
 
     def _decode(self, topic: str, key: bytes, value: bytes | None) -> tuple[Any, Any] | None:
         """A record, typed; None for a type that is not known: it is skipped, as in Kafka."""
@@ -172,10 +173,10 @@ class PartitionAudit:
             return typed, None if value is None else Transaction.of_record(TransactionLogValue.decode_value(value))
         return typed, decode_value(typed, value)
 
-    def _replay(self, row: EventRow, key: Any, value: Any, said: int) -> None:
+    def _replay(self, groups: GroupShard, row: EventRow, key: Any, value: Any, said: int) -> None:
         """Replays a record; what the engine's machine refuses is a finding, unless a check has said why already."""
         try:
-            self._groups.replay(row.offset, row.producer_id if row.transactional else -1, key, value)
+            groups.replay(row.offset, row.producer_id if row.transactional else -1, key, value)
         except (ValueError, AssertionError) as error:
             if self._log.said == said:
                 self._log.found(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from kcore.errors import KcoreError
 from kcore.spark.audit.finding import Finding
 from kcore.spark.audit.frames import audit_logs, finding_of, logs_of, said_of_partitions
 from kcore.spark.audit.kinds import SEVERITIES, WARNING, rank
@@ -63,6 +64,9 @@ def audit(
         now_ms: at what time transactions that are open count as hanging; None: that of the newest record.
         grace_ms: how much longer than its timeout a transaction may be open.
         shown: how many findings to hand back.
+
+    Raises:
+        KcoreError: there are no logs.
     """
     from pyspark import StorageLevel  # noqa: PLC0415
     from pyspark.sql import functions as f  # noqa: PLC0415
@@ -77,8 +81,11 @@ def audit(
     reader = spark.read.format("kcore").option("includeBatches", "true").option("includeFaults", "true")
     if topics:
         reader = reader.option("topic", ",".join(topics))
+    if not parts:
+        raise KcoreError(f"{path} holds no logs" + (f" of {', '.join(topics)}" if topics else ""))
     # More tasks than partitions would have nothing to do, and each costs a Python worker's round.
-    tasks = max(1, min(len(parts), int(spark.conf.get("spark.sql.shuffle.partitions") or 1)))
+    filled = sum(part.end is None or part.start < part.end for part in parts)
+    tasks = max(1, min(filled, int(spark.conf.get("spark.sql.shuffle.partitions") or 1)))
     said = said_of_partitions(reader.load(str(path)), cleaned_to, tasks).persist(StorageLevel.DISK_ONLY)
     try:
         found = audit_logs(said, logs_of(said, parts, now_ms=now_ms, grace_ms=grace_ms), tasks)

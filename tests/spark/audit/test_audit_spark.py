@@ -11,6 +11,7 @@ from typing import Any
 import lmdb
 import pytest
 
+from kcore.errors import KcoreError
 from kcore.log import LmdbLogEngine
 from kcore.log.lmdb_layout import LOG_KEY
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -110,6 +111,12 @@ def test_one_topic_alone(spark: Any, tmp_path: Path) -> None:
     audit_job.audit(spark, tmp_path / "events", tmp_path / "out", topics=[CONSUMER_OFFSETS])
     expected = worst_first(found(*(log for log in logs if log.topic == CONSUMER_OFFSETS)))
     assert worst_first(table(spark, tmp_path / "out")) == expected
+
+
+def test_a_folder_without_logs_is_no_healthy_one(spark: Any, tmp_path: Path) -> None:
+    export(Rows(*planted()), tmp_path / "events")
+    with pytest.raises(KcoreError, match="holds no logs of elsewhere"):
+        audit_job.audit(spark, tmp_path / "events", tmp_path / "out", topics=["elsewhere"])
 
 
 def test_a_real_brokers_segments_with_a_wrong_crc(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:

@@ -65,6 +65,23 @@ def test_gaps_below_where_compaction_has_come_to_are_none() -> None:
     assert (one.kind, one.sentence) == ("offset-gap", "In __consumer_offsets-0 offsets 15 to 19 are missing.")
 
 
+def test_a_topic_with_records_without_keys_is_not_compacted() -> None:
+    log = Written("t")
+    before = log.raw(None, b"v")
+    log.next_offset = 5
+    here = log.raw(None, b"v")
+    assert found(log) == [finding("offset-gap", [before, here], "In t-0 offsets 1 to 4 are missing.")]
+
+
+def test_a_topic_whose_keys_are_all_different_may_be_compacted() -> None:
+    log = Written("t")
+    log.raw(b"a", b"v")
+    log.next_offset = 5
+    log.raw(b"b", b"v")
+    log.raw(b"a", b"v")
+    assert found(log) == []
+
+
 def test_a_record_that_stands_twice(log: Written) -> None:
     first, last = at(log, 4), at(log, 5)
     log.rows.insert(5, log.rows[4])
