@@ -9,8 +9,7 @@ class CooperativeStickyAssignor:
 
     What members own is `Member.owned` (the subscription's owned partitions); the generation is the subscription's, else
     the four bytes of user data. Partitions held back are `GroupAssignment.withheld`; when there are any, the members
-    that
-    lose them rejoin once they have let go, and the next call hands them out.
+    that lose them rejoin once they have let go, and the next call hands them out.
     """
 
     name = "cooperative-sticky"

@@ -14,8 +14,7 @@ class Measures:
         counts: how many partitions the members have, ascending.
         spread: largest minus smallest count.
         topic_spread: the largest such difference within one topic, over the members that subscribe to it (over those
-        that
-            have some of it, when the members were not given).
+            that have some of it, when the members were not given).
         imbalance: sum of the squared counts, what `kcore.balanced` minimises.
         moved: partitions that a member had, could keep and lost (0 without a previous assignment).
         gained: partitions that a member has and did not have before.

@@ -9,8 +9,8 @@ class RangeAssignor:
 
     Members are ordered by instance id, then by member id. Topics of one size with the same subscribers give each member
     the same partition numbers. When racks are known and not every partition is on all of them, partitions on a member's
-    rack go first (balance per topic before co-partitioning before racks). Not sticky: what members own is not looked
-    at.
+    rack go first (balance per topic before co-partitioning before racks). Not sticky: what members own does
+    not count.
     """
 
     name = "range"

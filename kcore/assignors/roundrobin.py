@@ -8,8 +8,7 @@ class RoundRobinAssignor:
     """Deals all partitions, topic by topic, to members in a ring; members that do not subscribe are passed over.
 
     With equal subscriptions members differ by one partition at most; with unequal ones there is no bound. Neither
-    sticky
-    nor rack aware.
+    sticky nor rack aware.
     """
 
     name = "roundrobin"

@@ -30,8 +30,8 @@ class SimpleAssignor:
             members: the members.
             topics: the topics that exist.
             previous: the target so far; None: the members' `owned`.
-            assignable: topic -> partitions whose share state is initialised; None: all. Others are not given to
-            anybody.
+            assignable: topic -> partitions whose share state is initialised; None: all. Others are given to
+                nobody.
 
         Raises:
             PartitionAssignorError: a subscribed topic id does not exist.

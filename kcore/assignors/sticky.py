@@ -69,14 +69,12 @@ class StickyAssignor:
     """Balances while partitions stay where they are as far as they can.
 
     What members own is read from their user data only (`Member.user_data`: bytes, or a StickyAssignorUserData), with
-    its
-    generation: of two claims the larger generation wins, two of one generation are both void.
+    its generation: of two claims the larger generation wins, two of one generation are both void.
 
     With equal subscriptions no two members differ by more than one partition and, without racks, no assignment as
     balanced moves less. With unequal ones no single move improves the balance. Where Kafka 4.3 would loop for ever, the
     assignment of `kcore.balanced` is taken. Kafka remembers the largest generation over the life of an assignor; this
-    one
-    looks at the present members alone, so that a result depends on nothing but its arguments.
+    one looks at the present members alone, so that a result depends on nothing but its arguments.
     """
 
     name = "sticky"

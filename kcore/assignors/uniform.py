@@ -18,8 +18,7 @@ class UniformAssignor:
 
         Args:
             members: the members. A topic they name that does not exist counts for the question whether subscriptions
-            are
-                equal and else for nothing; a topic *id* that does not exist is an error.
+                are equal and else for nothing; a topic *id* that does not exist is an error.
             topics: the topics, keyed by name or by id (with `names` for members that subscribe by name).
             previous: the target so far. Handing back the GroupAssignment of the last call is the cheap way: nothing is
                 converted. None: the members' `owned`, which also counts for members that `previous` does not have (so a

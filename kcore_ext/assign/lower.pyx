@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 
-from cpython.dict cimport PyDict_GetItemWithError, PyDict_Next
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.ref cimport Py_INCREF, PyObject
-from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
 from libc.string cimport memcpy, memset
 
+from kcore_ext.assign.claims cimport GONE, Rows, be32, rows_into
 from kcore_ext.assign.containers cimport (
     Index,
     IntVec,
@@ -18,27 +17,19 @@ from kcore_ext.assign.containers cimport (
     copied,
     flags,
     found,
-    found_next,
     ints,
     nones,
     push,
     release,
-    reserve,
     take,
     u64,
 )
-from kcore_ext.assign.ids cimport big_endian_word, compare_ids, order_of_ids, same_bytes, same_text
-from kcore_ext.assign.model cimport Member, Subscription, Topics, as_number
+from kcore_ext.assign.ids cimport compare_ids, order_of_ids, same_text
+from kcore_ext.assign.model cimport Member, Subscription, Topics
 from kcore_ext.assign.problem cimport Problem
 from kcore_ext.assign.result cimport GroupAssignment
 
 from kcore_ext.assign.model import utf16_key
-
-cdef extern from "Python.h":
-    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
-
-cdef int GONE = -(1 << 30)
-
 
 cdef int take_ids(Lowered low, PyObject** ids) except -1:
     """Fills `low.ids` in the order `low.where`."""
@@ -299,195 +290,6 @@ cdef int _read_racks(Lowered low) except -1:
     return 0
 
 
-cdef inline int _slot(PyObject* name) noexcept nogil:
-    return <int>((<size_t>name >> 4) & (SEEN_TOPICS - 1))
-
-
-cdef inline u64 _spelling(const unsigned char* text, Py_ssize_t size) noexcept nogil:
-    """A hash of a topic's name."""
-    cdef u64 mix = <u64>size
-    cdef Py_ssize_t at
-    for at in range(0, size, 8):
-        mix = (mix ^ big_endian_word(text, at, size)) * 0x9E3779B97F4A7C15ULL
-        mix ^= mix >> 29
-    return mix
-
-
-cdef const char* _utf8(object key, Py_ssize_t* size) except NULL:
-    """A topic's name as bytes that the str keeps; nothing for an id or for what UTF-8 cannot spell."""
-    if type(key) is str:
-        try:
-            return PyUnicode_AsUTF8AndSize(key, size)
-        except UnicodeEncodeError:
-            pass
-    size[0] = 0
-    return ""
-
-
-cdef class Rows:
-    """Collects claims; remembers how partition numbers of an earlier assignment translate."""
-
-    def __cinit__(self, Lowered low):
-        cdef Topics topics = low.topics
-        cdef PyObject* name
-        cdef int i, t, slot
-        self.low = low
-        self.local = nones(&low.memory, topics.count)
-        for i in range(low.problem.topics):
-            self.local[low.local[i]] = i
-        memset(self.seen, 0, sizeof(self.seen))
-        for t in range(topics.count):
-            name = PyTuple_GET_ITEM(topics.ordered, t)
-            slot = _slot(name)
-            self.seen[slot] = name
-            self.seen_topic[slot] = self.local[t]
-
-    cdef int add(self, object owned, str member_id) except -1:
-        """Appends the partitions of a mapping topic -> numbers that exist here; unknown ones are dropped.
-
-        Raises ValueError for what are no partitions.
-        """
-        self.at = NULL
-        try:
-            if not isinstance(owned, dict):
-                owned = dict(owned)
-            if len(<dict>owned):
-                self.add_all(<dict>owned)
-        except (TypeError, ValueError, OverflowError) as error:
-            topic = f": topic {<object>self.at!r}" if self.at != NULL else ""
-            raise ValueError(f"member {member_id!r}{topic}: no partition numbers: {error}") from error
-        return 0
-
-    cdef int add_all(self, dict owned) except -1:
-        cdef Py_ssize_t at = 0
-        cdef PyObject* numbers
-        cdef int t
-        while PyDict_Next(owned, &at, &self.at, &numbers):
-            t = self.topic(self.at)
-            if t >= 0:
-                self.add_numbers(t, <object>numbers)
-        return 0
-
-    cdef inline int topic(self, PyObject* name) except -2:
-        """The local number of a topic key or alias; -1: not here. What comes out of an assignment has our own keys."""
-        cdef int slot = _slot(name)
-        cdef PyObject* found
-        if self.seen[slot] == name:
-            return self.seen_topic[slot]
-        found = PyDict_GetItemWithError(self.low.topics.index, <object>name)
-        return -1 if found == NULL else self.local[<int>(<object>found)]
-
-    cdef int spelled(self, const unsigned char* name, Py_ssize_t size) except -2:
-        """The same for a name in UTF-8."""
-        cdef Topics topics = self.low.topics
-        cdef const char* text
-        cdef Py_ssize_t length
-        cdef int t
-        if not self.spellings_read:
-            self.spellings_read = True
-            for t in range(topics.count):
-                text = _utf8(topics.ordered[t], &length)
-                add_key(&self.low.memory, &self.spellings, _spelling(<const unsigned char*>text, length))
-        t = found(&self.spellings, _spelling(name, size))
-        while t >= 0:
-            text = _utf8(topics.ordered[t], &length)
-            if length == size and same_bytes(text, name, size):
-                return self.local[t]
-            t = found_next(&self.spellings, t)
-        # An alias, or bytes that Java would replace.
-        known = topics.index.get(name[:size].decode("utf-8", "replace"))
-        return -1 if known is None else self.local[<int>known]
-
-    cdef inline int add_numbers(self, int t, object numbers) except -1:
-        cdef Problem p = self.low.problem
-        cdef int first = p.first[t], count = p.first[t + 1] - first
-        cdef long number
-        cdef Py_ssize_t i
-        if type(numbers) is not tuple:
-            numbers = tuple(numbers)
-        for i in range(PyTuple_GET_SIZE(numbers)):
-            number = as_number(<object>PyTuple_GET_ITEM(numbers, i))
-            # Kafka does not check the index and stumbles over a partition that is gone.
-            if 0 <= number < count:
-                push(&p.memory, &p.claims, first + <int>number)
-        return 0
-
-    cdef int add_row(self, GroupAssignment parent, int member) except -1:
-        """The same for a row of an earlier assignment, without objects in between."""
-        cdef Problem p = self.low.problem
-        cdef int i, number, t = 0, move
-        parent.need_rows()
-        if parent is not self.parent:
-            self.translate(parent)
-        i = parent.row_first[member]
-        if i < parent.row_first[member + 1]:
-            reserve(&p.memory, &p.claims, p.partitions)
-        while i < parent.row_first[member + 1]:
-            number = parent.rows[i]
-            t = parent.topic_at(number, t)
-            move = self.table[2 * t]
-            if move != GONE and number - parent.first[t] < self.table[2 * t + 1]:
-                push(&p.memory, &p.claims, number + move)
-            i += 1
-        return 0
-
-    cdef int add_user_data(self, bytes data) except -2:
-        """Appends what sticky's user data claims and returns its generation: version 1, else 0 (-1), else nothing (-1)."""
-        cdef Problem p = self.low.problem
-        cdef const unsigned char* at = data
-        cdef Py_ssize_t left = len(data), size
-        cdef Py_ssize_t kept = p.claims.size
-        cdef int topics, count, number, t, here
-        if left < 4:
-            return -1
-        topics = _be32(at)
-        at += 4
-        left -= 4
-        for _ in range(topics):
-            size = (<Py_ssize_t>at[0] << 8) | at[1] if left >= 2 else 0x8000
-            if size >= 0x8000 or left < 2 + size + 4:
-                p.claims.size = kept
-                return -1
-            t = self.spelled(at + 2, size)
-            at += 2 + size
-            count = _be32(at)
-            at += 4
-            left -= 6 + size
-            if count < 0 or left < 4 * <Py_ssize_t>count:
-                p.claims.size = kept
-                return -1
-            here = p.first[t + 1] - p.first[t] if t >= 0 else 0
-            for _ in range(count):
-                number = _be32(at)
-                at += 4
-                if 0 <= number < here:
-                    push(&p.memory, &p.claims, p.first[t] + number)
-            left -= 4 * <Py_ssize_t>count
-        return _be32(at) if left >= 4 else -1
-
-    cdef int translate(self, GroupAssignment parent) except -1:
-        """Pairs (shift, partitions now) for every topic of an earlier assignment."""
-        cdef Problem p = self.low.problem
-        cdef int t, here
-        self.parent = parent
-        if parent.topic_count > self.table_room:
-            self.table = ints(&self.low.memory, 2 * parent.topic_count)
-            self.table_room = parent.topic_count
-        for t in range(parent.topic_count):
-            here = self.topic(PyTuple_GET_ITEM(parent.names, t))
-            if here < 0:
-                self.table[2 * t] = GONE
-                self.table[2 * t + 1] = 0
-            else:
-                self.table[2 * t] = p.first[here] - parent.first[t]
-                self.table[2 * t + 1] = p.first[here + 1] - p.first[here]
-        return 0
-
-
-cdef inline int _be32(const unsigned char* at) noexcept nogil:
-    return <int>((<unsigned>at[0] << 24) | (<unsigned>at[1] << 16) | (<unsigned>at[2] << 8) | <unsigned>at[3])
-
-
 cdef int _read_claims(Lowered low, Source source) except -1:
     """Claims and generations of all members, from `owned` or from sticky's user data."""
     cdef Problem p = low.problem
@@ -505,7 +307,7 @@ cdef int _read_claims(Lowered low, Source source) except -1:
             break
     if not anything:
         return 0
-    rows = Rows(low)
+    rows = rows_into(p, low.topics, low.local)
     p.has_claims = True
     p.claim_first = ints(&p.memory, p.members + 1)
     p.claim_first[0] = 0
@@ -524,7 +326,7 @@ cdef int _read_claims(Lowered low, Source source) except -1:
             p.generation[m] = member.generation_id
             if member.generation_id < 0 and type(member.user_data) is bytes and len(<bytes>member.user_data) >= 4:
                 # Before KIP-792 cooperative-sticky sent its generation as user data.
-                p.generation[m] = _be32(<bytes>member.user_data)
+                p.generation[m] = be32(<bytes>member.user_data)
             rows.add(member.owned, member.member_id)
         p.claim_first[m + 1] = <int>p.claims.size
     return 0
@@ -542,7 +344,7 @@ cdef int _read_previous(Lowered low, Memory* scratch, object previous) except -1
             return _read_owner(low, scratch, before)
     elif not isinstance(previous, Mapping):
         raise TypeError(f"previous: an assignment is needed, not {type(previous).__name__}")
-    rows = Rows(low)
+    rows = rows_into(p, low.topics, low.local)
     p.has_claims = True
     p.claim_first = ints(&p.memory, p.members + 1)
     p.claim_first[0] = 0
@@ -593,7 +395,7 @@ cdef int _read_owner(Lowered low, Memory* scratch, GroupAssignment before) excep
     _renumber(low, scratch, before, renumbered, &fresh)
     p.has_owner = True
     if not same_topics or fresh.size:
-        rows = Rows(low)
+        rows = rows_into(p, low.topics, low.local)
     if same_topics:
         p.given_owner = ints(&p.memory, p.partitions)
         for i in range(p.partitions):

@@ -6,9 +6,10 @@ from cpython.ref cimport PyObject
 
 from libc.string cimport memset
 
+from kcore_ext.assign.claims cimport Rows, rows_into
 from kcore_ext.assign.containers cimport IntVec, Memory, Scratch, copied, fill, flags, ints, nones, push, take, zeros
 from kcore_ext.assign.ids cimport order_of_ids
-from kcore_ext.assign.lower cimport Lowered, Rows, take_ids
+from kcore_ext.assign.lower cimport Lowered, take_ids
 from kcore_ext.assign.model cimport Topics
 from kcore_ext.assign.problem cimport Problem, as_array, checked_owner, checked_rows, new_array, numbers_of
 from kcore_ext.assign.result cimport GroupAssignment
@@ -475,7 +476,7 @@ cdef int _read_processes(Lowered low, Streams* s) except -1:
 cdef int _read(Lowered low, Streams* s, object stateful) except -1:
     """Tasks and what members had."""
     cdef Problem p = low.problem
-    cdef Rows rows = Rows(low)
+    cdef Rows rows = rows_into(p, low.topics, low.local)
     cdef int* claim_first = zeros(s.memory, p.members + 1)
     cdef char* keeps = flags(s.memory, p.topics, False)
     cdef int m, t, i

@@ -1,0 +1,44 @@
+"""Claims: which partitions members say they own, read from Python objects and user data."""
+
+from cpython.ref cimport PyObject
+
+from kcore_ext.assign.containers cimport Index, Memory
+from kcore_ext.assign.model cimport Topics
+from kcore_ext.assign.problem cimport Problem
+from kcore_ext.assign.result cimport GroupAssignment
+
+cdef enum:
+    SEEN_TOPICS = 256
+    # In place of a shift of partition numbers: the topic is not here.
+    GONE = -1073741824
+
+
+cdef class Rows:
+    cdef Problem problem
+    cdef Topics topics
+    cdef Memory memory
+    cdef int* local                   # position in `topics` -> local number, -1: not here
+    cdef GroupAssignment parent
+    cdef int* table                   # parent's topic -> (shift of its partition numbers, partitions now)
+    cdef int table_room               # in topics
+    cdef PyObject* seen[SEEN_TOPICS]  # keys of `topics` by their address, and their local numbers
+    cdef int seen_topic[SEEN_TOPICS]
+    cdef PyObject* at                 # the topic whose partitions are read, borrowed
+    cdef Index spellings              # hash of a topic's name -> position in `topics`
+    cdef bint spellings_read
+
+    cdef int add(self, object owned, str member_id) except -1
+    cdef int add_all(self, dict owned) except -1
+    cdef int topic(self, PyObject* name) except -2
+    cdef int spelled(self, const unsigned char* name, Py_ssize_t size) except -2
+    cdef int add_numbers(self, int t, object numbers) except -1
+    cdef int add_row(self, GroupAssignment parent, int member) except -1
+    cdef int translate(self, GroupAssignment parent) except -1
+    cdef int add_user_data(self, bytes data) except -2
+
+
+cdef Rows rows_into(Problem problem, Topics topics, const int* local)
+
+
+cdef inline int be32(const unsigned char* at) noexcept nogil:
+    return <int>((<unsigned>at[0] << 24) | (<unsigned>at[1] << 16) | (<unsigned>at[2] << 8) | <unsigned>at[3])

@@ -1,0 +1,1 @@
+"""Claims: which partitions members say they own. Compiled code only."""
