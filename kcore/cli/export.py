@@ -10,10 +10,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kcore.cli import target
 from kcore.errors import ConfigError, KcoreError
 
 if TYPE_CHECKING:
     from kcore.spark.export import ExportReport
+    from kcore.spark.manifest import ExportedFile
     from kcore.spark.sources import Source
 
 FORMATS = ("parquet", "jsonl")
@@ -24,9 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "data", nargs="*", metavar="DIR", help="a data folder or a broker's log folder; or: verify FOLDER"
     )
-    parser.add_argument(
-        "--bootstrap", metavar="HOST:PORT", help="a running server, kcore's or any Kafka-compatible one"
-    )
+    target.add_bootstrap(parser)
     parser.add_argument("--out", metavar="FOLDER", help="the export; one that is there is continued")
     parser.add_argument(
         "--topic", action="append", default=[], help="a topic (may be repeated); none: the internal ones"
@@ -82,11 +82,19 @@ def _once(export: Callable[..., ExportReport], options: argparse.Namespace) -> E
         if options.bootstrap is None:
             source = opened.enter_context(open_source(options.data[0]))
         else:
-            source = ServerSource(opened.enter_context(Cluster(options.bootstrap)), topics)
+            source = ServerSource(
+                opened.enter_context(Cluster(options.bootstrap, security=target.security(options))), topics
+            )
         missing = sorted(frozenset(options.topic) - {part.topic for part in source.parts()})
         if missing:
             raise KcoreError(f"{', '.join(missing)}: no such topic")
-        return export(source, options.out, wanted=topics.__contains__, **more)
+        return export(source, options.out, wanted=topics.__contains__, on_file=_tell, **more)
+
+
+def _tell(written: ExportedFile) -> None:
+    """Shows people at a terminal that a long export goes on."""
+    if sys.stderr.isatty():
+        print(f"{written.path}: {written.count} rows to offset {written.last_offset}", file=sys.stderr)
 
 
 def _verify(verify: Callable[[Path], list[str]], options: argparse.Namespace) -> int:

@@ -46,6 +46,7 @@ def export(
     stop: int | None = None,
     form: str = "parquet",
     rows_per_file: int = ROWS_PER_FILE,
+    on_file: Callable[[ExportedFile], None] = lambda file: None,
 ) -> ExportReport:
     """Writes what a source holds and an export does not hold yet.
 
@@ -59,6 +60,7 @@ def export(
         stop: the offset before which to stop; None: the end.
         form: one of `FORMATS`; an export keeps the one that it began with.
         rows_per_file: at most so many rows go into a file.
+        on_file: told of each file once it is in the manifest.
 
     Raises:
         KcoreError: the folder holds an export in another format.
@@ -72,7 +74,10 @@ def export(
     report = ExportReport(0, 0, [])
     for part in source.parts():
         if wanted(part.topic):
-            report = _export_part(source, part, folder, manifest, start, stop, rows_per_file, report)
+            pieces, exported = _begin(source, part, manifest, start, stop, report.faults.append)
+            for written in _files(pieces, exported, folder, manifest, rows_per_file):
+                on_file(written)
+                report = report._replace(files=report.files + 1, rows=report.rows + written.count)
     manifest.save(folder)
     return report
 
@@ -85,16 +90,10 @@ def _drop_leftovers(folder: Path, manifest: Manifest) -> None:
             path.unlink()
 
 
-def _export_part(
-    source: Source,
-    part: Part,
-    folder: Path,
-    manifest: Manifest,
-    start: int,
-    stop: int | None,
-    rows_per_file: int,
-    report: ExportReport,
-) -> ExportReport:
+def _begin(
+    source: Source, part: Part, manifest: Manifest, start: int, stop: int | None, on_fault: OnFault
+) -> tuple[_Pieces, ExportedPartition]:
+    """What of a partition is not exported yet, and its place in the manifest."""
     place = (part.topic, part.partition)
     exported = manifest.partitions.get(place)
     if exported is None:
@@ -102,15 +101,19 @@ def _export_part(
     known = [offset for offset in (exported.cleaned_to, part.cleaned_to) if offset is not None]
     exported.cleaned_to = max(known) if known and part.cleaned_to is not None else exported.cleaned_to
     exported.active_offset = part.active_offset
-    pieces = _Pieces(source.batches(part, exported.next_offset, stop, report.faults.append))
-    while True:
-        written = _write_file(folder, place, pieces, manifest.form, rows_per_file)
-        if written is None:
-            return report
+    return _Pieces(source.batches(part, exported.next_offset, stop, on_fault)), exported
+
+
+def _files(
+    pieces: _Pieces, exported: ExportedPartition, folder: Path, manifest: Manifest, rows_per_file: int
+) -> Iterator[ExportedFile]:
+    """Writes a partition's files; each is in the manifest when it is given."""
+    place = (exported.topic, exported.partition)
+    while (written := _write_file(folder, place, pieces, manifest.form, rows_per_file)) is not None:
         exported.files.append(written)
         exported.next_offset = written.last_offset + 1
         manifest.save(folder)
-        report = report._replace(files=report.files + 1, rows=report.rows + written.count)
+        yield written
 
 
 class _Pieces:

@@ -35,8 +35,10 @@ def small(kafka_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
 def test_an_export_holds_what_the_log_holds(small: Path, tmp_path: Path, form: str) -> None:
     source = SegmentSource(small)
-    report = export(source, tmp_path, form=form, rows_per_file=1_000)
+    told: list[str] = []
+    report = export(source, tmp_path, form=form, rows_per_file=1_000, on_file=lambda written: told.append(written.path))
     assert report.faults == []
+    assert sorted(told) == [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.glob("topic=*/*/*"))]
     assert verify(tmp_path) == []
     found = everything(open_source(tmp_path))
     assert found == everything(source)
