@@ -12,6 +12,7 @@ from collections.abc import Generator
 from datetime import UTC, datetime
 from typing import Any
 
+from kcore.cli import target
 from kcore.client.cluster import Cluster
 from kcore.client.member import GroupMember
 from kcore.errors import ConfigError, KcoreError
@@ -33,7 +34,7 @@ Place = tuple[str, int]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's arguments."""
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", required=True, help="a running server")
+    target.add_bootstrap(parser, required=True)
     parser.add_argument("--topic", metavar="NAME", action="append", required=True, help="(may be repeated)")
     parser.add_argument("--partition", type=int, action="append", default=[], help="(may be repeated); none: all")
     parser.add_argument(
@@ -55,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     if options.group is not None and options.partition:
         raise ConfigError("--partition and --group: a group shares the partitions out itself")
     start = parse_start(options.start or "earliest")
-    with Cluster(options.bootstrap, timeout_s=90.0) as cluster:
+    with Cluster(options.bootstrap, timeout_s=90.0, security=target.security(options)) as cluster:
         reader = Reader(cluster, start)
         if options.group is None:
             reader.take(_all_partitions(cluster, options.topic, options.partition), {})

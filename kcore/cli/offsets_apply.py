@@ -53,7 +53,7 @@ def _brokers(options: argparse.Namespace) -> Iterator[Brokers]:
     if options.bootstrap is not None:
         from kcore.client.cluster import Cluster  # noqa: PLC0415
 
-        with Cluster(options.bootstrap) as cluster:
+        with Cluster(options.bootstrap, security=target.security(options)) as cluster:
             yield cluster
     else:
         from kcore.spark.restore_target import OneEngine  # noqa: PLC0415

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from itertools import cycle
 
+from kcore.cli import target
 from kcore.client.cluster import Cluster
 from kcore.client.partitioner import partition_of
 from kcore.errors import KcoreError
@@ -39,7 +40,7 @@ Line = tuple[bytes | None, bytes]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's arguments."""
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", required=True, help="a running server")
+    target.add_bootstrap(parser, required=True)
     parser.add_argument("--topic", metavar="NAME", required=True, help="made if the server makes topics by itself")
     parser.add_argument(
         "--partition", type=int, help="where all records go; else by key as Java's producer, or in turn"
@@ -59,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     """Produces until the input ends; says how many records were acknowledged."""
     separator = None if options.key_separator is None else options.key_separator.encode()
     count = 0
-    with Cluster(options.bootstrap) as cluster:
+    with Cluster(options.bootstrap, security=target.security(options)) as cluster:
         producer = Producer(
             cluster, options.topic, options.partition, ACKS[options.acks], CompressionType[options.compression.upper()]
         )

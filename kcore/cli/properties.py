@@ -5,46 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from kcore.client.properties import read_properties
 from kcore.config import Config
 from kcore.errors import ConfigError
-
-
-def read_properties(path: Path) -> dict[str, tuple[str, str]]:
-    """Reads a Java properties file.
-
-    Args:
-        path: the file. Comments (# and !), blank lines, continued lines (a backslash at the end), and `=` or `:`
-            between key and value are understood, as Kafka's own files use them.
-
-    Returns:
-        Key -> (value, "FILE:LINE"); of a key given twice the last counts, as in Java.
-
-    Raises:
-        ConfigError: the file cannot be read, or a line is no setting.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
-    found: dict[str, tuple[str, str]] = {}
-    line, first = "", 0
-    for number, raw in enumerate([*text.splitlines(), ""], 1):
-        part = raw.strip()
-        if not line:
-            if not part or part[0] in "#!":
-                continue
-            first = number
-        line += part
-        if line.endswith("\\") and not line.endswith("\\\\"):
-            line = line[:-1]
-            continue
-        positions = [at for at in (line.find("="), line.find(":")) if at > 0]
-        if not positions:
-            raise ConfigError(f"{path}:{first}: {line!r} is no setting; valid: name=value")
-        at = min(positions)
-        found[line[:at].strip()] = (line[at + 1 :].strip(), f"{path}:{first}")
-        line = ""
-    return found
 
 
 def make_config(file: Path | None, assignments: Iterable[str], options: dict[str, str]) -> Config:

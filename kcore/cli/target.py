@@ -5,23 +5,53 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from kcore.errors import ConfigError
 from kcore.inspect import Target
+
+if TYPE_CHECKING:
+    from kcore.client import ClientSecurity
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """`DIR` or `--bootstrap`."""
     parser.add_argument("data", nargs="?", metavar="DIR", help="a data folder that no server has open")
+    add_bootstrap(parser)
+
+
+def add_bootstrap(parser: argparse.ArgumentParser, required: bool = False) -> None:
+    """`--bootstrap`, and how to come in there."""
     parser.add_argument(
-        "--bootstrap", metavar="HOST:PORT", help="a running server, kcore's or any Kafka-compatible one"
+        "--bootstrap",
+        metavar="HOST:PORT",
+        required=required,
+        help="a running server, kcore's or any Kafka-compatible one",
     )
+    parser.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="a properties file with Kafka's names for the connection to it: security.protocol, sasl.mechanism, "
+        "sasl.jaas.config, ssl.truststore.location (PEM), ...",
+    )
+
+
+def security(options: argparse.Namespace) -> ClientSecurity | None:
+    """What the file of `--command-config` says; None without one."""
+    if options.command_config is None:
+        return None
+    if options.bootstrap is None:
+        raise ConfigError("--command-config is for --bootstrap: a folder asks for no password")
+    from kcore.client import ClientSecurity  # noqa: PLC0415
+
+    return ClientSecurity.of_file(options.command_config)
 
 
 def check(options: argparse.Namespace) -> None:
     """Raises ConfigError unless exactly one of the two was named."""
     if (options.data is None) == (options.bootstrap is None):
         raise ConfigError("name a data folder, or --bootstrap HOST:PORT of a running server")
+    security(options)  # says what is wrong with it before anything is opened
 
 
 @contextmanager
@@ -40,7 +70,7 @@ def open_target(options: argparse.Namespace, create: bool = False) -> Iterator[T
     if options.bootstrap is not None:
         from kcore.client import Connection  # noqa: PLC0415
 
-        with Connection.to(options.bootstrap) as connection:
+        with Connection.to(options.bootstrap, security=security(options)) as connection:
             yield connection
     else:
         import kcore  # noqa: PLC0415

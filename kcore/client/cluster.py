@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kcore.client.connection import Connection
+from kcore.client.security import ClientSecurity
 from kcore.errors import KcoreError
 from kcore.protocol.error_codes import ErrorCode, code_name
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -23,13 +24,21 @@ class Cluster:
         bootstrap: HOST:PORT of one of them.
         client_id: what they call this client.
         timeout_s: how long one answer may take.
+        security: TLS and SASL, with every broker; None: neither.
 
     Raises:
         ConnectionClosedError: nobody listens there.
+        AuthenticationError: a broker does not believe this client.
     """
 
-    def __init__(self, bootstrap: str, client_id: str = "kcore", timeout_s: float = 30.0) -> None:
-        self._options: dict[str, Any] = {"client_id": client_id, "timeout_s": timeout_s}
+    def __init__(
+        self,
+        bootstrap: str,
+        client_id: str = "kcore",
+        timeout_s: float = 30.0,
+        security: ClientSecurity | None = None,
+    ) -> None:
+        self._options: dict[str, Any] = {"client_id": client_id, "timeout_s": timeout_s, "security": security}
         self._bootstrap = Connection.to(bootstrap, **self._options)
         self._connections: dict[tuple[str, int], Connection] = {}
         self._leaders: dict[tuple[str, int], tuple[str, int]] = {}

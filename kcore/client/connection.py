@@ -5,13 +5,22 @@ from __future__ import annotations
 import socket
 from typing import Any, TypeVar
 
+from kcore.client.sasl import MECHANISMS
+from kcore.client.security import ClientSecurity
 from kcore.errors import KcoreError
 from kcore.protocol.api_keys import ApiKey, response_class, response_header_version
+from kcore.protocol.error_codes import code_name
 from kcore.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from kcore.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kcore.protocol.schema import Request
+from kcore.security.mechanism import AuthenticationError
 from kcore_ext.codec import encode_request
 
 R = TypeVar("R")
+
+HANDSHAKE_VERSION = 1  # tokens go in SaslAuthenticate (KIP-152)
+AUTHENTICATE_VERSION = 1
 
 
 class ConnectionClosedError(KcoreError):
@@ -26,12 +35,21 @@ class Connection:
         port: its port.
         client_id: what the server calls this client.
         timeout_s: how long one answer may take.
+        security: TLS and SASL; None: neither.
 
     Raises:
-        ConnectionClosedError: nobody listens there.
+        ConnectionClosedError: nobody listens there, or the two sides do not agree on TLS.
+        AuthenticationError: the server does not believe this client, or this client the server.
     """
 
-    def __init__(self, host: str, port: int, client_id: str = "kcore", timeout_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        client_id: str = "kcore",
+        timeout_s: float = 30.0,
+        security: ClientSecurity | None = None,
+    ) -> None:
         self.client_id = client_id
         self._correlation_id = 0
         self._versions: dict[int, tuple[int, int]] | None = None
@@ -40,6 +58,36 @@ class Connection:
         except OSError as error:
             raise ConnectionClosedError(f"{host}:{port} cannot be reached: {error}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if security is not None:
+            try:
+                self._come_in(security, host)
+            except BaseException:
+                self.close()
+                raise
+
+    def _come_in(self, security: ClientSecurity, host: str) -> None:
+        """TLS, then SASL (KIP-43, KIP-152)."""
+        if security.tls is not None:
+            try:
+                self._socket = security.tls.wrap_socket(self._socket, server_hostname=host)
+            except OSError as error:  # ssl's own errors are OSErrors
+                raise ConnectionClosedError(f"{host}: TLS failed: {error}") from error
+        if not security.mechanism:
+            return
+        offered = self.send(SaslHandshakeRequest(mechanism=security.mechanism), HANDSHAKE_VERSION)
+        if offered.error_code:
+            names = ", ".join(offered.mechanisms) or "none"
+            raise AuthenticationError(f"{host}: {security.mechanism} is not served; the server has {names}")
+        exchange = MECHANISMS[security.mechanism](security.user, security.password)
+        token = next(exchange)
+        while True:
+            answer = self.send(SaslAuthenticateRequest(auth_bytes=token), AUTHENTICATE_VERSION)
+            if answer.error_code:
+                raise AuthenticationError(answer.error_message or code_name(answer.error_code))
+            try:
+                token = exchange.send(answer.auth_bytes)
+            except StopIteration:
+                return
 
     @classmethod
     def to(cls, bootstrap: str, **options: Any) -> Connection:

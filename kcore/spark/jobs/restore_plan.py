@@ -107,9 +107,11 @@ def plan_restore(then: list[Then], brokers: Brokers | None, where: str, *, inclu
 def _target(options: argparse.Namespace) -> Iterator[tuple[Brokers | None, str]]:
     """The target that the arguments name, and what it is called."""
     if options.bootstrap is not None:
+        from kcore.client import ClientSecurity  # noqa: PLC0415
         from kcore.client.cluster import Cluster  # noqa: PLC0415
 
-        with Cluster(options.bootstrap) as cluster:
+        security = None if options.command_config is None else ClientSecurity.of_file(options.command_config)
+        with Cluster(options.bootstrap, security=security) as cluster:
             yield cluster, options.bootstrap
     elif options.data is not None:
         import kcore  # noqa: PLC0415
@@ -134,6 +136,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--group", action="append", default=[], help="a group (may be repeated); none: all")
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="check against this running server")
+    parser.add_argument("--command-config", metavar="FILE", help="a properties file: TLS and SASL of that server")
     parser.add_argument("--data", metavar="DIR", help="check against this data folder, which no server has open")
     parser.add_argument(
         "--include-same",

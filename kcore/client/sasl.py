@@ -1,0 +1,89 @@
+"""The client's side of SASL: PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677), as token exchanges without I/O.
+
+An exchange is a generator: it gives tokens to send, and is sent what came back. It returns when the server is believed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import re
+import secrets
+from collections.abc import Callable, Generator
+from typing import Final
+
+from kcore.security.mechanism import AuthenticationError
+from kcore.security.scram import MIN_ITERATIONS, ScramMechanism
+
+Exchange = Generator[bytes, bytes, None]
+
+MAX_ITERATIONS: Final = 1_000_000
+"""The most that a server can make a client work."""
+
+_SERVER_FIRST = re.compile(r"r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+),s=(?P<salt>[A-Za-z0-9+/]+=*),i=(?P<count>[1-9]\d{0,8})")
+_SERVER_FINAL = re.compile(r"v=(?P<signature>[A-Za-z0-9+/]+=*)")
+
+
+def plain(user: str, password: str) -> Exchange:
+    """PLAIN: one token."""
+    yield f"\0{user}\0{password}".encode()
+
+
+def scram(mechanism: ScramMechanism, user: str, password: str, nonce: str = "") -> Exchange:
+    """SCRAM: the password is proved, and the server proves that it knows it too.
+
+    Args:
+        mechanism: the hash.
+        user: who.
+        password: its password.
+        nonce: printable ASCII without a comma; by default random.
+
+    Raises:
+        AuthenticationError: what the server says is malformed, or it does not know the password.
+    """
+    nonce = nonce or secrets.token_urlsafe(24)
+    name = user.replace("=", "=3D").replace(",", "=2C")
+    bare = f"n={name},r={nonce}"
+    first = _text(mechanism, (yield f"n,,{bare}".encode()))
+    found = _SERVER_FIRST.fullmatch(first)
+    if found is None or not found["nonce"].startswith(nonce) or found["nonce"] == nonce:
+        raise AuthenticationError(f"{mechanism.sasl_name}: the server's first message is malformed")
+    iterations = int(found["count"])
+    if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
+        raise AuthenticationError(f"{mechanism.sasl_name}: the server asks for {iterations} iterations")
+    salted = mechanism.salted_password(password.encode(), _decoded(mechanism, found["salt"]), iterations)
+    final = f"c={base64.b64encode(b'n,,').decode()},r={found['nonce']}"
+    signed = f"{bare},{first},{final}".encode()
+    client_key = mechanism.hmac(salted, b"Client Key")
+    signature = mechanism.hmac(mechanism.hash(client_key), signed)
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    last = _text(mechanism, (yield f"{final},p={base64.b64encode(proof).decode()}".encode()))
+    said = _SERVER_FINAL.fullmatch(last)
+    expected = mechanism.hmac(mechanism.hmac(salted, b"Server Key"), signed)
+    if said is None or not hmac.compare_digest(_decoded(mechanism, said["signature"]), expected):
+        raise AuthenticationError(f"{mechanism.sasl_name}: the server does not know the password")
+
+
+def _text(mechanism: ScramMechanism, token: bytes) -> str:
+    try:
+        return token.decode()
+    except UnicodeDecodeError:
+        raise AuthenticationError(f"{mechanism.sasl_name}: a message that is no UTF-8") from None
+
+
+def _decoded(mechanism: ScramMechanism, text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise AuthenticationError(f"{mechanism.sasl_name}: a field that is no base64") from None
+
+
+MECHANISMS: Final[dict[str, Callable[[str, str], Exchange]]] = {
+    "PLAIN": plain,
+    **{
+        one.sasl_name: lambda user, password, one=one: scram(one, user, password)  # type: ignore[misc]
+        for one in ScramMechanism
+    },
+}
+"""Mechanism -> its exchange, for a user and a password."""

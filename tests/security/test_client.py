@@ -1,0 +1,172 @@
+"""kcore's own client and command over TLS and SASL: each way in, and each way not in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kcore.cli import main
+from kcore.client import ClientSecurity, Connection, ConnectionClosedError
+from kcore.client.cluster import Cluster
+from kcore.client.sasl import scram
+from kcore.errors import ConfigError, KcoreError
+from kcore.inspect import list_groups
+from kcore.security.mechanism import AuthenticationError
+from kcore.security.scram import ScramMechanism
+from tests.kit import COMMIT_VERSION, commit, committed
+from tests.security.secure import PASSWORD, USER, Secure
+
+JAAS = f'org.apache.kafka.common.security.scram.ScramLoginModule required username="{USER}" password="{PASSWORD}";'
+WAYS = {
+    "tls": ("SSL", {"security.protocol": "SSL"}),
+    "mutual tls": ("MUTUAL", {"security.protocol": "SSL"}),
+    "plain over tls": ("SASL_SSL", {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}),
+    "scram-256 over tls": ("SASL_SSL", {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256"}),
+    "scram-512 over tls": ("SASL_SSL", {"security.protocol": "sasl_ssl", "sasl.mechanisms": "SCRAM-SHA-512"}),
+    "scram-256": ("SASL_PLAINTEXT", {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256"}),
+    "plain": ("SASL_PLAINTEXT", {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}),
+}
+
+
+def settings_of(secure: Secure, way: str) -> tuple[str, dict[str, str]]:
+    """Where a way leads, and the settings that it takes."""
+    listener, given = WAYS[way]
+    settings = {"bootstrap.servers": "ignored", **given}
+    if listener in ("SSL", "MUTUAL", "SASL_SSL"):
+        settings["ssl.truststore.location"] = str(secure.authority)
+        settings["ssl.truststore.type"] = "PEM"
+    if listener == "MUTUAL":
+        settings["ssl.keystore.location"] = str(secure.client)
+    if listener.startswith("SASL"):
+        settings["sasl.jaas.config"] = JAAS
+    return secure.bootstrap(listener), settings
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_way_in(secure: Secure, way: str) -> None:
+    """Requests are answered, over the first connection and over those that a coordinator is asked by."""
+    bootstrap, settings = settings_of(secure, way)
+    security = ClientSecurity.of(settings)
+    assert PASSWORD not in repr(security)
+    with Cluster(bootstrap, security=security) as cluster:
+        cluster.partitions(["shared"], create=True)
+        coordinator = cluster.coordinator(f"group of {way}")
+        coordinator.send(commit(f"group of {way}", {("shared", 0): 0}), COMMIT_VERSION)
+        assert committed(coordinator, f"group of {way}") == {("shared", 0): 0}
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("who", [(USER, "wrong"), ("nobody", PASSWORD)])
+def test_who_is_not_believed_is_told(secure: Secure, mechanism: str, who: tuple[str, str]) -> None:
+    """A wrong password and an unknown user look alike."""
+    security = ClientSecurity(None, mechanism, *who)
+    with pytest.raises(AuthenticationError, match=f"the credentials for {mechanism} are not valid"):
+        Connection.to(secure.bootstrap("SASL_PLAINTEXT"), security=security)
+
+
+def test_a_mechanism_that_is_not_served(secure: Secure) -> None:
+    """The error names those that are."""
+    security = ClientSecurity(None, "PLAIN", USER, PASSWORD)
+    with pytest.raises(AuthenticationError, match="PLAIN is not served; the server has SCRAM-SHA-256"):
+        Connection.to(secure.bootstrap("SCRAM_ONLY"), security=security)
+
+
+def test_certificates_that_do_not_fit(secure: Secure) -> None:
+    """A server whom nobody vouches for, one of another name, and a client without a certificate where one is needed."""
+    stranger = ClientSecurity.of({"security.protocol": "SSL"})
+    with pytest.raises(ConnectionClosedError, match="TLS failed"):
+        Connection.to(secure.bootstrap("SSL"), security=stranger)
+    _, settings = settings_of(secure, "tls")
+    elsewhere = f"127.0.0.2:{secure.port('SSL')}"
+    with pytest.raises(ConnectionClosedError, match=r"TLS failed|cannot be reached"):
+        Connection.to(elsewhere, security=ClientSecurity.of(settings))
+    with pytest.raises((ConnectionClosedError, KcoreError)):
+        list_groups(Connection.to(secure.bootstrap("MUTUAL"), security=ClientSecurity.of(settings)))
+    unchecked = ClientSecurity.of({**settings, "ssl.endpoint.identification.algorithm": ""})
+    with Connection.to(secure.bootstrap("SSL"), security=unchecked) as connection:
+        assert isinstance(list_groups(connection), list)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"security.protocol": "TLS"}, "security.protocol=TLS; valid: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+        ({"security.protocol": "SASL_SSL"}, "sasl.mechanism=; valid: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}, "sasl.mechanism=GSSAPI; valid"),
+        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}, "SASL needs sasl.username"),
+        ({"ssl.truststore.password": "x"}, "ssl.truststore.password is not known here"),
+        ({"security.protocol": "SSL", "ssl.truststore.type": "JKS"}, "only PEM can be read"),
+        ({"security.protocol": "SSL", "ssl.truststore.location": "/none.pem"}, "TLS: /none.pem"),
+    ],
+)
+def test_settings_that_are_wrong_are_said(settings: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        ClientSecurity.of(settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "user", "password"),
+    [
+        (JAAS, USER, PASSWORD),
+        ('X required password="a \\"quoted\\\\ one" username="u=1,2";', "u=1,2", 'a "quoted\\ one'),
+        ("X required username=bare password=also;", "bare", "also"),
+    ],
+)
+def test_how_a_login_module_is_read(text: str, user: str, password: str) -> None:
+    given = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": text}
+    security = ClientSecurity.of(given)
+    assert (security.user, security.password) == (user, password)
+
+
+def test_scram_as_in_the_rfc() -> None:
+    """The exchange of RFC 7677, and a server that does not know the password."""
+    answers = (
+        b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
+        b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=",
+    )
+    exchange = scram(ScramMechanism.SCRAM_SHA_256, "user", "pencil", "rOprNGfwEbeRWgbNEkqO")
+    assert next(exchange) == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+    assert exchange.send(answers[0]) == (
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+    )
+    with pytest.raises(StopIteration):
+        exchange.send(answers[1])
+    exchange = scram(ScramMechanism.SCRAM_SHA_256, "user", "other", "rOprNGfwEbeRWgbNEkqO")
+    next(exchange)
+    exchange.send(answers[0])
+    with pytest.raises(AuthenticationError, match="the server does not know the password"):
+        exchange.send(answers[1])
+
+
+@pytest.mark.parametrize("first", [b"", b"r=another,s=AAAA,i=4096", b"r=n,s=AAAA,i=4096", b"r=nx,s=AAAA,i=1", b"\xff"])
+def test_a_server_that_says_nonsense_is_not_believed(first: bytes) -> None:
+    """Nor one that asks for a password's key at the price of one guess."""
+    exchange = scram(ScramMechanism.SCRAM_SHA_512, "user", "pencil", "n")
+    next(exchange)
+    with pytest.raises(AuthenticationError):
+        exchange.send(first)
+
+
+def test_the_command_takes_a_file(secure: Secure, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--command-config`, as Kafka's own tools have it; errors say what is wrong and show no password."""
+    bootstrap, settings = settings_of(secure, "scram-512 over tls")
+    file = tmp_path / "client.properties"
+    write: Callable[[dict[str, str]], object] = lambda given: file.write_text(  # noqa: E731
+        "".join(f"{name}={value}\n" for name, value in given.items())
+    )
+    write(settings)
+    arguments = ["--bootstrap", bootstrap, "--command-config", str(file)]
+    assert main(["topics", "create", "--topic", "by-command", "--if-not-exists", *arguments]) == 0
+    assert main(["topics", "list", "--format", "json", *arguments]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert "by-command" in {row["topic"] for row in rows}
+    write({**settings, "sasl.password": "wrong"})
+    assert main(["topics", "list", *arguments]) == 1
+    err = capsys.readouterr().err
+    assert "the credentials for SCRAM-SHA-512 are not valid" in err
+    assert "wrong" not in err
+    assert main(["topics", "list", str(tmp_path), "--command-config", str(file)]) == 1
+    assert "--command-config is for --bootstrap" in capsys.readouterr().err
