@@ -16,7 +16,6 @@ from kcore.protocol.messages.alter_configs import (
 
 if TYPE_CHECKING:
     from kcore.broker.topic_machine import MetadataMachine
-    from kcore.protocol.error_codes import ErrorCode
     from kcore.runtime.machine import Record
 
 
@@ -28,6 +27,7 @@ class AlterConfigsApi(AlterationApi[AlterConfigsRequest, AlterConfigsResponse]):
     key: ClassVar[ApiKey] = ApiKey.ALTER_CONFIGS
     request_type: ClassVar[type] = AlterConfigsRequest
     response_type: ClassVar[type] = AlterConfigsResponse
+    result_type: ClassVar[type] = AlterConfigsResourceResponse
     versions: ClassVar[tuple[int, int]] = (0, 2)
 
     def alterations(self, resource: AlterConfigsResource) -> list[Alteration]:
@@ -39,17 +39,3 @@ class AlterConfigsApi(AlterationApi[AlterConfigsRequest, AlterConfigsResponse]):
     ) -> list[Record]:
         """The facts that change one resource as it asks."""
         return self.changes.whole(machine.image, resource.resource_type, resource.resource_name, alterations)
-
-    def response(self, results: list[tuple[AlterConfigsResource, ErrorCode, str | None]]) -> AlterConfigsResponse:
-        """The answer, of a code and a text for each resource."""
-        return AlterConfigsResponse(
-            responses=[
-                AlterConfigsResourceResponse(
-                    error_code=code,
-                    error_message=message,
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
-                for resource, code, message in results
-            ]
-        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from kcore.broker.apis.control import ControlApi, text, told
 from kcore.broker.image import ConfigType
@@ -34,7 +34,7 @@ Response = TypeVar("Response")
 
 
 class AlterationApi(ControlApi[Request, Response]):
-    """Changes settings. Subclasses say what of a resource changes and how the answer is built.
+    """Changes settings. Subclasses say what of a resource changes.
 
     Args:
         shard: the metadata.
@@ -43,6 +43,9 @@ class AlterationApi(ControlApi[Request, Response]):
     """
 
     __slots__ = ("changes",)
+
+    result_type: ClassVar[Any]
+    """What the response has for each resource."""
 
     def __init__(
         self, shard: Shard[MetadataMachine], changes: ConfigChanges, authorizer: Authorizer | None = None
@@ -62,9 +65,21 @@ class AlterationApi(ControlApi[Request, Response]):
             KafkaError: it may not be changed so.
         """
 
-    @abstractmethod
     def response(self, results: list[tuple[Any, ErrorCode, str | None]]) -> Response:
         """The answer, of a code and a text for each resource."""
+        make: Any = self.response_type
+        response: Response = make(
+            responses=[
+                self.result_type(
+                    error_code=code,
+                    error_message=message,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+                for resource, code, message in results
+            ]
+        )
+        return response
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: Any) -> Any:
         """Checks each resource, and changes those that may be changed."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from kcore.broker.apis.data import DataApi
 from kcore.log.errors import LogError
 from kcore.protocol.api_keys import ApiKey
-from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -14,43 +15,25 @@ from kcore.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from kcore.runtime.api import Api
 from kcore.runtime.pending import Pending
 
 if TYPE_CHECKING:
     from kcore.broker.partition import Partition
-    from kcore.broker.partitions import Partitions
-    from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
-    from kcore.runtime.commit import CommitPipeline
 
 HIGH_WATERMARK = -1
 """The offset that stands for "all there is"."""
 
 
-class DeleteRecordsApi(Api[DeleteRecordsRequest, DeleteRecordsResponse]):
-    """Serves DeleteRecords. Producers are not forgotten with their records.
+class DeleteRecordsApi(DataApi[DeleteRecordsRequest, DeleteRecordsResponse]):
+    """Serves DeleteRecords to those who may DELETE a topic. Producers are not forgotten with their records."""
 
-    Args:
-        partitions: what can be cut.
-        pipeline: the answer waits for its commit.
-        authorizer: who may DELETE what; None allows all.
-    """
-
-    __slots__ = ("_authorizer", "_partitions", "_pipeline")
+    __slots__ = ()
 
     key = ApiKey.DELETE_RECORDS
     request_type = DeleteRecordsRequest
     response_type = DeleteRecordsResponse
     versions = (0, 2)
-    storage_error = ErrorCode.KAFKA_STORAGE_ERROR
-
-    def __init__(
-        self, partitions: Partitions, pipeline: CommitPipeline, *, authorizer: Authorizer | None = None
-    ) -> None:
-        self._partitions = partitions
-        self._pipeline = pipeline
-        self._authorizer = authorizer
 
     def error(
         self, context: RequestContext, request: DeleteRecordsRequest, code: ErrorCode, message: str | None = None
@@ -91,8 +74,7 @@ class DeleteRecordsApi(Api[DeleteRecordsRequest, DeleteRecordsResponse]):
 
     def _refusal(self, context: RequestContext, topic: str, partition: Partition | None) -> ErrorCode:
         """Why nothing may be deleted, in Kafka's order; NONE if it may."""
-        authorizer: Any = self._authorizer
-        if authorizer is not None and not authorizer.allowed(context, Operation.DELETE, ResourceType.TOPIC, topic):
+        if not self.allowed(context, Operation.DELETE, topic):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if partition is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -16,7 +16,6 @@ from kcore.protocol.messages.incremental_alter_configs import (
 
 if TYPE_CHECKING:
     from kcore.broker.topic_machine import MetadataMachine
-    from kcore.protocol.error_codes import ErrorCode
     from kcore.runtime.machine import Record
 
 
@@ -28,6 +27,7 @@ class IncrementalAlterConfigsApi(AlterationApi[IncrementalAlterConfigsRequest, I
     key: ClassVar[ApiKey] = ApiKey.INCREMENTAL_ALTER_CONFIGS
     request_type: ClassVar[type] = IncrementalAlterConfigsRequest
     response_type: ClassVar[type] = IncrementalAlterConfigsResponse
+    result_type: ClassVar[type] = AlterConfigsResourceResponse
     versions: ClassVar[tuple[int, int]] = (0, 1)
 
     def alterations(self, resource: AlterConfigsResource) -> list[Alteration]:
@@ -39,19 +39,3 @@ class IncrementalAlterConfigsApi(AlterationApi[IncrementalAlterConfigsRequest, I
     ) -> list[Record]:
         """The facts that change one resource as it asks."""
         return self.changes.incremental(machine.image, resource.resource_type, resource.resource_name, alterations)
-
-    def response(
-        self, results: list[tuple[AlterConfigsResource, ErrorCode, str | None]]
-    ) -> IncrementalAlterConfigsResponse:
-        """The answer, of a code and a text for each resource."""
-        return IncrementalAlterConfigsResponse(
-            responses=[
-                AlterConfigsResourceResponse(
-                    error_code=code,
-                    error_message=message,
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
-                for resource, code, message in results
-            ]
-        )

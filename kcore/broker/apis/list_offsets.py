@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from kcore.broker.after_commit import AfterCommit
+from kcore.broker.apis.data import ReadApi
 from kcore.broker.fetch import READ_COMMITTED
 from kcore.broker.list_offsets import FIRST_VERSIONS, find_offset
 from kcore.protocol.api_keys import ApiKey
-from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -23,40 +23,23 @@ from kcore.protocol.messages.list_offsets import (
     ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
-from kcore.runtime.api import Api
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kcore.broker.partition import Partition
-    from kcore.broker.partitions import Partitions
-    from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
-    from kcore.runtime.commit import CommitPipeline
-    from kcore.runtime.pending import Pending
 
 
-class ListOffsetsApi(Api[ListOffsetsRequest, ListOffsetsResponse]):
-    """Serves ListOffsets.
+class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
+    """Serves ListOffsets to those who may DESCRIBE a topic."""
 
-    Args:
-        partitions: what can be asked.
-        pipeline: for questions about partitions with appends that nobody was told of yet.
-        authorizer: who may DESCRIBE what; None allows all.
-    """
-
-    __slots__ = ("_authorizer", "_partitions", "_pipeline")
+    __slots__ = ()
 
     key = ApiKey.LIST_OFFSETS
     request_type = ListOffsetsRequest
     response_type = ListOffsetsResponse
     versions = (1, 11)
-    storage_error = ErrorCode.KAFKA_STORAGE_ERROR
-
-    def __init__(
-        self, partitions: Partitions, pipeline: CommitPipeline, *, authorizer: Authorizer | None = None
-    ) -> None:
-        self._partitions = partitions
-        self._pipeline = pipeline
-        self._authorizer = authorizer
 
     def error(
         self, context: RequestContext, request: ListOffsetsRequest, code: ErrorCode, message: str | None = None
@@ -75,18 +58,13 @@ class ListOffsetsApi(Api[ListOffsetsRequest, ListOffsetsResponse]):
             ]
         )
 
-    def handle(self, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse | Pending:
-        """Answers at once, or behind the commit of appends without acks."""
-        for topic in request.topics:
-            for entry in topic.partitions:
-                partition = self._partitions.get(topic.name, entry.partition_index)
-                if partition is not None and partition.unacknowledged:
-                    return AfterCommit.answer(self._pipeline, self, context, request)
-        return self.read(context, request)
+    def places(self, request: ListOffsetsRequest) -> Iterator[tuple[str, int]]:
+        """See ReadApi."""
+        return ((topic.name, entry.partition_index) for topic in request.topics for entry in topic.partitions)
 
     def read(self, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-        """The response, of what is durable now."""
-        counts = Counter((topic.name, entry.partition_index) for topic in request.topics for entry in topic.partitions)
+        """See ReadApi."""
+        counts = Counter(self.places(request))
         return ListOffsetsResponse(
             topics=[self._topic(context, request.isolation_level, topic, counts) for topic in request.topics]
         )
@@ -94,9 +72,7 @@ class ListOffsetsApi(Api[ListOffsetsRequest, ListOffsetsResponse]):
     def _topic(
         self, context: RequestContext, isolation_level: int, topic: ListOffsetsTopic, counts: Counter[tuple[str, int]]
     ) -> ListOffsetsTopicResponse:
-        allowed = self._authorizer is None or self._authorizer.allowed(
-            context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name
-        )
+        allowed = self.allowed(context, Operation.DESCRIBE, topic.name)
         answers = []
         for entry in topic.partitions:
             partition = self._partitions.get(topic.name, entry.partition_index)

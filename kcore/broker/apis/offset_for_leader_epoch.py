@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kcore.broker.after_commit import AfterCommit
+from kcore.broker.apis.data import ReadApi
 from kcore.protocol.api_keys import ApiKey
-from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -15,39 +15,22 @@ from kcore.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from kcore.runtime.api import Api
 
 if TYPE_CHECKING:
-    from kcore.broker.partitions import Partitions
-    from kcore.protocol.authorizer import Authorizer
+    from collections.abc import Iterator
+
     from kcore.runtime.api import RequestContext
-    from kcore.runtime.commit import CommitPipeline
-    from kcore.runtime.pending import Pending
 
 
-class OffsetForLeaderEpochApi(Api[OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse]):
-    """Serves OffsetForLeaderEpoch.
+class OffsetForLeaderEpochApi(ReadApi[OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse]):
+    """Serves OffsetForLeaderEpoch to those who may DESCRIBE a topic."""
 
-    Args:
-        partitions: what can be asked.
-        pipeline: for questions about partitions with appends that nobody was told of yet.
-        authorizer: who may DESCRIBE what; None allows all.
-    """
-
-    __slots__ = ("_authorizer", "_partitions", "_pipeline")
+    __slots__ = ()
 
     key = ApiKey.OFFSET_FOR_LEADER_EPOCH
     request_type = OffsetForLeaderEpochRequest
     response_type = OffsetForLeaderEpochResponse
     versions = (2, 4)
-    storage_error = ErrorCode.KAFKA_STORAGE_ERROR
-
-    def __init__(
-        self, partitions: Partitions, pipeline: CommitPipeline, *, authorizer: Authorizer | None = None
-    ) -> None:
-        self._partitions = partitions
-        self._pipeline = pipeline
-        self._authorizer = authorizer
 
     def error(
         self,
@@ -69,24 +52,15 @@ class OffsetForLeaderEpochApi(Api[OffsetForLeaderEpochRequest, OffsetForLeaderEp
             ]
         )
 
-    def handle(
-        self, context: RequestContext, request: OffsetForLeaderEpochRequest
-    ) -> OffsetForLeaderEpochResponse | Pending:
-        """Answers at once, or behind the commit of appends without acks."""
-        for topic in request.topics:
-            for entry in topic.partitions:
-                partition = self._partitions.get(topic.topic, entry.partition)
-                if partition is not None and partition.unacknowledged:
-                    return AfterCommit.answer(self._pipeline, self, context, request)
-        return self.read(context, request)
+    def places(self, request: OffsetForLeaderEpochRequest) -> Iterator[tuple[str, int]]:
+        """See ReadApi."""
+        return ((topic.topic, entry.partition) for topic in request.topics for entry in topic.partitions)
 
     def read(self, context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
-        """The response, of what is durable now."""
+        """See ReadApi."""
         results = []
         for topic in request.topics:
-            allowed = self._authorizer is None or self._authorizer.allowed(
-                context, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic
-            )
+            allowed = self.allowed(context, Operation.DESCRIBE, topic.topic)
             ends = [self._end(topic.topic, entry, allowed) for entry in topic.partitions]
             results.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=ends))
         return OffsetForLeaderEpochResponse(topics=results)
