@@ -17,7 +17,6 @@ from kcore_ext.assign.containers cimport (
     push_long,
     reserve_longs,
     second_of,
-    sort_ints,
     zeros,
 )
 from kcore_ext.assign.lower cimport OWNED, Lowered, lower
@@ -141,6 +140,7 @@ cdef int _portion(Share* share, Portion* portion) except -1 nogil:
     cdef int i, m, upto, before = 0, n = portion.n
     cdef int sharing = (n + portion.count - 1) // portion.count if portion.count else 0
     cdef double precise = <double>(<i64>sharing * portion.count) / n, exact
+    cdef Py_ssize_t start = share.out.size
     for i in range(n):
         m = portion.members[i]
         exact = precise * (i + 1)
@@ -160,9 +160,29 @@ cdef int _portion(Share* share, Portion* portion) except -1 nogil:
     _ring(share, portion.members, n)
     if share.next[n] != n:
         _hand_out(share, portion, sharing)
+    return _merge_kept(share, start)
+
+
+cdef int _merge_kept(Share* share, Py_ssize_t start) except -1 nogil:
+    """Puts the readers that stay between the pairs from `start` on, so that all ascend by partition."""
+    cdef Py_ssize_t new = share.out.size - 1, at, kept = 0
+    cdef int i
+    cdef i64* out
     for i in range(share.reader_count):
-        if not share.gone[i]:
-            push_long(share.memory, &share.out, pair(second_of(share.readers[i]), first_of(share.readers[i])))
+        kept += not share.gone[i]
+    reserve_longs(share.memory, &share.out, share.out.size + kept)
+    share.out.size += kept
+    out = share.out.at
+    at = share.out.size - 1
+    for i in range(share.reader_count - 1, -1, -1):
+        if share.gone[i]:
+            continue
+        while new >= start and second_of(out[new]) > first_of(share.readers[i]):
+            out[at] = out[new]
+            at -= 1
+            new -= 1
+        out[at] = pair(second_of(share.readers[i]), first_of(share.readers[i]))
+        at -= 1
     return 0
 
 
@@ -299,7 +319,7 @@ cdef int solve(Problem p, Memory* memory, const int* claim_first, const int* cla
 
 
 cdef int _rows(Problem p, Memory* memory, const LongVec* pairs, int* row_first, int* rows) except -1 nogil:
-    """Pairs (member, partition) as ascending rows."""
+    """Pairs (member, partition), ascending by partition, as rows."""
     cdef int n = <int>pairs.size, i, m
     cdef int* cursor
     memset(row_first, 0, (p.members + 1) * sizeof(int))
@@ -312,12 +332,6 @@ cdef int _rows(Problem p, Memory* memory, const LongVec* pairs, int* row_first, 
         m = first_of(pairs.at[i])
         rows[cursor[m]] = second_of(pairs.at[i])
         cursor[m] += 1
-    for m in range(p.members):
-        # Topics come in order, but within one what was kept comes after what is new.
-        for i in range(row_first[m] + 1, row_first[m + 1]):
-            if rows[i] < rows[i - 1]:
-                sort_ints(rows + row_first[m], row_first[m + 1] - row_first[m])
-                break
     return 0
 
 
