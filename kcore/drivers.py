@@ -201,7 +201,9 @@ class ThreadDriver:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.inside = threading.Condition(threading.Lock())
+        lock = threading.Lock()
+        self.inside = threading.Condition(lock)
+        self._lock = lock  # the condition's own: entered directly it costs nothing
         self._asleep = 0
         self._wake_ms = -1  # the deadline that sleepers look forward to, -1: none
         self._closed = False
@@ -218,7 +220,7 @@ class ThreadDriver:
             TimeoutError: it is still parked after `timeout_s`; the operation goes on, its answer is thrown away.
             EngineClosedError: the engine was closed, before or while this waited.
         """
-        with self.inside:
+        with self._lock:
             response = self._decide(context, request)
             if not isinstance(response, Pending):
                 return response
@@ -228,7 +230,7 @@ class ThreadDriver:
 
     def start(self, context: RequestContext, request: Any) -> Any:
         """Decides a request without waiting for what it may be parked for; commits what it decided."""
-        with self.inside:
+        with self._lock:
             response = self._decide(context, request)
             return response.response if isinstance(response, Pending) and response.done else response
 
@@ -238,9 +240,13 @@ class ThreadDriver:
         engine = self.engine
         engine.turn()
         try:
-            return engine.submit(context, request)
-        finally:
+            response = engine.submit(context, request)
+        except BaseException:
             self._commit()
+            raise
+        if engine.pipeline.dirty or self._asleep:
+            self._commit()
+        return response
 
     def _commit(self) -> None:
         """Commits until nothing is left to commit. Sleepers hear of a deadline that is earlier than they know."""
@@ -288,12 +294,12 @@ class ThreadDriver:
 
     def run(self) -> None:
         """The same for a caller outside."""
-        with self.inside:
+        with self._lock:
             self.turn()
 
     def pass_ms(self, ms: int) -> None:
         """Moves a manual clock; who is answered by what then happens wakes up."""
-        with self.inside:
+        with self._lock:
             if self._closed:
                 raise EngineClosedError("the engine is closed")
             self.engine.pass_ms(ms)
@@ -301,7 +307,7 @@ class ThreadDriver:
 
     def close(self) -> bool:
         """Commits what is there and stops. Who is still parked gets an EngineClosedError. False if it was closed."""
-        with self.inside:
+        with self._lock:
             if self._closed:
                 return False
             self._commit()

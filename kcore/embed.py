@@ -98,7 +98,7 @@ class _Caller:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._contexts: dict[tuple[int, str], RequestContext] = {}
+        self._contexts: dict[tuple[type, int | None, str], RequestContext] = {}  # of a request of that kind
         engine.cluster.advertise(EMBEDDED, "localhost", 0)
 
     @property
@@ -125,14 +125,14 @@ class _Caller:
         return self.engine.consumer_groups.events.watch(group_id, watcher)
 
     def _context(self, request: Any, version: int | None, client_id: str) -> RequestContext:
-        if version is None:
-            version = self.engine.newest_version(request)
-        context = self._contexts.get((version, client_id))
+        asked = (request.__class__, version, client_id)
+        context = self._contexts.get(asked)
         if context is None:
+            if version is None:
+                version = self.engine.newest_version(request)
             if len(self._contexts) > 1024:
                 self._contexts.clear()
-            context = RequestContext(version, client_id, listener=EMBEDDED)
-            self._contexts[version, client_id] = context
+            context = self._contexts[asked] = RequestContext(version, client_id, listener=EMBEDDED)
         return context
 
     def _require_manual_clock(self) -> None:

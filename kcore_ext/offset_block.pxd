@@ -19,6 +19,13 @@ cdef struct Layout:             # where the fields of a request's partition lie,
 
 
 @cython.final
+cdef class CommitPlan:
+    cdef readonly object request
+    cdef readonly list topics
+    cdef readonly bint empty
+
+
+@cython.final
 @cython.no_gc
 cdef class OffsetBlock:
     cdef readonly str group_id

@@ -63,6 +63,26 @@ class OffsetBlock(Generic[R]):
             ValueError: a text does not fit in a record.
         """
 
+    def answer(
+        self,
+        planned: list[tuple[Any, Any, list[int] | None]],
+        with_topic_ids: bool,
+        topic_type: type,
+        by_id: bool,
+        answer_type: Callable[..., Any],
+        accepted: dict[int, Any],
+    ) -> list[Any]:
+        """Takes what all topics of a plan bring: `add` for each, and a topic of the response around its answers.
+
+        Args:
+            planned: the topics of a `CommitPlan`.
+            with_topic_ids: whether the topics' ids are kept with the offsets.
+            topic_type: makes a topic of the response of its name, of its topic_id if `by_id`, and of its partitions.
+            by_id: whether topics of the response have ids.
+            answer_type: as in `add`.
+            accepted: as in `add`.
+        """
+
     def append_to(self, batch: BatchBuilder, timestamp_ms: int) -> bool:
         """Adds the records to a batch, all with the same timestamp. False if one does not fit; those before it stay."""
 
@@ -82,6 +102,46 @@ class OffsetBlock(Generic[R]):
         Raises:
             ValueError: the records already stand somewhere.
         """
+
+@final
+class CommitPlan:
+    """A commit on its way to its group: the request and what the checks in front found.
+
+    Attributes:
+        request: the request.
+        topics: its topics in its order: as it stands in the request; what is known of it; a code for each of its
+            partitions, None if none of them is refused.
+        empty: whether nothing is left for the group to look at.
+    """
+
+    def __init__(self, request: Any, topics: list[tuple[Any, Any, list[int] | None]], empty: bool) -> None: ...
+    @property
+    def request(self) -> Any: ...
+    @property
+    def topics(self) -> list[tuple[Any, Any, list[int] | None]]: ...
+    @property
+    def empty(self) -> bool: ...
+
+def plan_topics(
+    request: Any,
+    find: Callable[[Any], Any],
+    by_id: bool,
+    refusal: Callable[[str], int] | None,
+    unknown: int,
+    no_partition: int,
+    no_topic: Any,
+) -> CommitPlan:
+    """Checks the topics and partitions of a commit.
+
+    Args:
+        request: with topics of a name or topic_id, and partitions.
+        find: what is known of a topic, by its name or id: name, topic_id, partitions (how many); None for no topic.
+        by_id: whether the request names topics by id.
+        refusal: the code for who may not commit to a topic of that name, 0 who may; None: everybody may.
+        unknown: the code for a topic that there is not. It goes before `refusal` by id, behind it by name.
+        no_partition: the code for a partition that its topic does not have.
+        no_topic: stands in the plan for a topic of which all is refused.
+    """
 
 def unknown_partitions(partitions: Sequence[Any], count: int, code: int) -> list[int] | None:
     """`code` for each partition of a request that is not among the first `count`, 0 for the others; None if all are."""

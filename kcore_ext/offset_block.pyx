@@ -51,6 +51,8 @@ cdef extern from "Python.h":
     int PyUnicode_KIND(object text)
     uint32_t PyUnicode_READ_CHAR(object text, Py_ssize_t index)
 
+cdef bytes ZERO_UUID = bytes(16)
+
 cdef enum:
     OFFSET_METADATA_TOO_LARGE = 12
     RECORD_OVERHEAD = 21    # at most: length, attributes, timestamp and offset deltas, key and value lengths
@@ -141,6 +143,41 @@ def unknown_partitions(partitions, int64_t count, code):
 
 
 @cython.final
+@cython.freelist(16)
+cdef class CommitPlan:
+    """See offset_block.pyi."""
+
+    def __cinit__(self, request, list topics not None, bint empty):
+        self.request = request
+        self.topics = topics
+        self.empty = empty
+
+
+def plan_topics(request, find, bint by_id, refusal, int unknown, int no_partition, no_topic) -> CommitPlan:
+    cdef list planned = []
+    cdef bint empty = True
+    cdef int code
+    for asked in request.topics:
+        topic = find(asked.topic_id if by_id else asked.name)
+        code = 0
+        if topic is None and by_id:
+            code = unknown
+        elif refusal is not None:
+            code = refusal(asked.name if topic is None else topic.name)
+        if code == 0 and topic is None:
+            code = unknown
+        partitions = asked.partitions
+        if code:
+            planned.append((asked, no_topic, [code] * len(partitions)))
+        elif len(partitions):  # a topic that exists and of which nothing is asked is not answered
+            codes = unknown_partitions(partitions, topic.partitions, no_partition)
+            if codes is None or 0 in codes:
+                empty = False
+            planned.append((asked, topic, codes))
+    return CommitPlan(request, planned, empty)
+
+
+@cython.final
 @cython.no_gc
 cdef class OffsetBlock:
     """See offset_block.pyi."""
@@ -227,6 +264,20 @@ cdef class OffsetBlock:
                 accepted[index] = answer
             answers.append(answer)
         return answers
+
+    def answer(self, list planned, bint with_topic_ids, topic_type, bint by_id, answer_type, dict accepted):
+        cdef list topics = []
+        cdef tuple entry
+        for entry in planned:
+            asked, topic, codes = entry
+            name = topic.name
+            topic_id = topic.topic_id if with_topic_ids else ZERO_UUID
+            partitions = self.add(name, topic_id, asked.partitions, codes, answer_type, accepted)
+            if by_id:
+                topics.append(topic_type(name=asked.name, topic_id=asked.topic_id, partitions=partitions))
+            else:
+                topics.append(topic_type(name=asked.name, partitions=partitions))
+        return topics
 
     cdef int take(self, object asked, object index, Layout* layout, bytes topic_id, str metadata) except -1:
         """Keeps the offset of one partition."""

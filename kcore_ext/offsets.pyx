@@ -6,11 +6,18 @@ mean is defined by kcore.protocol.records; the code here is held to it by tests,
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from kcore_ext.batch.records cimport RecordReader, open_reader
+from kcore_ext.codec_object cimport new_instance
+from kcore_ext.codec_plan cimport Schema, schema_of
+
+from kcore_ext.codec import StructBase
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
@@ -366,35 +373,92 @@ cdef OffsetAndMetadata _read_value(const uint8_t* at, Py_ssize_t size):
 
 # ---- the partitions of a request
 
+cdef struct FetchLayout:        # where the fields of an answer lie, if its class is a declared one with these alone
+    PyTypeObject* type
+    Py_ssize_t offsets[5]
+
+cdef FetchLayout fetch_layouts[2]       # of the two kinds of answers that there are, by version
+fetch_layouts[0].type = fetch_layouts[1].type = NULL
+cdef list fetch_classes = [None, None]  # keeps them alive: another class must not get their addresses
+cdef tuple FETCH_FIELDS = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code")
+
+
+cdef FetchLayout* fetch_layout(object answer_type) except NULL:
+    """The layout of an answer; `type` is NULL for what is no such class."""
+    cdef FetchLayout* layout = &fetch_layouts[0]
+    cdef Schema schema
+    cdef int i
+    if layout.type is <PyTypeObject*>answer_type:
+        return layout
+    layout = &fetch_layouts[1]
+    if layout.type is <PyTypeObject*>answer_type:
+        return layout
+    fetch_layouts[0], fetch_classes[0] = fetch_layouts[1], fetch_classes[1]
+    layout.type = NULL
+    if isinstance(answer_type, type) and issubclass(answer_type, StructBase) and answer_type.__init__ is StructBase.__init__:
+        schema = schema_of(<PyTypeObject*>answer_type)
+        names = [<str>schema.names[i] for i in range(schema.n)]
+        if sorted(names) == sorted(FETCH_FIELDS):
+            for i in range(5):
+                layout.offsets[i] = schema.offsets[names.index(FETCH_FIELDS[i])]
+            fetch_classes[1] = answer_type
+            layout.type = <PyTypeObject*>answer_type
+    return layout
+
+
+cdef inline void fill(PyObject* answer, Py_ssize_t offset, object value) noexcept:
+    Py_INCREF(value)
+    (<PyObject**>(<char*>answer + offset))[0] = <PyObject*>value
+
+
+cdef object fetch_answer(object answer_type, FetchLayout* layout, index, offset, epoch, metadata, code):
+    """One answer; one of a declared class is filled in place."""
+    cdef PyObject* made
+    if layout.type is NULL:
+        return answer_type(
+            partition_index=index,
+            committed_offset=offset,
+            committed_leader_epoch=epoch,
+            metadata=metadata,
+            error_code=code,
+        )
+    made = new_instance(layout.type)
+    if made is NULL:
+        raise MemoryError
+    fill(made, layout.offsets[0], index)
+    fill(made, layout.offsets[1], offset)
+    fill(made, layout.offsets[2], epoch)
+    fill(made, layout.offsets[3], metadata)
+    fill(made, layout.offsets[4], code)
+    answer = <object>made
+    Py_DECREF(answer)
+    return answer
+
+
 def answer_fetch(answer_type, indexes, offsets, unstable, bytes topic_id):
     cdef list answers = []
     cdef OffsetAndMetadata entry
+    cdef FetchLayout layout = fetch_layout(answer_type)[0]
     cdef bint any_unstable = bool(unstable)
+    cdef dict plain = <dict>offsets if type(offsets) is dict else None
+    cdef PyObject* found
     for index in indexes:
+        code = 0
+        entry = None
         if any_unstable and index in unstable:
-            entry, code = None, UNSTABLE_OFFSET_COMMIT
+            code = UNSTABLE_OFFSET_COMMIT
+        elif plain is not None:
+            found = PyDict_GetItemWithError(plain, index)
+            if found is not NULL:
+                entry = <OffsetAndMetadata?><object>found
         else:
-            entry, code = offsets.get(index), 0
-            if entry is not None and topic_id is not None and not entry.belongs_to(topic_id):
-                entry = None
-        if entry is None:
-            answers.append(
-                answer_type(
-                    partition_index=index,
-                    committed_offset=-1,
-                    committed_leader_epoch=-1,
-                    metadata="",
-                    error_code=code,
-                )
-            )
+            entry = offsets.get(index)
+        if entry is None or (topic_id is not None and not entry.belongs_to(topic_id)):
+            answers.append(fetch_answer(answer_type, &layout, index, -1, -1, "", code))
         else:
             answers.append(
-                answer_type(
-                    partition_index=index,
-                    committed_offset=entry.committed_offset,
-                    committed_leader_epoch=entry.leader_epoch,
-                    metadata=entry.metadata,
-                    error_code=0,
+                fetch_answer(
+                    answer_type, &layout, index, entry.committed_offset, entry.leader_epoch, entry.metadata, 0
                 )
             )
     return answers

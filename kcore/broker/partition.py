@@ -23,6 +23,7 @@ from kcore_ext.batch.run import replay_producers
 if TYPE_CHECKING:
     from kcore.log.interface import EpochEntry, PartitionLog
     from kcore.runtime.commit import CommitPipeline
+    from kcore_ext.batch import BatchBuilder
 
 logger = logging.getLogger(__name__)
 
@@ -341,6 +342,17 @@ class Partition:
         elif producer_id >= 0:
             metadata = BatchMetadata(sequence, sequence, base_offset, base_offset + last_delta, timestamp_ms)
             self.producers.add_data(producer_id, epoch, metadata, transactional)
+        self.pipeline.enlist(self)
+        return base_offset
+
+    def append_built(self, batch: BatchBuilder, leader_epoch: int) -> int:
+        """Stages what a coordinator's builder holds; see `append`. Only what a producer wrote has to be looked at."""
+        if batch.producer_id >= 0:
+            return self.append(batch.build_bytearray(), leader_epoch)
+        if self._recovery is not None:
+            self.finish_recovery()
+        self.leader_epoch = max(self.leader_epoch, leader_epoch)
+        base_offset = self.log.append_built(batch, leader_epoch)
         self.pipeline.enlist(self)
         return base_offset
 

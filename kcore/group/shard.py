@@ -28,10 +28,9 @@ if TYPE_CHECKING:
     from kcore.clock import Now
     from kcore.config import Config
     from kcore.group.group import Group
-    from kcore.runtime.machine import Record, ShardContext
+    from kcore.runtime.machine import ShardContext
     from kcore.runtime.topics import TopicImage
     from kcore_ext.batch.run import Run
-    from kcore_ext.offset_block import OffsetBlock
 
 TOPIC_NAME = CONSUMER_OFFSETS
 """The internal topic whose partitions are group shards."""
@@ -139,9 +138,7 @@ class GroupShard:
         else:
             REPLAY[type(key)](self, offset, producer_id, key, value)
 
-    def replay_block(self, first_offset: int, producer_id: int, block: OffsetBlock[Record]) -> None:
-        """Applies the offsets of a commit, all at once; see `BlockReplay`."""
-        replay_block(self, first_offset, producer_id, block)
+    replay_block = replay_block  # the offsets of a commit, all at once; see `BlockReplay`
 
     def replay_run(self, run: Run, start: int, stop: int, from_offset: int) -> int:
         """Applies batches of the log that belong to no transaction, at recovery; returns how many it did not know."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from kcore.log.round import Round
+    from kcore_ext.batch import BatchBuilder
 
 
 class PartitionKey(NamedTuple):
@@ -126,6 +127,10 @@ class PartitionLog(ABC):
         Returns the base offset. Raises FencedLeaderEpochError for an older epoch than the log's, InvalidBatchError for
         bytes that are not exactly one batch v2, PartitionDroppedError, LogClosedError.
         """
+
+    def append_built(self, batch: BatchBuilder, leader_epoch: int) -> int:
+        """Stage what a builder holds, as `append` does with the batch that it builds, without a copy in between."""
+        return self.append(batch.build_bytearray(), leader_epoch)
 
     @abstractmethod
     def read(

@@ -16,13 +16,14 @@ from kcore.log.storage import ReclaimTask, Storage
 class _MemoryPartition:
     """One partition's batches, ascending by base offset, and its snapshot chunks by (offset, index)."""
 
-    __slots__ = ("chunks", "lists", "size_bytes")
+    __slots__ = ("chunks", "end_offset", "lists", "size_bytes")
 
     def __init__(self) -> None:
         # One tuple, replaced as a whole when batches are deleted: a reader on another thread sees one or the other.
         self.lists: tuple[list[int], list[bytes]] = ([], [])
         self.chunks: dict[tuple[int, int], bytes] = {}
         self.size_bytes = 0
+        self.end_offset = 0  # behind the last batch that was written
 
 
 class MemoryStorage(Storage):
@@ -66,10 +67,10 @@ class MemoryStorage(Storage):
         """Everything that can be refused is refused before the first change."""
         for sealed in round.partitions:
             partition = self._partitions.get(sealed.number)
-            if partition is not None and sealed.bases and partition.lists[0]:
-                end = last_offset(partition.lists[1][-1]) + 1
-                if sealed.bases[0] < end:
-                    raise CorruptLogError(sealed.key, sealed.bases[0], f"append below the stored end {end}")
+            if partition is not None and sealed.bases and sealed.bases[0] < partition.end_offset:
+                raise CorruptLogError(
+                    sealed.key, sealed.bases[0], f"append below the stored end {partition.end_offset}"
+                )
         for sealed in round.partitions:
             self._write_partition(sealed)
         for log in round.drops:
@@ -98,6 +99,8 @@ class MemoryStorage(Storage):
         # Batches first: a reader that sees a base offset must find its batch.
         batches.extend(sealed.batches)
         bases.extend(sealed.bases)
+        if sealed.bases:
+            partition.end_offset = sealed.end_offset
         partition.size_bytes += sum(map(len, sealed.batches))
         for chunk in sealed.chunks or ():
             partition.chunks[chunk.offset, chunk.chunk_index] = chunk.data

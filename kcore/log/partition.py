@@ -40,6 +40,7 @@ from kcore_ext.batch.run import count_sound
 
 if TYPE_CHECKING:
     from kcore.log.engine import StagedLogEngine
+    from kcore_ext.batch import BatchBuilder
 
 LIVE, ABSENT, DROPPED, CLOSED = range(4)
 """What a handle stands for: a partition; one whose creation failed; one that is gone; a closed engine's."""
@@ -125,6 +126,21 @@ class StagedPartitionLog(PartitionLog):
         self._bases.append(base)
         self._batches.append(bytes(batch))
         self.end_offset = base + delta + 1
+        return base
+
+    def append_built(self, batch: BatchBuilder, leader_epoch: int) -> int:
+        """See PartitionLog."""
+        if self._state != LIVE:
+            self._revive()
+        base = self.end_offset
+        if leader_epoch != self.leader_epoch:
+            self._begin_epoch(leader_epoch, base)
+        built = batch.build(base, leader_epoch)
+        if not self._staged:
+            self._stage()
+        self._bases.append(base)
+        self._batches.append(built)
+        self.end_offset = base + batch.last_offset_delta + 1
         return base
 
     def _begin_epoch(self, leader_epoch: int, start_offset: int) -> None:

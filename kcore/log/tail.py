@@ -98,6 +98,8 @@ class TailCache:
 
     def add(self, tail: PartitionTail, bases: list[int], batches: list[bytes]) -> None:
         """Add a partition's newly committed batches and let the oldest of all go until the bound holds."""
+        if not self._max_bytes:
+            return
         tail.extend(bases, batches)
         order = self._order
         for batch in batches:

@@ -8,10 +8,10 @@ calls it, on the thread that decides: replies never stand on facts that another 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kcore.log.errors import LogError
+from kcore_ext.shard_core import PipelineCore
 
 if TYPE_CHECKING:
     from kcore.log.interface import LogEngine
@@ -36,8 +36,8 @@ class Participant(Protocol):
         ...
 
 
-class CommitPipeline:
-    """Collects participants and the replies that wait for them, and commits them as one.
+class CommitPipeline(PipelineCore):
+    """Collects participants and the replies that wait for them (see `PipelineCore`), and commits them as one.
 
     Args:
         log: the engine whose `commit` makes everything staged durable, or nothing of it.
@@ -47,43 +47,13 @@ class CommitPipeline:
         failures: how many failed.
     """
 
-    __slots__ = ("_answers", "_doom", "_log", "_on_dirty", "_participants", "failures", "rounds")
+    __slots__ = ("_doom", "_log", "failures", "rounds")
 
     def __init__(self, log: LogEngine) -> None:
         self._log = log
-        self._participants: dict[Participant, None] = {}
-        self._answers: list[tuple[Pending, Any]] = []
-        self._on_dirty: Callable[[], None] | None = None
         self._doom: LogError | None = None
         self.rounds = 0
         self.failures = 0
-
-    @property
-    def dirty(self) -> bool:
-        """Whether there is something to commit."""
-        return bool(self._participants) or bool(self._answers)
-
-    @property
-    def waiting(self) -> int:
-        """How many answers wait for the next commit."""
-        return len(self._answers)
-
-    def when_dirty(self, callback: Callable[[], None]) -> None:
-        """The driver's wake-up: called once a round, when the first participant enlists."""
-        self._on_dirty = callback
-
-    def enlist(self, participant: Participant) -> None:
-        """`participant` has something for the next commit. Enlisting twice in a round is once."""
-        participants = self._participants
-        if participant not in participants:
-            first = not participants
-            participants[participant] = None
-            if first and self._on_dirty is not None:
-                self._on_dirty()
-
-    def answer_later(self, pending: Pending, response: Any) -> None:
-        """`pending` gets `response` once the present round is durable, in the order of these calls."""
-        self._answers.append((pending, response))
 
     def doom(self, error: Exception) -> None:
         """Something of this round can never be written, and memory has moved on: its commit will fail as a whole.
@@ -118,26 +88,11 @@ class CommitPipeline:
             logger.exception("a commit failed in a way that the log does not know")
             return False
         self.rounds += 1
-        for participant in participants:
-            try:
-                participant.committed()
-            except Exception:
-                logger.exception("%r failed behind a commit", participant)
-        for pending, response in answers:
-            pending.complete(response)
+        self._release(participants, answers)
         return True
 
-    def _seal(self) -> None:
-        """Closes the round. Sealing may enlist the partitions below: repeated until nobody new came."""
-        participants = self._participants
-        sealed = 0
-        while sealed < len(participants):
-            for participant in list(participants)[sealed:]:
-                try:
-                    participant.seal()
-                except Exception as error:
-                    self.doom(error)
-                sealed += 1
+    def _failed_behind(self, participant: Participant, error: Exception) -> None:
+        logger.error("%r failed behind a commit", participant, exc_info=error)
 
     def _fail(self, participants: dict[Participant, None], answers: list[tuple[Pending, Any]], error: LogError) -> None:
         """Nothing of the round exists: every memory goes back to the log, every reply says so."""

@@ -13,6 +13,7 @@ from kcore_ext.batch import iter_entries, parse_control, parse_header
 from kcore_ext.batch.run import plain_run
 
 if TYPE_CHECKING:
+    from kcore_ext.batch import BatchBuilder
     from kcore_ext.batch.run import Run
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,10 @@ class ShardLog(Protocol):
 
     def append(self, batch: bytearray, leader_epoch: int) -> int:
         """Stages a batch for the next commit; returns its base offset."""
+        ...
+
+    def append_built(self, batch: BatchBuilder, leader_epoch: int) -> int:
+        """The same with what a builder holds."""
         ...
 
     def runs(self) -> Iterator[list[tuple[int, bytes]]]:

@@ -12,9 +12,10 @@ from kcore.errors import KafkaError
 from kcore.log.errors import LogError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.loader import LoadReport, ShardLog, replay_log
-from kcore.runtime.machine import Outcome, Record, RecordBlock, ShardContext, StateMachine
+from kcore.runtime.machine import Outcome, RecordBlock, ShardContext, StateMachine
 from kcore.runtime.pending import Pending
 from kcore_ext.batch import BatchBuilder, build_control_batch
+from kcore_ext.shard_core import EncodedRecords, ShardCore
 
 if TYPE_CHECKING:
     from kcore.clock import Now
@@ -26,36 +27,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=StateMachine)
-
-BATCH_OVERHEAD_BYTES = 61  # the header of a record batch v2
-RECORD_OVERHEAD_BYTES = 21  # at most: length, attributes, timestamp and offset deltas, key and value lengths
-
-
-class EncodedRecords:
-    """Records as they go to the log, for decisions whose records are a list: the plain way (see `RecordBlock`).
-
-    Args:
-        records: they are encoded at once; whatever their keys and values raise is raised here.
-
-    Attributes:
-        size_bytes: what they take in a batch at most, without its header.
-    """
-
-    __slots__ = ("_encoded", "size_bytes")
-
-    def __init__(self, records: list[Record]) -> None:
-        self._encoded = [
-            (record.key.encode_key(), None if record.value is None else record.value.encode_value(record.version))
-            for record in records
-        ]
-        size_bytes = 0
-        for key, value in self._encoded:
-            size_bytes += RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
-        self.size_bytes = size_bytes
-
-    def append_to(self, batch: BatchBuilder, timestamp_ms: int) -> bool:
-        """Adds them to a batch; False if one did not fit."""
-        return all(batch.append(timestamp_ms, key, value) for key, value in self._encoded)
 
 
 class ShardState(Enum):
@@ -98,8 +69,11 @@ class ShardTimer(ABC):
             self.shard.perform(self.fire)
 
 
-class Shard(Generic[M]):
+class Shard(ShardCore, Generic[M]):
     """One partition of an internal topic with its state machine.
+
+    What is done for every request is compiled: see `ShardCore`. Here is the rest: transactions, the commit, timers,
+    the shard's life, and what is to be done when something is wrong.
 
     Args:
         topic: the internal topic's name.
@@ -119,28 +93,22 @@ class Shard(Generic[M]):
     """
 
     __slots__ = (
-        "_batch",
-        "_log",
-        "_max_batch_bytes",
-        "_next_offset",
-        "_now",
         "_on_state",
-        "_outbox",
-        "_parked",
-        "_pipeline",
         "_reload",
         "_slices",
         "_wheel",
-        "dirty",
         "factory",
         "generation",
         "index",
         "leader_epoch",
-        "machine",
         "report",
         "state",
         "topic",
     )
+
+    machine: M
+    _lost = ErrorCode.KAFKA_STORAGE_ERROR
+    """What `_append` returns if facts were not taken because the log did not take them, or memory half of them."""
 
     def __init__(
         self,
@@ -169,13 +137,10 @@ class Shard(Generic[M]):
         self._slices = slices
         self._now = now
         self._max_batch_bytes = max_batch_bytes
-        self._batch: BatchBuilder | None = None
-        self._next_offset = 0
-        self._outbox: list[tuple[Pending, Any]] = []
-        self._parked: set[Pending] = set()
+        self._batch = None
         self._reload = False
         self._on_state: Callable[[Shard[M]], None] | None = None
-        self.machine: M = factory(ShardContext(self, now))
+        self.machine = factory(ShardContext(self, now))
 
     # ---- requests
 
@@ -191,38 +156,13 @@ class Shard(Generic[M]):
         """How many requests wait here for something else than a commit."""
         return len(self._parked)
 
-    def run(self, api: Api[Any, Any], context: RequestContext, request: Any) -> Any:
-        """Decides one request. Returns the response, or a `Pending` if it is parked or must wait for the commit."""
-        if self.state is not ShardState.ACTIVE:
-            return api.error(context, request, self.refusal)
-        try:
-            result = api.decide(self.machine, context, request)
-        except KafkaError as error:
-            result = api.error(context, request, error.code, error.message)
-        except Exception:
-            logger.exception("%s-%d: %s failed", self.topic, self.index, type(api).__name__)
-            result = api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
-            self._refuse_answers(ErrorCode.UNKNOWN_SERVER_ERROR)
-        if type(result) is Outcome:
-            if result.records:
-                refused = self._append(result)
-                if refused is not None:
-                    return self._refuse(api, context, request, result.reply, refused)
-            result = result.reply
-        if self._outbox:
-            self._release()
-        if isinstance(result, Pending):
-            if not result.done:
-                if result.parked:
-                    self._parked.add(result)
-                return result
-            result = result.response
-        if self.dirty:
-            # What was decided, or read, stands on facts that are not durable yet: the answer waits for them.
-            pending = Pending(api, context, request)
-            self._pipeline.answer_later(pending, result)
-            return pending
-        return result
+    def _failed(self, api: Api[Any, Any], context: RequestContext, request: Any, error: Exception) -> Any:
+        """The answer to a request whose decision raised."""
+        if isinstance(error, KafkaError):
+            return api.error(context, request, error.code, error.message)
+        logger.error("%s-%d: %s failed", self.topic, self.index, type(api).__name__, exc_info=error)
+        self._refuse_answers(ErrorCode.UNKNOWN_SERVER_ERROR)
+        return api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def perform(self, action: Callable[[], Outcome | None]) -> ErrorCode | None:
         """Decides something that no client asked this shard for: a timer, a slice of work, a question within the node.
@@ -248,11 +188,6 @@ class Shard(Generic[M]):
         if self._outbox:
             self._release()
         return refused
-
-    def answer(self, pending: Pending, response: Any) -> None:
-        """Answers a parked request after the commit of everything decided up to the end of this decision."""
-        self._parked.discard(pending)
-        self._outbox.append((pending, response))
 
     def _release(self) -> None:
         outbox, self._outbox = self._outbox, []
@@ -282,40 +217,13 @@ class Shard(Generic[M]):
 
     # ---- facts
 
-    def _append(self, outcome: Outcome) -> ErrorCode | None:
-        """Encodes, replays and collects the facts of one decision. Returns a code if nothing of it was taken;
-        KAFKA_STORAGE_ERROR stands for the API's own `storage_error`.
-        """
-        records: Any = outcome.records
-        if isinstance(records, list):
-            try:
-                records = EncodedRecords(records)
-            except Exception:
-                logger.exception("%s-%d: a decided record cannot be encoded", self.topic, self.index)
-                return ErrorCode.UNKNOWN_SERVER_ERROR
-        size_bytes = BATCH_OVERHEAD_BYTES + records.size_bytes
-        if size_bytes > self._max_batch_bytes:
-            logger.error("%s-%d: a decision of %d bytes is too large to write", self.topic, self.index, size_bytes)
-            return ErrorCode.UNKNOWN_SERVER_ERROR  # Kafka's mapping of MESSAGE_TOO_LARGE
-        if outcome.producer_id >= 0:
-            return self._append_transactional(outcome, records)
-        batch = self._batch
-        if batch is not None and batch.size_bytes + size_bytes > self._max_batch_bytes:
-            if not self._close_batch():
-                return ErrorCode.KAFKA_STORAGE_ERROR
-            batch = None
-        if batch is None:
-            batch = self._batch = BatchBuilder(self._max_batch_bytes, base_timestamp_ms=self._now.wall_ms)
-            self._next_offset = self._log.end_offset
-        if not self._replay(outcome, self._next_offset):
-            self._diverge()
-            return ErrorCode.KAFKA_STORAGE_ERROR
-        taken = records.append_to(batch, self._now.wall_ms)
-        assert taken, "the batch was opened with room for the whole decision"
-        self._next_offset += len(outcome.records)
-        if not self.dirty:
-            self._enlist()
-        return None
+    def _unencodable(self, error: Exception) -> ErrorCode:
+        logger.error("%s-%d: a decided record cannot be encoded", self.topic, self.index, exc_info=error)
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+    def _too_large(self, size_bytes: int) -> ErrorCode:
+        logger.error("%s-%d: a decision of %d bytes is too large to write", self.topic, self.index, size_bytes)
+        return ErrorCode.UNKNOWN_SERVER_ERROR  # Kafka's mapping of MESSAGE_TOO_LARGE
 
     def _append_transactional(self, outcome: Outcome, records: EncodedRecords | RecordBlock) -> ErrorCode | None:
         """A batch of its own. It is staged before it is replayed: the log may refuse its producer (a newer epoch)."""
@@ -328,18 +236,20 @@ class Shard(Generic[M]):
             producer_epoch=outcome.producer_epoch,
             transactional=True,
         )
-        taken = records.append_to(batch, self._now.wall_ms)
-        assert taken, "the batch was opened with room for the whole decision"
+        self._collect(batch, records)
         try:
-            base_offset = self._log.append(batch.build_bytearray(), self.leader_epoch)
+            base_offset = self._log.append_built(batch, self.leader_epoch)
         except KafkaError as error:
             return error.code
         except LogError as error:
             logger.error("%s-%d: the log refused a transaction's facts: %s", self.topic, self.index, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
         self._enlist()
-        if not self._replay(outcome, base_offset):
-            self._lose(LogError(f"{self.topic}-{self.index}: a staged record cannot be replayed"))
+        try:
+            self._replay(outcome.records, outcome.producer_id, base_offset)
+        except Exception as error:
+            logger.exception("%s-%d: a staged record cannot be replayed", self.topic, self.index)
+            self._lose(error)
             return ErrorCode.KAFKA_STORAGE_ERROR
         return None
 
@@ -382,21 +292,6 @@ class Shard(Generic[M]):
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
 
-    def _replay(self, outcome: Outcome, first_offset: int) -> bool:
-        """Applies the facts to memory; False if a bug stands in the way, and memory holds half of them."""
-        records = outcome.records
-        try:
-            if isinstance(records, list):
-                for offset, record in enumerate(records, first_offset):
-                    self.machine.replay(offset, outcome.producer_id, record.key, record.value)
-            else:
-                machine: Any = self.machine
-                machine.replay_block(first_offset, outcome.producer_id, records)
-        except Exception:
-            logger.exception("%s-%d: a decided record cannot be replayed", self.topic, self.index)
-            return False
-        return True
-
     def _enlist(self) -> None:
         if not self.dirty:
             self.dirty = True
@@ -409,7 +304,7 @@ class Shard(Generic[M]):
             return True
         first = self._next_offset - batch.count
         try:
-            base_offset = self._log.append(batch.build_bytearray(), self.leader_epoch)
+            base_offset = self._log.append_built(batch, self.leader_epoch)
             # State was replayed at these offsets: another writer in between would make memory and log disagree.
             assert base_offset == first, f"{self.topic}-{self.index}: batch at {base_offset}, replayed at {first}"
         except Exception as error:
@@ -445,14 +340,16 @@ class Shard(Generic[M]):
         if self.state is ShardState.FAILED:
             self.load()
 
-    def _diverge(self) -> None:
+    def _diverge(self, error: Exception) -> ErrorCode:
         """Memory is ahead of the log by half a decision: forget it. What was decided before still commits."""
+        logger.error("%s-%d: a decided record cannot be replayed", self.topic, self.index, exc_info=error)
         self._transition(ShardState.FAILED, "memory and log disagree")
         if self.dirty:
             self._reload = True
         else:
             self._batch = None
             self.load()
+        return self._lost
 
     # ---- timers and long work
 
@@ -523,6 +420,7 @@ class Shard(Generic[M]):
         logger.debug("%s-%d: %s -> %s: %s", self.topic, self.index, self.state.value, state.value, reason)
         leaving_active = self.state is ShardState.ACTIVE
         self.state = state
+        self._active = state is ShardState.ACTIVE
         if leaving_active:
             self._leave()
         if self._on_state is not None:

@@ -11,10 +11,10 @@ cdef class BatchBuilder:
     cdef Py_ssize_t capacity
     cdef readonly Py_ssize_t max_size_bytes
     cdef readonly int32_t count
-    cdef int32_t last_offset_delta
+    cdef readonly int32_t last_offset_delta
     cdef int64_t base_timestamp_ms
     cdef int64_t max_timestamp_ms
-    cdef int64_t producer_id
+    cdef readonly int64_t producer_id
     cdef int16_t producer_epoch
     cdef int32_t base_sequence
     cdef int16_t attributes

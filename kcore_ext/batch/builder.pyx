@@ -74,6 +74,7 @@ cdef class BatchBuilder:
 
     Attributes:
         count: records so far. size_bytes: what `build` would return, before compression.
+        last_offset_delta: of the last record, -1 before the first. producer_id: as given.
 
     Raises:
         ValueError: a number out of its range, or a codec without compress.

@@ -20,9 +20,7 @@ class PlainRun(NamedTuple):
     size_bytes: int
     next_offset: int
 
-def gather(
-    entries: Iterator[tuple[bytes, bytes]], number: int, limit: int, max_bytes: int, max_batches: int
-) -> Run:
+def gather(entries: Iterator[tuple[bytes, bytes]], number: int, limit: int, max_bytes: int, max_batches: int) -> Run:
     """Takes a partition's batches from entries of the storage.
 
     Args:

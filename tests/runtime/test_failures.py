@@ -12,7 +12,7 @@ from kcore.log import FailureReason, LogError
 from kcore.protocol import EncodeError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import Outcome, Pending, Record, RequestContext, ShardState, ShardTimer, gather
-from kcore_ext.batch import iter_records
+from kcore_ext.batch import BatchBuilder, iter_records
 from tests.runtime.machines import KEY, AddApi, Bench, Count, CounterMachine, Name
 
 NOT_COORDINATOR = ("error", ErrorCode.NOT_COORDINATOR, None)
@@ -30,6 +30,9 @@ class PickyLog:
         if self.refusals:
             raise self.refusals.pop(0)
         return int(self.inner.append(batch, leader_epoch))
+
+    def append_built(self, batch: BatchBuilder, leader_epoch: int) -> int:
+        return self.append(batch.build_bytearray(), leader_epoch)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -166,8 +169,6 @@ def test_an_append_of_somebody_else_between_replay_and_write_is_found_out() -> N
     """State was replayed at offsets that are taken now: the round fails rather than disagree with its log."""
     bench = Bench()
     lost = bench.run("add", "a", 1)
-    from kcore_ext.batch import BatchBuilder
-
     builder = BatchBuilder(1_000, base_timestamp_ms=1)
     builder.append(1, b"intruder", b"0:9")
     log = bench.log.open(KEY)

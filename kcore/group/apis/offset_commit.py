@@ -9,13 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import KafkaError
-from kcore.group.offsets.commit import NONE, Answers, CommitPlan, accept, plan_commit, refuse
+from kcore.group.offsets.commit import NONE, Answers, accept, plan_commit, refuse
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -29,16 +28,13 @@ if TYPE_CHECKING:
     from kcore.runtime.api import RequestContext
     from kcore.runtime.shards import Shards
     from kcore.runtime.topics import TopicImage
+    from kcore_ext.offset_block import CommitPlan
 
 TOPIC_IDS_SINCE = 10
 ABSENT_GROUP_SINCE = 9
 
 
-def _topic(asked: OffsetCommitRequestTopic, partitions: list[Any]) -> OffsetCommitResponseTopic:
-    return OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=partitions)
-
-
-ANSWERS = Answers(_topic, OffsetCommitResponsePartition, lambda topics: OffsetCommitResponse(topics=topics), {})
+ANSWERS = Answers(OffsetCommitResponseTopic, True, OffsetCommitResponsePartition, OffsetCommitResponse, {})
 
 
 class OffsetCommitApi(Api[OffsetCommitRequest, OffsetCommitResponse]):

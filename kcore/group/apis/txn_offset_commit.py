@@ -9,14 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import KafkaError
-from kcore.group.offsets.commit import NONE, Answers, CommitPlan, accept, plan_commit, refuse
+from kcore.group.offsets.commit import NONE, Answers, accept, plan_commit, refuse
 from kcore.group.offsets.verifier import Continued
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -33,17 +32,14 @@ if TYPE_CHECKING:
     from kcore.runtime.shard import Shard
     from kcore.runtime.shards import Shards
     from kcore.runtime.topics import TopicImage
+    from kcore_ext.offset_block import CommitPlan
 
 ABORTABLE_SINCE = 4
 ADDS_PARTITION_SINCE = 5
 LOADING_SINCE = 2
 
 
-def _topic(asked: TxnOffsetCommitRequestTopic, partitions: list[Any]) -> TxnOffsetCommitResponseTopic:
-    return TxnOffsetCommitResponseTopic(name=asked.name, partitions=partitions)
-
-
-ANSWERS = Answers(_topic, TxnOffsetCommitResponsePartition, lambda topics: TxnOffsetCommitResponse(topics=topics), {})
+ANSWERS = Answers(TxnOffsetCommitResponseTopic, False, TxnOffsetCommitResponsePartition, TxnOffsetCommitResponse, {})
 
 
 def transaction_error(code: ErrorCode, api_version: int) -> ErrorCode:

@@ -7,7 +7,6 @@ with. The response keeps the request's order, and answers twice what is asked fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcore.group.offsets.records import NO_EXPIRY, expire_timestamp
@@ -16,7 +15,7 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.schema import ZERO_UUID
 from kcore.runtime.machine import Record
 from kcore.runtime.topics import TopicInfo
-from kcore_ext.offset_block import OffsetBlock, unknown_partitions
+from kcore_ext.offset_block import CommitPlan, OffsetBlock, plan_topics
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
@@ -38,23 +37,6 @@ PlannedTopic = tuple[Any, TopicInfo, list[int] | None]
 that is asked of it is refused; a code for each of its partitions, None if none of them is refused."""
 
 
-class CommitPlan:
-    """A commit on its way to its group: the request and what the checks in front found.
-
-    Attributes:
-        request: the request.
-        topics: its topics in its order.
-        empty: whether nothing is left for the group to look at.
-    """
-
-    __slots__ = ("empty", "request", "topics")
-
-    def __init__(self, request: Any, topics: list[PlannedTopic], empty: bool) -> None:
-        self.request = request
-        self.topics = topics
-        self.empty = empty
-
-
 def plan_commit(
     context: RequestContext, request: Any, topics: TopicImage, authorizer: Authorizer | None, by_id: bool
 ) -> CommitPlan:
@@ -67,46 +49,44 @@ def plan_commit(
         authorizer: who may read topics; None allows all.
         by_id: whether the request names topics by id (OffsetCommit v10).
     """
-    planned: list[PlannedTopic] = []
-    empty = True
-    for asked in request.topics:
-        topic = topics.by_id(asked.topic_id) if by_id else topics.by_name(asked.name)
-        refusal = NONE
-        if topic is None and by_id:
-            refusal = UNKNOWN_TOPIC_ID
-        elif authorizer is not None and not authorizer.allowed(
-            context, Operation.READ, ResourceType.TOPIC, asked.name if topic is None else topic.name
-        ):
-            refusal = TOPIC_AUTHORIZATION_FAILED
-        elif topic is None:
-            refusal = UNKNOWN_TOPIC_OR_PARTITION
-        partitions = asked.partitions
-        if refusal:
-            planned.append((asked, NO_TOPIC, [refusal] * len(partitions)))
-            continue
-        assert topic is not None
-        if partitions:  # a topic that exists and of which nothing is asked is not answered
-            codes = unknown_partitions(partitions, topic.partitions, UNKNOWN_TOPIC_OR_PARTITION)
-            if codes is None or NONE in codes:
-                empty = False
-            planned.append((asked, topic, codes))
-    return CommitPlan(request, planned, empty)
+    refusal = None
+    if authorizer is not None:
+
+        def refusal(name: str) -> int:
+            allowed = authorizer.allowed(context, Operation.READ, ResourceType.TOPIC, name)
+            return NONE if allowed else TOPIC_AUTHORIZATION_FAILED
+
+    find: Any = topics.by_id if by_id else topics.by_name
+    unknown = UNKNOWN_TOPIC_ID if by_id else UNKNOWN_TOPIC_OR_PARTITION
+    return plan_topics(request, find, by_id, refusal, unknown, UNKNOWN_TOPIC_OR_PARTITION, NO_TOPIC)
 
 
 class Answers(NamedTuple):
     """How a commit API says one code per partition.
 
     Attributes:
-        topic: makes a topic of the response of (topic as asked, its partitions).
+        topic: the class of a topic of the response.
+        by_id: whether it has a topic id.
         partition: the class of a partition of the response.
-        response: makes the response of its topics.
+        response: the class of the response.
         accepted: answers without an error by partition. Responses share them: they are not to be changed.
     """
 
-    topic: Callable[[Any, list[Any]], Any]
-    partition: Callable[..., Any]
-    response: Callable[[list[Any]], Any]
+    topic: type[Any]
+    by_id: bool
+    partition: type[Any]
+    response: type[Any]
     accepted: dict[int, Any]
+
+    def answer_topic(self, asked: Any, codes: list[int]) -> Any:
+        """A topic of the response: a code for each of its partitions as asked."""
+        partitions = [
+            self.partition(partition_index=p.partition_index, error_code=code)
+            for p, code in zip(asked.partitions, codes, strict=True)
+        ]
+        if self.by_id:
+            return self.topic(name=asked.name, topic_id=asked.topic_id, partitions=partitions)
+        return self.topic(name=asked.name, partitions=partitions)
 
 
 def refuse(answers: Answers, commit: Any, code: int) -> Any:
@@ -117,29 +97,14 @@ def refuse(answers: Answers, commit: Any, code: int) -> Any:
         commit: the plan, whose own refusals stay, or a request that was not planned yet.
         code: for all the others.
     """
-    partition = answers.partition
     if not isinstance(commit, CommitPlan):
-        return answers.response(
-            [
-                answers.topic(
-                    asked, [partition(partition_index=p.partition_index, error_code=code) for p in asked.partitions]
-                )
-                for asked in commit.topics
-            ]
-        )
+        topics = [answers.answer_topic(asked, [code] * len(asked.partitions)) for asked in commit.topics]
+        return answers.response(topics=topics)
     topics = []
     for asked, _, codes in commit.topics:
         found = [code] * len(asked.partitions) if codes is None else [refused or code for refused in codes]
-        topics.append(
-            answers.topic(
-                asked,
-                [
-                    partition(partition_index=p.partition_index, error_code=c)
-                    for p, c in zip(asked.partitions, found, strict=True)
-                ],
-            )
-        )
-    return answers.response(topics)
+        topics.append(answers.answer_topic(asked, found))
+    return answers.response(topics=topics)
 
 
 def accept(
@@ -166,14 +131,11 @@ def accept(
         machine.config.offset_metadata_max_bytes,
         Record,
     )
-    make_topic, partition, make_response, accepted = answers
-    topics = []
-    for asked, topic, codes in plan.topics:
-        topic_id = topic.topic_id if with_topic_ids else ZERO_UUID
-        topics.append(make_topic(asked, block.add(topic.name, topic_id, asked.partitions, codes, partition, accepted)))
+    kind, by_id, partition, response, accepted = answers
+    topics = block.answer(plan.topics, with_topic_ids, kind, by_id, partition, accepted)
     count = len(block)
     machine.offsets.commits += count
     if not count and group_id not in machine.groups:
         # Nothing but refused metadata: the simple group is there all the same, until the shard is loaded again.
         machine.get_or_create_group(group_id)
-    return block, make_response(topics)
+    return block, response(topics=topics)

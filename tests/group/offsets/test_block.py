@@ -6,16 +6,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcore.group.offsets.store import OffsetStore
 from kcore.protocol.messages.offset_commit import OffsetCommitRequestPartition
 from kcore.runtime.machine import Record
-from kcore.runtime.shard import EncodedRecords
 from kcore_ext.batch import BatchBuilder
 from kcore_ext.offset_block import OffsetBlock, unknown_partitions
 from kcore_ext.offsets import CommitKey, OffsetAndMetadata
+from kcore_ext.shard_core import EncodedRecords
 from tests.group.offsets import plain
 
 int64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -48,6 +48,7 @@ def make(group: str, now_ms: int, expire_ms: int, limit: int, wanted: list[Any])
     return block, answers
 
 
+@settings(deadline=None)
 @given(names, times, st.lists(topics, max_size=3))
 def test_records_and_answers_are_those_of_the_codec(group, when, wanted):
     block, answers = make(group, *when, 100, wanted)
@@ -62,6 +63,7 @@ def test_records_and_answers_are_those_of_the_codec(group, when, wanted):
     assert [block[place] for place in range(len(block))] == list(block) == block[:]
 
 
+@settings(deadline=None)
 @given(names, times, st.lists(topics, max_size=3), st.integers(0, 1 << 40))
 def test_the_bytes_are_those_of_the_records_one_by_one(group, when, wanted, base_ms):
     block, _ = make(group, *when, 500, wanted)
@@ -75,6 +77,7 @@ def test_the_bytes_are_those_of_the_records_one_by_one(group, when, wanted, base
         assert batch.build() == expected.build()
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(names, times, st.lists(topics, max_size=2)), max_size=4))
 def test_the_store_is_that_of_the_records_one_by_one(commits):
     blocks, records = OffsetStore(), OffsetStore()
@@ -94,6 +97,7 @@ def test_the_store_is_that_of_the_records_one_by_one(commits):
     assert blocks.offset_count == records.offset_count
 
 
+@settings(deadline=None)
 @given(st.text(max_size=20), st.integers(0, 20))
 def test_metadata_is_measured_in_utf16_code_units(metadata, limit):
     entry = OffsetCommitRequestPartition(committed_metadata=metadata)
@@ -101,6 +105,7 @@ def test_metadata_is_measured_in_utf16_code_units(metadata, limit):
     assert code == (12 if plain.is_too_long(metadata, limit) else 0)
 
 
+@settings(deadline=None)
 @given(st.lists(asked), st.integers(0, 10))
 def test_unknown_partitions(partitions, count):
     codes = [0 if entry.partition_index < count else 3 for entry in partitions]

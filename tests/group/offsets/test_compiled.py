@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcore.group.shard import TOPIC_NAME
+from kcore.protocol.messages.offset_fetch import OffsetFetchResponsePartition, OffsetFetchResponsePartitions
 from kcore.protocol.records import decode_key, decode_value
 from kcore.protocol.records.legacy_offset_commit import LegacyOffsetCommitKey
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
@@ -51,6 +53,11 @@ def test_answer_fetch(indexes, found, unstable, topic_id):
     }
     expected = plain.answer_fetch(indexes, offsets, unstable, topic_id)
     assert compiled.answer_fetch(fetched, indexes, offsets, unstable, topic_id) == expected
+    names = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code")
+    for kind in (OffsetFetchResponsePartition, OffsetFetchResponsePartitions):  # declared classes are filled in place
+        answers = compiled.answer_fetch(kind, indexes, MappingProxyType(offsets), unstable, topic_id)
+        assert answers == [kind(**dict(zip(names, values, strict=True))) for values in expected]
+        assert answers == compiled.answer_fetch(kind, indexes, offsets, unstable, topic_id)
 
 
 # ---- reading

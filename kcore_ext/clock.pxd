@@ -1,0 +1,17 @@
+cimport cython
+from libc.stdint cimport int64_t
+
+
+@cython.final
+cdef class SystemClock:
+    pass
+
+
+@cython.final
+cdef class Now:
+    cdef object clock
+    cdef bint is_system         # its clocks are read without a call of Python
+    cdef public int64_t now_ms
+    cdef public int64_t wall_ms
+
+    cpdef int64_t update(self) except? -1

@@ -1,0 +1,46 @@
+"""The machine's clocks, and the time of a round: read once for every request or turn of a loop."""
+
+cimport cython
+from libc.stdint cimport int64_t
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
+
+
+cdef int64_t read_ms(int which) except? -1:
+    cdef timespec now
+    if clock_gettime(which, &now) != 0:
+        raise OSError("the clock cannot be read")
+    return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1_000_000
+
+
+@cython.final
+cdef class SystemClock:
+    """See clock.pyi."""
+
+    def monotonic_ms(self) -> int:
+        return read_ms(CLOCK_MONOTONIC)
+
+    def wall_ms(self) -> int:
+        return read_ms(CLOCK_REALTIME)
+
+
+@cython.final
+cdef class Now:
+    """See clock.pyi."""
+
+    def __init__(self, clock):
+        self.clock = clock
+        self.is_system = type(clock) is SystemClock
+        self.now_ms = clock.monotonic_ms()
+        self.wall_ms = clock.wall_ms()
+
+    cpdef int64_t update(self) except? -1:
+        cdef int64_t now_ms
+        if self.is_system:
+            self.wall_ms = read_ms(CLOCK_REALTIME)
+            now_ms = read_ms(CLOCK_MONOTONIC)
+        else:
+            self.wall_ms = self.clock.wall_ms()
+            now_ms = self.clock.monotonic_ms()
+        if now_ms > self.now_ms:
+            self.now_ms = now_ms
+        return self.now_ms

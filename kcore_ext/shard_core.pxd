@@ -1,0 +1,40 @@
+"""What the runtime does once for every request, for other compiled modules."""
+
+cimport cython
+from libc.stdint cimport int64_t
+
+from kcore_ext.batch.builder cimport BatchBuilder
+from kcore_ext.decision cimport Outcome, Pending
+
+
+@cython.final
+cdef class EncodedRecords:
+    cdef list encoded
+    cdef readonly Py_ssize_t size_bytes
+
+
+cdef class PipelineCore:
+    cdef public dict _participants      # who staged something, as an ordered set
+    cdef public list _answers           # (pending, response) in the order in which they are to go out
+    cdef public object _on_dirty
+
+    cpdef enlist(self, participant)
+    cpdef answer_later(self, Pending pending, response)
+
+
+cdef class ShardCore:
+    cdef public object machine
+    cdef public object _log
+    cdef public object _now
+    cdef public PipelineCore _pipeline
+    cdef public BatchBuilder _batch     # the open batch, or None
+    cdef public int64_t _next_offset    # of the next record, counting those in the open batch
+    cdef public Py_ssize_t _max_batch_bytes
+    cdef public list _outbox            # answers of the present decision to requests that were parked
+    cdef public set _parked
+    cdef public bint _active            # whether it decides requests
+    cdef public bint dirty              # whether it enlisted since the last commit
+
+    cdef object append(self, Outcome outcome)
+    cdef int replay(self, object records, int64_t producer_id, int64_t first_offset) except -1
+    cdef int collect(self, BatchBuilder batch, object records) except -1

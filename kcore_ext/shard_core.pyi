@@ -1,0 +1,81 @@
+from collections.abc import Callable, Iterable
+from typing import Any, final
+
+from kcore_ext.batch import BatchBuilder
+from kcore_ext.decision import Outcome, Pending
+
+@final
+class EncodedRecords:
+    """Records as they go to the log, of a decision whose records are a list: the plain way (see `RecordBlock`).
+
+    Args:
+        records: they are encoded at once; whatever their keys and values raise is raised here.
+
+    Attributes:
+        size_bytes: what they take in a batch at most, without its header.
+    """
+
+    def __init__(self, records: Iterable[Any]) -> None: ...
+    @property
+    def size_bytes(self) -> int: ...
+    def append_to(self, batch: BatchBuilder, timestamp_ms: int) -> bool:
+        """Adds them to a batch, all with the same timestamp; False if one did not fit."""
+
+class PipelineCore:
+    """The part of `CommitPipeline` that is used for every request: who has something to commit, who waits for it."""
+
+    _participants: dict[Any, None]
+    _answers: list[tuple[Pending, Any]]
+    @property
+    def dirty(self) -> bool:
+        """Whether there is something to commit."""
+
+    @property
+    def waiting(self) -> int:
+        """How many answers wait for the next commit."""
+
+    def when_dirty(self, callback: Callable[[], None]) -> None:
+        """The driver's wake-up: called once a round, when the first participant enlists."""
+
+    def enlist(self, participant: Any) -> None:
+        """`participant` has something for the next commit. Enlisting twice in a round is once."""
+
+    def answer_later(self, pending: Pending, response: Any) -> None:
+        """`pending` gets `response` once the present round is durable, in the order of these calls."""
+
+    def _seal(self) -> None:
+        """Closes the round. Sealing may enlist the partitions below: repeated until nobody new came."""
+
+    def _release(self, participants: dict[Any, None], answers: list[tuple[Pending, Any]]) -> None:
+        """Tells every participant that the round is durable, then gives every answer out, in order."""
+
+class ShardCore:
+    """The part of `Shard` that is used for every request. What it calls when something is wrong is the shard's own."""
+
+    machine: Any
+    dirty: bool
+    _active: bool
+    _log: Any
+    _now: Any
+    _pipeline: Any
+    _batch: BatchBuilder | None
+    _next_offset: int
+    _max_batch_bytes: int
+    _outbox: list[tuple[Pending, Any]]
+    _parked: set[Pending]
+    def run(self, api: Any, context: Any, request: Any) -> Any:
+        """Decides one request. Returns the response, or a `Pending` if it is parked or must wait for the commit."""
+
+    def answer(self, pending: Pending, response: Any) -> None:
+        """Answers a parked request after the commit of everything decided up to the end of this decision."""
+
+    def _append(self, outcome: Outcome) -> Any:
+        """Encodes, replays and collects the facts of one decision. Returns a code if nothing of it was taken;
+        KAFKA_STORAGE_ERROR stands for the API's own `storage_error`.
+        """
+
+    def _replay(self, records: Any, producer_id: int, first_offset: int) -> None:
+        """Applies facts to memory. What it raises leaves memory with a part of them."""
+
+    def _collect(self, batch: BatchBuilder, records: Any) -> None:
+        """Adds encoded facts, an `EncodedRecords` or a `RecordBlock`, to a batch with room for them."""

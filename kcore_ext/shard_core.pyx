@@ -1,0 +1,198 @@
+"""What the runtime does once for every request: a shard decides, facts are collected and replayed, answers wait.
+
+`kcore.runtime.shard` and `kcore.runtime.commit` are the rest of it: all that happens once a commit, once a load, or
+when something goes wrong.
+"""
+
+cimport cython
+from cpython.dict cimport PyDict_Contains, PyDict_SetItem
+from libc.stdint cimport int64_t
+
+from kcore_ext.batch.builder cimport BatchBuilder
+from kcore_ext.decision cimport Outcome, Pending
+from kcore_ext.offset_block cimport OffsetBlock
+
+cdef enum:
+    BATCH_OVERHEAD = 61     # the header of a record batch v2
+    RECORD_OVERHEAD = 21    # at most: length, attributes, timestamp and offset deltas, key and value lengths
+
+
+@cython.final
+cdef class EncodedRecords:
+    """See shard_core.pyi."""
+
+    def __cinit__(self, records):
+        cdef bytes key, value
+        self.encoded = []
+        for record in records:
+            key = record.key.encode_key()
+            typed = record.value
+            value = None if typed is None else typed.encode_value(record.version)
+            self.encoded.append((key, value))
+            self.size_bytes += RECORD_OVERHEAD
+            if key is not None:
+                self.size_bytes += len(key)
+            if value is not None:
+                self.size_bytes += len(value)
+
+    def append_to(self, BatchBuilder batch not None, int64_t timestamp_ms) -> bool:
+        for key, value in self.encoded:
+            if not batch.add(timestamp_ms, key, value, b"\0", -1):
+                return False
+        return True
+
+
+cdef class PipelineCore:
+    """See shard_core.pyi."""
+
+    def __cinit__(self, *arguments, **named):
+        self._participants = {}
+        self._answers = []
+
+    @property
+    def dirty(self) -> bool:
+        return len(self._participants) > 0 or len(self._answers) > 0
+
+    @property
+    def waiting(self) -> int:
+        return len(self._answers)
+
+    def when_dirty(self, callback):
+        self._on_dirty = callback
+
+    cpdef enlist(self, participant):
+        cdef bint first
+        if not PyDict_Contains(self._participants, participant):
+            first = len(self._participants) == 0
+            PyDict_SetItem(self._participants, participant, None)
+            if first and self._on_dirty is not None:
+                self._on_dirty()
+
+    cpdef answer_later(self, Pending pending, response):
+        self._answers.append((pending, response))
+
+    def _seal(self):
+        cdef dict participants = self._participants
+        cdef list present
+        cdef Py_ssize_t sealed = 0
+        while sealed < len(participants):
+            present = list(participants)
+            while sealed < len(present):
+                participant = present[sealed]
+                try:
+                    participant.seal()
+                except Exception as error:
+                    self.doom(error)
+                sealed += 1
+
+    def _release(self, dict participants, list answers):
+        for participant in participants:
+            try:
+                participant.committed()
+            except Exception as error:
+                self._failed_behind(participant, error)
+        for pending, response in answers:
+            (<Pending>pending).complete(response)
+
+
+cdef class ShardCore:
+    """See shard_core.pyi."""
+
+    def __cinit__(self, *arguments, **named):
+        self._outbox = []
+        self._parked = set()
+
+    def run(self, api, context, request):
+        cdef Outcome outcome
+        cdef Pending pending
+        if not self._active:
+            return api.error(context, request, self.refusal)
+        try:
+            result = api.decide(self.machine, context, request)
+        except Exception as error:
+            result = self._failed(api, context, request, error)
+        if type(result) is Outcome:
+            outcome = <Outcome>result
+            result = outcome.reply
+            if len(outcome.records):
+                refused = self.append(outcome)
+                if refused is not None:
+                    return self._refuse(api, context, request, result, refused)
+        if self._outbox:
+            self._release()
+        if isinstance(result, Pending):
+            pending = <Pending>result
+            if not pending.done:
+                if pending.parked:
+                    self._parked.add(pending)
+                return pending
+            result = pending.response
+        if self.dirty:
+            # What was decided, or read, stands on facts that are not durable yet: the answer waits for them.
+            pending = Pending(api, context, request)
+            self._pipeline.answer_later(pending, result)
+            return pending
+        return result
+
+    def answer(self, Pending pending not None, response):
+        self._parked.discard(pending)
+        self._outbox.append((pending, response))
+
+    def _append(self, Outcome outcome not None):
+        return self.append(outcome)
+
+    cdef object append(self, Outcome outcome):
+        cdef object records = outcome.records
+        cdef Py_ssize_t size
+        cdef BatchBuilder batch
+        if type(records) is list:
+            try:
+                records = EncodedRecords(records)
+            except Exception as error:
+                return self._unencodable(error)
+        size = BATCH_OVERHEAD + <Py_ssize_t>records.size_bytes
+        if size > self._max_batch_bytes:
+            return self._too_large(size)
+        if outcome.producer_id >= 0:
+            return self._append_transactional(outcome, records)
+        batch = self._batch
+        if batch is not None and batch.size_bytes + size > self._max_batch_bytes:
+            if not self._close_batch():
+                return self._lost
+            batch = None
+        if batch is None:
+            batch = self._batch = BatchBuilder(self._max_batch_bytes, base_timestamp_ms=self._now.wall_ms)
+            self._next_offset = self._log.end_offset
+        try:
+            self.replay(outcome.records, -1, self._next_offset)
+        except Exception as error:
+            return self._diverge(error)
+        self.collect(batch, records)
+        self._next_offset += len(outcome.records)
+        if not self.dirty:
+            self.dirty = True
+            self._pipeline.enlist(self)
+        return None
+
+    def _replay(self, records, int64_t producer_id, int64_t first_offset):
+        self.replay(records, producer_id, first_offset)
+
+    cdef int replay(self, object records, int64_t producer_id, int64_t first_offset) except -1:
+        """Applies facts to memory. What it raises leaves memory with a part of them."""
+        cdef object machine = self.machine
+        if type(records) is not list:
+            machine.replay_block(first_offset, producer_id, records)
+            return 0
+        for record in records:
+            machine.replay(first_offset, producer_id, record.key, record.value)
+            first_offset += 1
+        return 0
+
+    def _collect(self, BatchBuilder batch not None, records):
+        self.collect(batch, records)
+
+    cdef int collect(self, BatchBuilder batch, object records) except -1:
+        """Adds encoded facts to a batch with room for them."""
+        taken = records.append_to(batch, self._now.wall_ms)
+        assert taken, "the batch was opened with room for the whole decision"
+        return 0

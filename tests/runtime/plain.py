@@ -1,0 +1,99 @@
+"""What a shard does for a request, said plainly: the definition that the compiled `ShardCore` is held to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kcore.errors import KafkaError
+from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime import Outcome, Pending, RequestContext, Shard
+from kcore_ext.batch import BatchBuilder
+
+BATCH_OVERHEAD_BYTES = 61
+RECORD_OVERHEAD_BYTES = 21
+
+
+class PlainShard(Shard[Any]):
+    """A shard with none of the compiled parts."""
+
+    __slots__ = ()
+
+    def run(self, api: Any, context: RequestContext, request: Any) -> Any:
+        if not self._active:
+            return api.error(context, request, self.refusal)
+        try:
+            result = api.decide(self.machine, context, request)
+        except KafkaError as error:
+            result = api.error(context, request, error.code, error.message)
+        except Exception:
+            self._refuse_answers(ErrorCode.UNKNOWN_SERVER_ERROR)
+            result = api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
+        if isinstance(result, Outcome):
+            if len(result.records):
+                refused = self._append(result)
+                if refused is not None:
+                    return self._refuse(api, context, request, result.reply, refused)
+            result = result.reply
+        if self._outbox:
+            self._release()
+        if isinstance(result, Pending):
+            if not result.done:
+                if result.parked:
+                    self._parked.add(result)
+                return result
+            result = result.response
+        if self.dirty:
+            pending = Pending(api, context, request)
+            self._pipeline.answer_later(pending, result)
+            return pending
+        return result
+
+    def answer(self, pending: Pending, response: Any) -> None:
+        self._parked.discard(pending)
+        self._outbox.append((pending, response))
+
+    def _append(self, outcome: Outcome) -> Any:
+        try:
+            encoded = [
+                (record.key.encode_key(), None if record.value is None else record.value.encode_value(record.version))
+                for record in outcome.records
+            ]
+        except Exception as error:
+            return self._unencodable(error)
+        size = BATCH_OVERHEAD_BYTES
+        for key, value in encoded:
+            size += RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
+        if size > self._max_batch_bytes:
+            return self._too_large(size)
+        if outcome.producer_id >= 0:
+            return self._append_transactional(outcome, Encoded(encoded))
+        if self._batch is not None and self._batch.size_bytes + size > self._max_batch_bytes:
+            if not self._close_batch():
+                return self._lost
+            self._batch = None
+        if self._batch is None:
+            self._batch = BatchBuilder(self._max_batch_bytes, base_timestamp_ms=self._now.wall_ms)
+            self._next_offset = self._log.end_offset
+        try:
+            self._replay(outcome.records, -1, self._next_offset)
+        except Exception as error:
+            return self._diverge(error)
+        self._collect(self._batch, Encoded(encoded))
+        self._next_offset += len(encoded)
+        self._enlist()
+        return None
+
+    def _replay(self, records: Any, producer_id: int, first_offset: int) -> None:
+        for offset, record in enumerate(records, first_offset):
+            self.machine.replay(offset, producer_id, record.key, record.value)
+
+    def _collect(self, batch: BatchBuilder, records: Any) -> None:
+        for key, value in records.pairs:
+            assert batch.append(self._now.wall_ms, key, value)
+
+
+class Encoded:
+    """Keys and values in bytes."""
+
+    def __init__(self, pairs: list[tuple[bytes | None, bytes | None]]) -> None:
+        self.pairs = pairs

@@ -1,0 +1,106 @@
+"""The compiled part of a shard against its plain definition: the same answers, the same memory, the same log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime import Outcome, Pending, Record, RequestContext, Shard
+from tests.runtime.machines import KEY, TOPIC, AddApi, Bench, CounterMachine, Name
+from tests.runtime.plain import PlainShard
+
+
+class OddApi(AddApi):
+    """As its parent, and decides what cannot be kept."""
+
+    def decide(self, machine: CounterMachine, context: RequestContext, request: Any) -> Any:
+        verb, name, *_ = request
+        if verb == "unencodable":
+            return Outcome([Record(Name(name), 5)], "kept")  # type: ignore[arg-type]
+        if verb == "unreplayable":
+            return Outcome([Record(Name(name), None), Record(Name("unreplayable"), None)], "kept")
+        if verb == "nothing":
+            return Outcome([], "nothing kept")
+        if verb == "reach":  # answers who waits, then fails
+            for _, _, pending in machine.waiting:
+                machine.context.answer(pending, "reached")
+            machine.waiting.clear()
+            raise RuntimeError("a bug")
+        return super().decide(machine, context, request)
+
+
+class OneBench(Bench):
+    """A bench for either kind of shard, which remembers every answer."""
+
+    def __init__(self, kind: type[Shard[Any]]) -> None:
+        self.kind = kind
+        super().__init__(max_batch_bytes=200)
+        self.api = OddApi()
+        self.answers: list[Any] = []
+
+    def make(self, index: int) -> Shard[CounterMachine]:
+        return self.kind(
+            TOPIC,
+            index,
+            self.log.open(KEY),
+            CounterMachine,
+            pipeline=self.pipeline,
+            wheel=self.wheel,
+            slices=self.slices,
+            now=self.now,
+            max_batch_bytes=self.max_batch_bytes,
+        )
+
+    def ask(self, number: int, request: tuple[Any, ...]) -> None:
+        if request[0] == "commit":
+            self.log.failures_left = int(request[1] == "fails")
+            self.answers.append((number, "commit", self.pipeline.commit()))
+        elif request[0] == "load":
+            self.slices.finish()
+        elif request[0] == "pass":
+            self.pass_ms(request[2])
+        else:
+            answer = self.run(*request)
+            if isinstance(answer, Pending):
+                self.answers.append((number, "waits", answer.parked))
+                answer.on_complete(lambda response: self.answers.append((number, "late", response)))
+            else:
+                self.answers.append((number, "now", answer))
+
+    def state(self) -> tuple[Any, ...]:
+        shard = self.shard
+        machine = shard.machine
+        batches = [bytes(batch) for _, batch in self.log.open(KEY).batches()]
+        return self.answers, shard.state, shard.dirty, shard.parked, machine.counts, machine.replayed, batches
+
+
+names = st.sampled_from(["a", "b"])
+requests = st.one_of(
+    st.tuples(st.sampled_from(["add", "wait", "forget after", "in transaction"]), names, st.integers(1, 5)),
+    st.tuples(st.sampled_from(["read", "refuse", "bug", "unencodable", "unreplayable", "nothing", "reach"]), names),
+    st.tuples(st.just("large"), names.map(lambda _: 50) | st.just(300)).map(lambda pair: ("large", "x", pair[1])),
+    st.tuples(st.just("commit"), st.sampled_from(["works", "works", "fails"])),
+    st.just(("load", "")),
+    st.tuples(st.just("pass"), st.just(""), st.integers(1, 5)),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(requests, max_size=25))
+def test_both_say_keep_and_write_the_same(wanted: list[tuple[Any, ...]]) -> None:
+    compiled, plain = OneBench(Shard), OneBench(PlainShard)
+    for number, request in enumerate(wanted):
+        for bench in (compiled, plain):
+            bench.ask(number, request)
+        assert compiled.state() == plain.state()
+
+
+def test_a_shard_that_is_not_active_refuses_either_way() -> None:
+    for kind in (Shard, PlainShard):
+        bench = OneBench(kind)
+        bench.shard.load() if bench.shard.state.value == "failed" else bench.shard.unload()
+        bench.ask(0, ("read", "a"))
+        assert bench.answers == [(0, "now", ("error", ErrorCode.NOT_COORDINATOR, None))]
