@@ -102,7 +102,7 @@ class Completion:
 
     def _retry(self) -> None:
         context = self._machine.context
-        context.schedule(context.now.now_ms + self._retry_ms, MarkerRetry(self))
+        context.schedule(context.now.now_ms + self._retry_ms, MarkerRetry(self._machine, self.transactional_id))
         self._retry_ms = min(2 * self._retry_ms, RETRY_MAX_MS)
 
     def _complete(self) -> None:
@@ -116,18 +116,28 @@ class Completion:
         return Outcome([machine.record(self.transactional_id, completed)])
 
 
-class MarkerRetry(ShardTimer):
-    """Partitions that could not be reached are asked again."""
+class MarkerTimer(ShardTimer):
+    """A timer of a transactional id that may have markers sent. They go out behind the decision, not within it: what
+    the partitions answer is another one.
+    """
 
-    __slots__ = ("_completion",)
+    __slots__ = ("machine", "transactional_id")
 
-    def __init__(self, completion: Completion) -> None:
-        self._completion = completion
-
-    def fire(self) -> None:
-        """Nothing to decide; see `__call__`."""
+    def __init__(self, machine: TransactionShard, transactional_id: str) -> None:
+        self.machine = machine
+        self.transactional_id = transactional_id
 
     def __call__(self) -> None:
         """The time came."""
-        if self.generation == self.shard.generation:
-            self._completion.proceed()
+        super().__call__()
+        self.machine.send_markers()
+
+
+class MarkerRetry(MarkerTimer):
+    """Partitions that could not be reached are asked again."""
+
+    __slots__ = ()
+
+    def fire(self) -> None:
+        """Nothing to write: the end was decided before."""
+        self.machine.await_markers(self.transactional_id)

@@ -91,7 +91,7 @@ class TransactionShard:
         self.completions: dict[str, Completion] = {}
         self.timeouts = Timeouts(self, services.config.transaction_abort_timed_out_transaction_cleanup_interval_ms)
         self.expiry: Timer | None = None
-        self._prepared: list[str] = []  # ends that were decided, and whose markers nobody has sent
+        self._prepared: list[str] = []  # ends that were decided, and whose markers are to be sent
         self._live = False
 
     def record(self, transactional_id: str, transaction: Transaction | None) -> Record:
@@ -127,7 +127,7 @@ class TransactionShard:
             if before is None or before.state is not ONGOING:
                 self.timeouts.watch(transactional_id, value)
         elif state in COMPLETION:
-            self._prepared.append(transactional_id)
+            self.await_markers(transactional_id)
         elif before is not None and before.state in COMPLETION:
             self.completions.pop(transactional_id, None)
 
@@ -150,7 +150,7 @@ class TransactionShard:
             if transaction.state is ONGOING:
                 self.timeouts.watch(transactional_id, transaction)
             elif transaction.state in COMPLETION:
-                self._prepared.append(transactional_id)
+                self.await_markers(transactional_id)
         if self._prepared:
             self.context.in_slices(self._resume())
         ExpiryTimer(self).arm()
@@ -172,8 +172,13 @@ class TransactionShard:
 
     # ---- markers
 
+    def await_markers(self, transactional_id: str) -> None:
+        """The end of a transaction was decided: `send_markers` is to write what is missing of its markers."""
+        self._prepared.append(transactional_id)
+
     def send_markers(self) -> None:
-        """Begins the marker phase of the ends that were decided since the last call."""
+        """Begins or goes on with the marker phase of every end that waits for it. Called behind a decision, never in
+        one: partitions may answer at once, and what follows from that is decided then."""
         while self._prepared:
             prepared, self._prepared = self._prepared, []
             for transactional_id in prepared:
@@ -183,5 +188,7 @@ class TransactionShard:
         transaction = self.transactions.get(transactional_id)
         if not self._live or transaction is None or transaction.state not in COMPLETION:
             return
-        completion = self.completions[transactional_id] = Completion(self, transactional_id)
+        completion = self.completions.get(transactional_id)
+        if completion is None:
+            completion = self.completions[transactional_id] = Completion(self, transactional_id)
         completion.proceed()

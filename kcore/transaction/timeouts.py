@@ -12,8 +12,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from kcore.runtime.machine import Outcome
-from kcore.runtime.shard import ShardTimer
 from kcore.transaction import ending
+from kcore.transaction.completion import MarkerTimer
 from kcore.transaction.ending import ProducerIdsExhaustedError
 from kcore.transaction.states import ONGOING
 
@@ -25,18 +25,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class TransactionTimeout(ShardTimer):
+class TransactionTimeout(MarkerTimer):
     """Looks at an id's transaction when it may be due."""
 
-    __slots__ = ("_machine", "_transactional_id")
-
-    def __init__(self, machine: TransactionShard, transactional_id: str) -> None:
-        self._machine = machine
-        self._transactional_id = transactional_id
+    __slots__ = ()
 
     def fire(self) -> Outcome | None:
         """Aborts the transaction if it took too long."""
-        machine, transactional_id = self._machine, self._transactional_id
+        machine, transactional_id = self.machine, self.transactional_id
         timeouts = machine.timeouts
         timeouts.forget(transactional_id)
         transaction = machine.transactions.get(transactional_id)
@@ -53,11 +49,6 @@ class TransactionTimeout(ShardTimer):
             timeouts.watch(transactional_id, transaction)
             return None
         return Outcome([machine.record(transactional_id, fenced)])
-
-    def __call__(self) -> None:
-        """The time came; an abort is followed by its markers."""
-        super().__call__()
-        self._machine.send_markers()
 
 
 class Timeouts:
