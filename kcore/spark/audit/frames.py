@@ -1,4 +1,8 @@
-"""The audit over DataFrames: partitions side by side, each sorted and seen once, then producers across partitions."""
+"""The audit in Spark: partitions side by side, each seen once, then producers across partitions.
+
+Of a folder each task reads its partitions itself; nothing is shuffled, for a log lies in the order of its offsets. What
+comes as a frame (of Spark's own Kafka source, say) is sorted first. Both say the same.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,16 @@ from typing import TYPE_CHECKING, Any
 from kcore.spark.audit.finding import FACT_DDL, Evidence, Fact, Finding, findings_ddl
 from kcore.spark.audit.logs import GRACE_MS, INTERNAL, Logs
 from kcore.spark.event import EventRow, LogFault
+from kcore.spark.folder_frames import shares
+from kcore.spark.sources import open_source
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pathlib import Path
 
-    from kcore.spark.sources import Part
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kcore.spark.sources import Part, Source
 
 SAID_DDL = f"finding struct<{findings_ddl()}>, fact struct<{FACT_DDL}>"
 """What looking at a partition gives: a finding or a fact a row."""
@@ -22,10 +30,35 @@ SAID_DDL = f"finding struct<{findings_ddl()}>, fact struct<{FACT_DDL}>"
 ROWS_PER_BATCH = 5_000
 
 
+def said_of_folder(
+    spark: SparkSession, path: str | Path, parts: Sequence[Part], cleaned_to: Mapping[tuple[str, int], int]
+) -> DataFrame:
+    """The findings of every partition of a folder by itself, and the facts that others must agree with (`SAID_DDL`).
+
+    Args:
+        spark: a session.
+        path: an export, a data folder, or a broker's log folder, where executors find it too.
+        parts: which of its partitions.
+        cleaned_to: where compaction has come to, as far as that is known.
+    """
+    with open_source(path) as source:
+        tasks = shares(parts, 4 * spark.sparkContext.defaultParallelism if source.parallel else 1)
+    known, folder = dict(cleaned_to), str(path)
+
+    def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with open_source(folder) as source:
+            for batch in batches:
+                for task in batch.column("id").to_pylist():
+                    said = (_said_of(source, part, known.get(part[:2])) for part in tasks[task])
+                    yield from _in_batches(chain.from_iterable(said), _said_batch)
+
+    return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(look, SAID_DDL)
+
+
 def said_of_partitions(
     events: DataFrame, cleaned_to: Mapping[tuple[str, int], int] | None = None, tasks: int | None = None
 ) -> DataFrame:
-    """The findings of every partition by itself, and the facts that others must agree with (`SAID_DDL`).
+    """The same of a frame of events.
 
     Each partition is seen by one task in the order of its offsets. The task holds the live state, not the log.
 
@@ -86,6 +119,22 @@ def audit_logs(said: DataFrame, logs: Logs, tasks: int | None = None) -> DataFra
 
 
 # ---- what runs on executors
+
+
+def _said_of(source: Source, part: Part, cleaned_to: int | None) -> Iterator[Finding | Fact]:
+    """What is said of one partition, where it is read."""
+    from kcore.spark.audit.partition import examine  # noqa: PLC0415
+
+    def rows() -> Iterator[EventRow | LogFault]:
+        faults: list[LogFault] = []
+        for row in source.rows(part, on_fault=faults.append):
+            if faults:
+                yield from faults
+                faults.clear()
+            yield row
+        yield from faults
+
+    return examine(part.topic, part.partition, rows(), cleaned_to=cleaned_to)
 
 
 def look_at(batches: Iterable[pa.RecordBatch], cleaned_to: Mapping[tuple[str, int], int]) -> Iterator[pa.RecordBatch]:

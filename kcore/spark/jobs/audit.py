@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.errors import KcoreError
 from kcore.spark.audit.finding import Finding
-from kcore.spark.audit.frames import audit_logs, finding_of, logs_of, said_of_partitions
+from kcore.spark.audit.frames import audit_logs, finding_of, logs_of, said_of_folder
 from kcore.spark.audit.kinds import SEVERITIES, WARNING, rank
 from kcore.spark.audit.logs import GRACE_MS
 from kcore.spark.audit.report import lines, summary
@@ -78,15 +78,11 @@ def audit(
         # A broker writes its checkpoint behind its cleaner: a copy made meanwhile has gaps beyond it.
         trusted = not isinstance(source, SegmentSource)
     cleaned_to = {part[:2]: part.cleaned_to for part in parts if trusted and part.cleaned_to is not None}
-    reader = spark.read.format("kcore").option("includeBatches", "true").option("includeFaults", "true")
-    if topics:
-        reader = reader.option("topic", ",".join(topics))
     if not parts:
         raise KcoreError(f"{path} holds no logs" + (f" of {', '.join(topics)}" if topics else ""))
-    # More tasks than partitions would have nothing to do, and each costs a Python worker's round.
-    filled = sum(part.end is None or part.start < part.end for part in parts)
-    tasks = max(1, min(filled, int(spark.conf.get("spark.sql.shuffle.partitions") or 1)))
-    said = said_of_partitions(reader.load(str(path)), cleaned_to, tasks).persist(StorageLevel.DISK_ONLY)
+    said = said_of_folder(spark, path, parts, cleaned_to).persist(StorageLevel.DISK_ONLY)
+    # More tasks than there are logs would have little to do, and each costs a Python worker's round.
+    tasks = min(len(parts), 4 * spark.sparkContext.defaultParallelism)
     try:
         found = audit_logs(said, logs_of(said, parts, now_ms=now_ms, grace_ms=grace_ms), tasks)
         worst = f.array_position(f.array(*map(f.lit, SEVERITIES)), f.col("severity"))

@@ -16,15 +16,16 @@ from kcore.log import LmdbLogEngine
 from kcore.log.lmdb_layout import LOG_KEY
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.spark.audit.finding import Finding
-from kcore.spark.audit.frames import finding_of
+from kcore.spark.audit.frames import finding_of, said_of_folder, said_of_partitions
 from kcore.spark.audit.report import lines, summary, worst_first
 from kcore.spark.event import EventRow, LogFault
 from kcore.spark.export import export
 from kcore.spark.jobs import audit as audit_job
-from kcore.spark.sources import FolderSource, OnFault, Part, Source, ignore
+from kcore.spark.sources import FolderSource, OnFault, Part, Source, ignore, open_source
 from kcore.transaction.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
 from kcore_ext.batch import BatchBuilder
 from tests.log.batches import key
+from tests.spark.audit.test_log_order import batches
 from tests.spark.audit.written import Written, found, transaction_log
 
 pytestmark = pytest.mark.spark
@@ -111,6 +112,31 @@ def test_one_topic_alone(spark: Any, tmp_path: Path) -> None:
     audit_job.audit(spark, tmp_path / "events", tmp_path / "out", topics=[CONSUMER_OFFSETS])
     expected = worst_first(found(*(log for log in logs if log.topic == CONSUMER_OFFSETS)))
     assert worst_first(table(spark, tmp_path / "out")) == expected
+
+
+def test_a_frame_of_events_says_what_a_folder_says(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
+    """In whatever order its rows come, duplicates and damage among them."""
+    name = "__transaction_state-0"
+    (tmp_path / name).mkdir()
+    for path in (kafka_logs / "moment-1" / name).glob("*.log"):
+        data = bytearray(path.read_bytes())
+        starts = batches(data)
+        data[starts[len(starts) // 2] + 70] ^= 1
+        (tmp_path / name / path.name).write_bytes(data)
+    events = spark.read.format("kcore").option("includeBatches", "true").option("includeFaults", "true")
+    frame = events.load(str(tmp_path))
+    with open_source(tmp_path) as source:
+        direct = said_of_folder(spark, tmp_path, source.parts(), {})
+    assert said(said_of_partitions(frame.orderBy(frame["offset"].desc()), tasks=1)) == said(direct)
+    kinds = [row["kind"] for row in direct.where("finding is not null").select("finding.kind").collect()]
+    assert kinds == ["corrupt-batch"]
+    twice = frame.where("fault is null").unionByName(frame.where("offset between 10 and 20"))
+    (again,) = said_of_partitions(twice, tasks=1).where("finding.kind = 'duplicate-offset'").collect()
+    assert [one["offset"] for one in again["finding"]["evidence"]] == [10, 20]
+
+
+def said(frame: Any) -> list[str]:
+    return sorted(repr(row) for row in frame.collect())
 
 
 def test_a_folder_without_logs_is_no_healthy_one(spark: Any, tmp_path: Path) -> None:
