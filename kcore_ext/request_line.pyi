@@ -66,7 +66,6 @@ class Route:
     ) -> None: ...
     def header_version(self, version: int) -> int:
         """The version of the header that goes before a response. IndexError for a version that is not served."""
-        ...
 
 class Answer:
     """A place in the row of answers; its frame is there once the request was answered.
@@ -86,10 +85,8 @@ class Answer:
     def __init__(self, line: RequestLine, route: Route, version: int, correlation_id: int) -> None: ...
     def arrive(self, response: Any) -> None:
         """The response came; None: there is none."""
-        ...
     def give(self, frame: bytes) -> None:
         """The frame came, whole; b"" sends nothing."""
-        ...
 
 class RequestLine:
     """One connection's requests and answers. `kcore.server.plain_line.PlainLine` defines what every method does.
@@ -126,31 +123,23 @@ class RequestLine:
     ) -> None: ...
     def __len__(self) -> int:
         """Bytes that arrived and were not taken yet."""
-        ...
     @property
     def claim_bytes(self) -> int:
         """What is held, or will be once the frame that has begun is whole."""
-        ...
     @property
     def waiting(self) -> bool:
         """Whether any answer is waited for."""
-        ...
     @property
     def remembered(self) -> int:
         """How many client ids and requests it remembers: a bounded number, of bounded sizes."""
-        ...
     def feed(self, data: bytes) -> None:
         """Takes what arrived."""
-        ...
     def accept(self, max_frame_bytes: int) -> None:
         """Accepts frames of another length from now on."""
-        ...
     def clear(self) -> None:
         """Forgets what arrived."""
-        ...
     def forget(self) -> None:
         """Forgets who asked: contexts are made anew."""
-        ...
     def serve(self) -> bool:
         """Serves whole frames until one parks or there is none left.
 
@@ -161,22 +150,15 @@ class RequestLine:
             DecodeError: a request cannot be read.
             Exception: what `frame_error`, the owner, the gate, or the writing of an answer raises.
         """
-        ...
     def request(self, frame: bytes) -> None:
         """Serves one frame, whatever the gate says."""
-        ...
     def answer(self, route: Route, version: int, correlation_id: int, response: Any) -> None:
         """A response that is there at once: it may leave, or waits behind those in front of it."""
-        ...
     def defer(self, answer: Answer, *, parked: bool = False) -> None:
         """Keeps a place in the row for an answer that comes later. Keeping the last place again changes nothing."""
-        ...
     def cut(self, failed: Answer) -> None:
         """Gives up an answer and all behind it."""
-        ...
     def take(self) -> bytes | None:
         """What may be sent now; None for nothing."""
-        ...
     def close(self) -> None:
         """The connection is gone: answers on their way are thrown away, what was asked goes on."""
-        ...

@@ -56,8 +56,8 @@ class Api(ABC, Generic[Request, Response]):
     """In what it differs from Apache Kafka, for people; "" if it does not. Shown in docs/apis.md."""
     repeats: ClassVar[bool] = False
     """Whether a client asks the same again and again, byte for byte (heartbeats, look-ups). Requests of such an API may
-    be decoded once for many times, and a response that was given out may be sent again if it is given out again: neither
-    may ever be changed."""
+    be decoded once for many times, and the bytes of a response be sent again if it is given out again: neither may ever
+    be changed."""
     storage_error: ClassVar[ErrorCode] = ErrorCode.NOT_COORDINATOR
     """What is answered if the commit fails. For coordinators it is Kafka's mapping of KAFKA_STORAGE_ERROR: clients
     look for the coordinator again, and retry."""
