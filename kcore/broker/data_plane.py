@@ -16,7 +16,7 @@ from kcore.broker.transaction_verifier import VerificationDesk
 
 if TYPE_CHECKING:
     from kcore.broker.partitions import Partitions
-    from kcore.broker.transaction_verifier import TransactionVerifier
+    from kcore.broker.transaction_verifier import ProduceVerifier
     from kcore.clock import Now
     from kcore.config import Config
     from kcore.protocol.authorizer import Authorizer
@@ -35,7 +35,7 @@ def data_apis(
     random_id: Callable[[], int],
     cluster: ClusterView | None = None,
     authorizer: Authorizer | None = None,
-    verifier: TransactionVerifier | None = None,
+    verifier: ProduceVerifier | None = None,
 ) -> list[Api[Any, Any]]:
     """All APIs of the data plane.
 

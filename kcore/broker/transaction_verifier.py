@@ -27,8 +27,8 @@ FIRST_VERSION_THAT_ADDS = 12
 FIRST_VERSION_WITH_ABORTABLE = 11
 
 
-class TransactionVerifier(Protocol):
-    """The transaction coordinator, as far as producing needs it."""
+class ProduceVerifier(Protocol):
+    """The transaction coordinator, as far as producing needs it. It calls back: it may be another node's."""
 
     def verify(
         self,
@@ -134,7 +134,7 @@ class VerificationDesk:
 
     def __init__(
         self,
-        verifier: TransactionVerifier | None,
+        verifier: ProduceVerifier | None,
         wheel: TimerWheel,
         now: Now,
         *,

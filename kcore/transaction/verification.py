@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PartitionVerifier:
-    """Answers partitions whose producers write in a transaction.
+    """Answers partitions whose producers write in a transaction; see `kcore.broker.transaction_verifier`.
 
     Args:
         coordinator: who knows.
@@ -47,7 +47,7 @@ class PartitionVerifier:
 
 
 class OffsetsVerifier:
-    """Answers groups whose offsets are committed in a transaction.
+    """Answers groups whose offsets are committed in a transaction; see `kcore.group.offsets.verifier`.
 
     Args:
         coordinator: who knows.

@@ -12,7 +12,7 @@ from kcore.broker.data_plane import data_apis
 from kcore.broker.housekeeping import Housekeeping
 from kcore.broker.partition import Partition
 from kcore.broker.partitions import Partitions
-from kcore.broker.transaction_verifier import TransactionVerifier
+from kcore.broker.transaction_verifier import ProduceVerifier
 from kcore.clock import ManualClock, Now
 from kcore.config import Config
 from kcore.log import MemoryLogEngine
@@ -36,7 +36,7 @@ class DataPlane:
         self,
         *,
         wall_ms: int = 1_700_000_000_000,
-        verifier: TransactionVerifier | None = None,
+        verifier: ProduceVerifier | None = None,
         authorizer: Any = None,
         config: Mapping[str, str] | None = None,
     ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from crc32c import crc32c
 
 from kcore.broker.producing import CloseConnectionError
-from kcore.broker.transaction_verifier import TransactionVerifier
+from kcore.broker.transaction_verifier import ProduceVerifier
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.compression import compress, decompress
 from kcore.protocol.error_codes import ErrorCode
@@ -311,7 +311,7 @@ def transactional(sequence: int = 0, producer: tuple[int, int] = (7, 0)) -> byte
     return batch_of(b"v", producer=producer, sequence=sequence, transactional=True)
 
 
-class Coordinator(TransactionVerifier):
+class Coordinator(ProduceVerifier):
     """Keeps the questions; answers when the test says so."""
 
     def __init__(self) -> None:
