@@ -94,11 +94,6 @@ class Partitions(MetadataListener):
         found = self.names.get(topic)
         return found.get(index) if found is not None else None
 
-    def get_by_id(self, topic_id: bytes, index: int) -> Partition | None:
-        """A partition by its topic's id, or None."""
-        found = self.ids.get(topic_id)
-        return found.get(index) if found is not None else None
-
     def when_progress(self, callback: Callable[[Partition], None]) -> None:
         """Tells one observer, for every watched partition, that readers may find something new there."""
         self._on_progress = callback

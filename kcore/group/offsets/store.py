@@ -90,10 +90,6 @@ class OffsetStore:
         """Whether an open transaction holds any offset of a group."""
         return group_id in self._open
 
-    def open_producers(self) -> Iterator[int]:
-        """The producers whose transactions hold offsets of this shard."""
-        return iter(self._pending)
-
     # ---- replay
 
     def put(self, producer_id: int, group_id: str, topic: str, partition: int, offset: OffsetAndMetadata) -> None:

@@ -55,7 +55,7 @@ def test_partitions_come_grow_and_go_with_their_topic() -> None:
     topics.grown(TopicInfo("t", ID, 3), 2)
     plane.commit()
     assert [partition.index for partition in partitions] == [0, 1, 2]
-    assert partitions.get("t", 2) is partitions.get_by_id(ID, 2)
+    assert partitions.get("t", 2) is partitions.ids[ID].get(2)
     assert [partitions.get("t", index) for index in (3, -1)] == [None, None]
     assert set(plane.log.partitions()) == {PartitionKey(ID, index) for index in range(3)}
     partition = partitions.get("t", 0)
@@ -80,7 +80,7 @@ def test_a_topic_made_again_has_an_empty_log() -> None:
     plane.commit()
     second = partitions.get("t", 0)
     assert second is not None
-    assert (second.end_offset, partitions.get_by_id(ID, 0)) == (0, None)
+    assert (second.end_offset, partitions.ids.get(ID)) == (0, None)
 
 
 def test_settings_are_those_in_force_and_follow_their_changes() -> None:
