@@ -8,21 +8,20 @@ from pathlib import Path
 import pytest
 
 from kcore.testing import ServerProcess
-from tests.clients.test_java import classpath
-
-__all__ = ["classpath"]
+from tests.clients.java_programs import QUICK, classpath
 
 SOURCE = Path(__file__).with_name("java") / "TransactionsClient.java"
 
 
 @pytest.mark.clients
-def test_java_transactions(classpath: str, tmp_path: Path) -> None:
+def test_java_transactions(tmp_path: Path) -> None:
     """Commit, abort, offsets, fencing, describing; each end has raised the epoch."""
-    subprocess.run(["javac", "-cp", classpath, "-d", str(tmp_path), str(SOURCE)], check=True, timeout=120)
-    java = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1"]
+    libraries = classpath()
+    subprocess.run(["javac", "-cp", libraries, "-d", str(tmp_path), str(SOURCE)], check=True, timeout=120)
+    java = ["java", *QUICK, "-cp", f"{tmp_path}:{libraries}"]
     with ServerProcess(tmp_path / "data") as server:
         program = subprocess.run(
-            [*java, "-cp", f"{tmp_path}:{classpath}", "TransactionsClient", server.bootstrap, "java-transactions"],
+            [*java, "TransactionsClient", server.bootstrap, "java-transactions"],
             capture_output=True,
             text=True,
             timeout=150,
