@@ -24,23 +24,23 @@ from kcore.broker.names import INTERNAL_TOPICS
 from kcore.broker.partitions import Partitions
 from kcore.broker.producing import CloseConnectionError
 from kcore.broker.topic_machine import METADATA_PARTITION, metadata_shard
-from kcore.broker.topics import MetadataListener, Topics
+from kcore.broker.topics import Topics
 from kcore.clock import Clock, ManualClock, Now, SystemClock
 from kcore.config import Config
 from kcore.errors import ConfigError, KafkaError, KcoreError, LogError
 from kcore.group.apis import group_apis
 from kcore.group.consumer.services import ConsumerServices
-from kcore.group.offsets.deletion import on_topic_deleted
 from kcore.group.shard import GroupShard
+from kcore.group.topics import GroupTopics
 from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine
 from kcore.logs import fields
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
-from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, ShardState, Slices, TopicInfo
+from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, ShardState, Slices
 from kcore.runtime.cluster import SingleNodeCluster
 from kcore.transaction.apis import transaction_apis
 from kcore.transaction.apis.init_producer_id import TransactionalInitProducerIdApi
-from kcore.transaction.coordinator import TransactionCoordinator
+from kcore.transaction.coordinator import TransactionCoordinator, TransactionTopic
 from kcore.transaction.local_markers import LocalMarkers
 from kcore.transaction.shard import Services, TransactionShard
 from kcore.transaction.verification import OffsetsVerifier, PartitionVerifier
@@ -74,64 +74,6 @@ class Recovery:
     groups: int
     topics: int
     elapsed_ms: int
-
-
-class GroupTopics(MetadataListener):
-    """Tells the group shards of topics and settings: consumer groups follow both, offsets go with their topic."""
-
-    __slots__ = ("_consumer", "_groups")
-
-    def __init__(self, groups: Shards[GroupShard], consumer: ConsumerServices) -> None:
-        self._groups = groups
-        self._consumer = consumer
-
-    def on_topic_created(self, topic: TopicInfo) -> None:
-        """Groups that wait for it, or whose pattern may match it, find it with their next heartbeat."""
-        self._consumer.metadata.created(topic.name)
-        self._changed(topic)
-
-    def on_partitions_added(self, topic: TopicInfo, first: int) -> None:
-        """Groups that read it get the new partitions."""
-        self._consumer.metadata.changed(topic.name)
-        self._changed(topic)
-
-    def on_partitions_removed(self, topic: TopicInfo, first: int) -> None:
-        """What groups have of them is taken away again."""
-        self.on_partitions_added(topic, first)
-
-    def on_topic_deleted(self, topic: TopicInfo) -> None:
-        """Its offsets are removed, a slice at a time."""
-        self._consumer.metadata.changed(topic.name)
-        self._changed(topic)
-        on_topic_deleted(self._groups, topic.name, topic.topic_id)
-
-    def on_config_changed(self, resource_type: int, name: str) -> None:
-        """Settings of groups are read anew."""
-        self._consumer.settings_changed()
-
-    def _changed(self, topic: TopicInfo) -> None:
-        for shard in self._groups:
-            shard.machine.on_topic_changed(topic.name)
-
-
-class TransactionTopic(MetadataListener):
-    """Loads the transaction shards once their topic is there: at the start, or when it is first needed."""
-
-    __slots__ = ("_coordinator", "_leader_epoch")
-
-    def __init__(self, coordinator: TransactionCoordinator, leader_epoch: int) -> None:
-        self._coordinator = coordinator
-        self._leader_epoch = leader_epoch
-
-    def on_topic_created(self, topic: TopicInfo) -> None:
-        """Loads a shard for each of its partitions."""
-        if topic.name == TRANSACTION_STATE:
-            self._coordinator.start(topic.partitions, self._leader_epoch)
-
-    def on_topic_deleted(self, topic: TopicInfo) -> None:
-        """Its creation was taken back."""
-        if topic.name == TRANSACTION_STATE:
-            self._coordinator.stop()
 
 
 class Engine:

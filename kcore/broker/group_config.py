@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcore.broker.image import ConfigType
 from kcore.broker.setting_values import InvalidValueError, read_value
-from kcore.broker.topics import MetadataListener
+from kcore.runtime.topics import MetadataListener
 from kcore.settings import Setting, SettingType
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from kcore.broker.image import ConfigType
 from kcore.broker.log_config import LogConfig
 from kcore.broker.names import is_internal
 from kcore.broker.partition import Partition
-from kcore.broker.topics import MetadataListener
 from kcore.log.interface import PartitionKey
+from kcore.runtime.topics import MetadataListener
 
 if TYPE_CHECKING:
     from kcore.log.interface import LogEngine

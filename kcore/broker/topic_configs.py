@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kcore.broker.image import ConfigType
 from kcore.broker.setting_values import InvalidValueError, read_value
 from kcore.broker.topic_config import TOPIC_SETTINGS, TopicSetting
-from kcore.broker.topics import MetadataListener
+from kcore.runtime.topics import MetadataListener
 
 if TYPE_CHECKING:
     from kcore.broker.topics import Topics

@@ -11,6 +11,7 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.machine import Outcome
 from kcore.runtime.shard import ShardState
 from kcore.runtime.shards import Shards
+from kcore.runtime.topics import MetadataListener
 from kcore.transaction import adding
 from kcore.transaction.shard import TOPIC_NAME, TransactionShard
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from kcore.runtime.api import Api, RequestContext
     from kcore.runtime.commit import CommitPipeline
     from kcore.runtime.shard import Shard
+    from kcore.runtime.topics import TopicInfo
     from kcore.transaction.markers import Results, TopicPartition
     from kcore.transaction.transaction import Transaction
 
@@ -173,3 +175,28 @@ class _Addition:
             self.code = result
             return None
         return Outcome([machine.record(self._id, result)])
+
+
+class TransactionTopic(MetadataListener):
+    """Loads the transaction shards once their topic is there: at the start, or when it is first needed.
+
+    Args:
+        coordinator: has the shards.
+        leader_epoch: the epoch in which this node leads them.
+    """
+
+    __slots__ = ("_coordinator", "_leader_epoch")
+
+    def __init__(self, coordinator: TransactionCoordinator, leader_epoch: int) -> None:
+        self._coordinator = coordinator
+        self._leader_epoch = leader_epoch
+
+    def on_topic_created(self, topic: TopicInfo) -> None:
+        """Loads a shard for each of its partitions."""
+        if topic.name == TOPIC_NAME:
+            self._coordinator.start(topic.partitions, self._leader_epoch)
+
+    def on_topic_deleted(self, topic: TopicInfo) -> None:
+        """Its creation was taken back."""
+        if topic.name == TOPIC_NAME:
+            self._coordinator.stop()

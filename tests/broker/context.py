@@ -11,7 +11,7 @@ from kcore.broker.image import ConfigKey
 from kcore.broker.log_dirs import EngineLogDirs
 from kcore.broker.partitions import Partitions
 from kcore.broker.topic_machine import METADATA_PARTITION, MetadataMachine, metadata_shard
-from kcore.broker.topics import MetadataListener, Topics
+from kcore.broker.topics import Topics
 from kcore.clock import ManualClock, Now
 from kcore.config import Config
 from kcore.log import MemoryLogEngine
@@ -30,6 +30,7 @@ from kcore.protocol.messages.incremental_alter_configs import (
 from kcore.protocol.records.metadata import decode_metadata_record
 from kcore.runtime import CommitPipeline, Pending, RequestContext, Slices, TopicInfo
 from kcore.runtime.cluster import SingleNodeCluster
+from kcore.runtime.topics import MetadataListener
 from kcore_ext.batch import iter_records
 from kcore_ext.purgatory import Purgatory
 from kcore_ext.timer_wheel import TimerWheel
