@@ -17,6 +17,7 @@ from kcore.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from kcore.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from kcore.protocol.messages.sync_group import SyncGroupRequest
 
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "5"}
@@ -49,6 +50,17 @@ def test_heartbeat(benchmark: BenchmarkFixture, engine: kcore.SyncEngine) -> Non
     assert engine.send(sync).error_code == 0
     beat = HeartbeatRequest(group_id="g", generation_id=generation, member_id=join.member_id)
     assert benchmark(engine.send, beat).error_code == 0
+
+
+@pytest.mark.parametrize("engine", ["memory"], indirect=True)
+def test_fetch(benchmark: BenchmarkFixture, engine: kcore.SyncEngine) -> None:
+    """Ten committed offsets."""
+    parts = [OffsetCommitRequestPartition(partition_index=i, committed_offset=i) for i in range(10)]
+    engine.send(OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=parts)]), 9)
+    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=tuple(range(10)))]
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
+    response = benchmark(engine.send, request, 9)
+    assert [part.committed_offset for part in response.groups[0].topics[0].partitions] == list(range(10))
 
 
 @pytest.mark.parametrize("partitions", [1, 10])

@@ -31,7 +31,7 @@ cdef class ShardCore:
     cdef public int64_t _next_offset    # of the next record, counting those in the open batch
     cdef public Py_ssize_t _max_batch_bytes
     cdef public list _outbox            # answers of the present decision to requests that were parked
-    cdef public set _parked
+    cdef public dict _parked            # requests that wait for something else than a commit, as an ordered set
     cdef public bint _active            # whether it decides requests
     cdef public bint dirty              # whether it enlisted since the last commit
 

@@ -62,7 +62,7 @@ class ShardCore:
     _next_offset: int
     _max_batch_bytes: int
     _outbox: list[tuple[Pending, Any]]
-    _parked: set[Pending]
+    _parked: dict[Pending, None]
     def run(self, api: Any, context: Any, request: Any) -> Any:
         """Decides one request. Returns the response, or a `Pending` if it is parked or must wait for the commit."""
 

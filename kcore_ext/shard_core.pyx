@@ -100,7 +100,7 @@ cdef class ShardCore:
 
     def __cinit__(self, *arguments, **named):
         self._outbox = []
-        self._parked = set()
+        self._parked = {}
 
     def run(self, api, context, request):
         cdef Outcome outcome
@@ -124,7 +124,7 @@ cdef class ShardCore:
             pending = <Pending>result
             if not pending.done:
                 if pending.parked:
-                    self._parked.add(pending)
+                    self._parked[pending] = None
                 return pending
             result = pending.response
         if self.dirty:
@@ -135,7 +135,7 @@ cdef class ShardCore:
         return result
 
     def answer(self, Pending pending not None, response):
-        self._parked.discard(pending)
+        self._parked.pop(pending, None)
         self._outbox.append((pending, response))
 
     def _append(self, Outcome outcome not None):

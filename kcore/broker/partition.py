@@ -283,7 +283,7 @@ class Partition:
 
     def append_data(
         self,
-        batch: bytearray,
+        batch: bytes | bytearray,
         producer_id: int,
         epoch: int,
         sequence: int,
@@ -294,7 +294,7 @@ class Partition:
         """Stages a batch of records whose every check has passed. Returns its base offset.
 
         Args:
-            batch: the whole batch; stamped in place.
+            batch: the whole batch.
             producer_id: the rest is what its header says: -1 for no producer.
             epoch: the producer's epoch.
             sequence: its base sequence.

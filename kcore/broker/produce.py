@@ -157,7 +157,9 @@ def append(
     return base_offset, append_time_ms
 
 
-def _checked(records: bytes, header: BatchHeader, config: LogConfig, wall_ms: int) -> tuple[bytearray, int, int]:
+def _checked(
+    records: bytes, header: BatchHeader, config: LogConfig, wall_ms: int
+) -> tuple[bytes | bytearray, int, int]:
     """A batch as the log keeps it, once everything about it but its producer is checked.
 
     Returns:
@@ -171,7 +173,7 @@ def _checked(records: bytes, header: BatchHeader, config: LogConfig, wall_ms: in
     size = header.size_bytes
     if size > config.max_message_bytes:
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
-    batch = bytearray(records if size == len(records) else records[:size])
+    batch: bytes | bytearray = records if size == len(records) and type(records) is bytes else bytes(records[:size])
     try:
         earliest_ms, max_timestamp_ms, keyless, consecutive = survey(batch, decompress=decompress)
     except CorruptBatchError as error:
@@ -205,15 +207,17 @@ def _checked(records: bytes, header: BatchHeader, config: LogConfig, wall_ms: in
     append_time_ms = NO_TIMESTAMP
     if config.log_append_time:
         append_time_ms = max_timestamp_ms = wall_ms
+        batch = bytearray(batch)
         stamp_append_time(batch, wall_ms)
     elif max_timestamp_ms != header.max_timestamp_ms or header.is_log_append_time:
+        batch = bytearray(batch)
         _correct_max_timestamp(batch, max_timestamp_ms)
     if len(batch) > config.segment_bytes:
         raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
     return batch, max_timestamp_ms, append_time_ms
 
 
-def _refuse_records(batch: bytearray, header: BatchHeader, config: LogConfig, wall_ms: int) -> NoReturn:
+def _refuse_records(batch: bytes | bytearray, header: BatchHeader, config: LogConfig, wall_ms: int) -> NoReturn:
     """Names the records whose keys or timestamps are at fault.
 
     Raises:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 LARGEST_BATCH_BYTES = 2**31 - 1
 
 
-def rebuild(batch: bytearray, header: BatchHeader, codec: int, config: LogConfig, wall_ms: int) -> bytearray:
+def rebuild(batch: bytes | bytearray, header: BatchHeader, codec: int, config: LogConfig, wall_ms: int) -> bytearray:
     """The same records of the same producer, in another codec and numbered from 0.
 
     Args:

@@ -17,15 +17,12 @@ LENGTH_OVERHEAD = 12
 """Bytes of a batch that its length field does not count."""
 MAGIC = 2
 
-_STAMP = struct.Struct(">qii")
 _CHECKED = struct.Struct(">8xiibIhi")
 _LAST = struct.Struct(">q15xi")
 _LAST_AND_TIMESTAMP = struct.Struct(">q15xi8xq14xi")
 _EPOCH = struct.Struct(">i")
 _SOUND = struct.Struct(">qi4xbI2xi")
 
-stamp_header = _STAMP.pack_into
-"""(buffer, position, base_offset, batch_length, leader_epoch): all three fields in one call."""
 unpack_checked = _CHECKED.unpack_from
 """(buffer, position) -> (batch_length, leader_epoch, magic, crc, attributes, last_offset_delta)."""
 

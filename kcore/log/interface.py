@@ -118,11 +118,11 @@ class PartitionLog(ABC):
         """The committed offset below which the log is compacted: offsets may be missing there, and nowhere else."""
 
     @abstractmethod
-    def append(self, batch: bytearray, leader_epoch: int) -> int:
+    def append(self, batch: bytes | bytearray, leader_epoch: int) -> int:
         """Stage one record batch v2 at the end of the log.
 
-        `batch` is stamped in place with its base offset (= `end_offset`) and `leader_epoch`; both lie outside the
-        batch's CRC. The bytes are copied: the caller may reuse the buffer.
+        The batch is stamped with its base offset (= `end_offset`) and `leader_epoch`; both lie outside the batch's CRC.
+        The bytes are copied, and the caller may reuse the buffer; a bytearray is stamped in place too.
 
         Returns the base offset. Raises FencedLeaderEpochError for an older epoch than the log's, InvalidBatchError for
         bytes that are not exactly one batch v2, PartitionDroppedError, LogClosedError.

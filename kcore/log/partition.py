@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 from kcore.log.batch_header import (
     HEADER_SIZE,
-    LENGTH_OVERHEAD,
-    MAGIC,
     damage,
     end_of_sound,
     last_offset,
-    stamp_header,
     unpack_checked,
 )
 from kcore.log.errors import (
@@ -36,6 +33,7 @@ from kcore.log.round import PartitionMeta, SealedPartition
 from kcore.log.snapshot import SnapshotWriter, read_chunks
 from kcore.log.tail import PartitionTail
 from kcore.log.time_index import TimeIndex
+from kcore_ext.batch import stamped
 from kcore_ext.batch.run import count_sound
 
 if TYPE_CHECKING:
@@ -107,26 +105,30 @@ class StagedPartitionLog(PartitionLog):
 
     # -- staging ------------------------------------------------------------------------------------------------
 
-    def append(self, batch: bytearray, leader_epoch: int) -> int:
+    def append(self, batch: bytes | bytearray, leader_epoch: int) -> int:
         """See PartitionLog."""
         if self._state != LIVE:
             self._revive()
+        base = self.end_offset
+        taken = stamped(batch, base, leader_epoch)
+        if taken is None:
+            self._refuse_batch(batch)
+        if leader_epoch != self.leader_epoch:
+            self._begin_epoch(leader_epoch, base)
+        if not self._staged:
+            self._stage()
+        self._bases.append(base)
+        self._batches.append(taken[0])
+        self.end_offset = base + taken[1] + 1
+        return base
+
+    @staticmethod
+    def _refuse_batch(batch: bytes | bytearray) -> NoReturn:
         size = len(batch)
         if size < HEADER_SIZE:
             raise InvalidBatchError(f"{size} bytes")
         length, _, magic, _, _, delta = unpack_checked(batch)
-        if length != size - LENGTH_OVERHEAD or magic != MAGIC or delta < 0:
-            raise InvalidBatchError(f"length {length} in {size} bytes, magic {magic}, last offset delta {delta}")
-        base = self.end_offset
-        if leader_epoch != self.leader_epoch:
-            self._begin_epoch(leader_epoch, base)
-        stamp_header(batch, 0, base, length, leader_epoch)
-        if not self._staged:
-            self._stage()
-        self._bases.append(base)
-        self._batches.append(bytes(batch))
-        self.end_offset = base + delta + 1
-        return base
+        raise InvalidBatchError(f"length {length} in {size} bytes, magic {magic}, last offset delta {delta}")
 
     def append_built(self, batch: BatchBuilder, leader_epoch: int) -> int:
         """See PartitionLog."""

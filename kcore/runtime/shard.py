@@ -434,6 +434,6 @@ class Shard(ShardCore, Generic[M]):
         except Exception:
             logger.exception("%s-%d: its machine did not let go", self.topic, self.index)
         outbox, self._outbox = self._outbox, []
-        parked, self._parked = self._parked, set()
+        parked, self._parked = self._parked, {}
         for pending in (*(pending for pending, _ in outbox), *parked):
             pending.fail(ErrorCode.NOT_COORDINATOR)

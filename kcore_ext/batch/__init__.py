@@ -24,6 +24,7 @@ from kcore_ext.batch.header import (
     split_batches,
     stamp,
     stamp_append_time,
+    stamped,
     validate_crc,
 )
 from kcore_ext.batch.records import (
@@ -52,6 +53,7 @@ __all__ = [
     "split_batches",
     "stamp",
     "stamp_append_time",
+    "stamped",
     "validate",
     "validate_crc",
 ]

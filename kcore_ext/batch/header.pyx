@@ -2,6 +2,7 @@
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint32_t
 
 from kcore_ext.batch.layout cimport (
@@ -233,6 +234,36 @@ def stamp(buffer, int64_t base_offset, int32_t leader_epoch, Py_ssize_t position
         put_i32(at + 12, leader_epoch)
     finally:
         PyBuffer_Release(&view)
+
+
+def stamped(buffer, int64_t base_offset, int32_t leader_epoch):
+    """A copy of the one batch v2 that `buffer` holds, with base offset and leader epoch; a bytearray gets them too.
+
+    Returns:
+        (bytes, last offset delta); None if the buffer does not hold exactly one batch v2.
+    """
+    cdef Py_buffer view
+    cdef unsigned char* at
+    cdef bytes made
+    cdef int32_t last_delta
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        at = <unsigned char*>view.buf
+        if view.len < HEADER_BYTES or get_i32(at + 8) != view.len - LENGTH_OVERHEAD or at[MAGIC_AT] != 2:
+            return None
+        last_delta = get_i32(at + 23)
+        if last_delta < 0:
+            return None
+        if type(buffer) is bytearray:
+            put_i64(at, base_offset)
+            put_i32(at + 12, leader_epoch)
+        made = PyBytes_FromStringAndSize(<char*>at, view.len)
+    finally:
+        PyBuffer_Release(&view)
+    at = <unsigned char*>PyBytes_AS_STRING(made)
+    put_i64(at, base_offset)
+    put_i32(at + 12, leader_epoch)
+    return made, last_delta
 
 
 def stamp_append_time(buffer, int64_t timestamp_ms, Py_ssize_t position=0):

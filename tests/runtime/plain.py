@@ -39,7 +39,7 @@ class PlainShard(Shard[Any]):
         if isinstance(result, Pending):
             if not result.done:
                 if result.parked:
-                    self._parked.add(result)
+                    self._parked[result] = None
                 return result
             result = result.response
         if self.dirty:
@@ -49,7 +49,7 @@ class PlainShard(Shard[Any]):
         return result
 
     def answer(self, pending: Pending, response: Any) -> None:
-        self._parked.discard(pending)
+        self._parked.pop(pending, None)
         self._outbox.append((pending, response))
 
     def _append(self, outcome: Outcome) -> Any:
