@@ -174,11 +174,11 @@ def _batches(rows: Iterable[EventRow]) -> Iterator[tuple[bytearray, int]]:
             for row in neighbours:
                 yield _said_of_producer(row), 1
             continue
-        run: Iterable[EventRow] = neighbours
+        run: Iterator[EventRow] = neighbours
         if sequence >= 0:  # what is left of one batch: small, and its last sequence is the one that counts
-            left = list(neighbours)
+            left = list(run)
             sequence = (sequence - len(left) + 1) % SEQUENCES  # noqa: PLW2901
-            run = left
+            run = iter(left)
         builder: BatchBuilder | None = None
         for row in run:
             if builder is not None and not builder.append(row.timestamp_ms, row.key, row.value, row.headers):
