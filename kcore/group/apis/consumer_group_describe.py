@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kcore.errors import KafkaError
-from kcore.group.apis.front import allowed
+from kcore.group.apis.front import GroupApi
 from kcore.group.consumer.describe import describe, topics_of
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.heartbeat import not_found
@@ -20,7 +19,6 @@ from kcore.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
     DescribedGroup,
 )
-from kcore.runtime.api import Api
 from kcore.runtime.pending import gather
 
 if TYPE_CHECKING:
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from kcore.runtime.shards import Shards
 
 
-class ConsumerGroupDescribeApi(Api[ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse]):
+class ConsumerGroupDescribeApi(GroupApi[ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse]):
     """Serves ConsumerGroupDescribe: every group by its own shard, each with an answer of its own.
 
     Args:
@@ -45,14 +43,13 @@ class ConsumerGroupDescribeApi(Api[ConsumerGroupDescribeRequest, ConsumerGroupDe
     response_type = ConsumerGroupDescribeResponse
     versions = (0, 1)
 
-    __slots__ = ("_authorizer", "_services", "_shards")
+    __slots__ = ("_services",)
 
     def __init__(
         self, shards: Shards[GroupShard], services: ConsumerServices, authorizer: Authorizer | None = None
     ) -> None:
-        self._shards = shards
+        super().__init__(shards, authorizer)
         self._services = services
-        self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: ConsumerGroupDescribeRequest) -> Any:
         """Asks each group's shard, twice for a group that is named twice."""
@@ -63,14 +60,7 @@ class ConsumerGroupDescribeApi(Api[ConsumerGroupDescribeRequest, ConsumerGroupDe
 
     def _part(self, context: RequestContext, group_id: str, include_operations: bool) -> Any:
         asked = ConsumerGroupDescribeRequest(group_ids=(group_id,), include_authorized_operations=include_operations)
-        if not allowed(self._authorizer, context, Operation.DESCRIBE, group_id):
-            return self.error(context, asked, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        if not group_id:
-            return self.error(context, asked, ErrorCode.INVALID_GROUP_ID)
-        try:
-            return self._shards.of(group_id).run(self, context, asked)
-        except KafkaError as error:
-            return self.error(context, asked, error.code, error.message)
+        return self.ask(context, group_id, asked, self.refusal(context, Operation.DESCRIBE, group_id))
 
     def decide(
         self, machine: GroupShard, context: RequestContext, request: ConsumerGroupDescribeRequest

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from kcore.group.apis.front import allowed, visible_topics
+from kcore.group.apis.front import GroupApi, visible_topics
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.heartbeat import JOIN, UNCHANGED, heartbeat
 from kcore.group.consumer.member import LEFT_FOR_A_WHILE
@@ -27,7 +27,6 @@ from kcore.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from kcore.runtime.api import Api
 
 if TYPE_CHECKING:
     from kcore.group.consumer.services import ConsumerServices
@@ -45,7 +44,7 @@ def is_blank(text: str | None) -> bool:
     return text is not None and not text.strip()
 
 
-class ConsumerGroupHeartbeatApi(Api[ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse]):
+class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse]):
     """Serves ConsumerGroupHeartbeat.
 
     Args:
@@ -68,14 +67,13 @@ class ConsumerGroupHeartbeatApi(Api[ConsumerGroupHeartbeatRequest, ConsumerGroup
         "heartbeats, and a later one brings it."
     )
 
-    __slots__ = ("_authorizer", "_services", "_shards")
+    __slots__ = ("_services",)
 
     def __init__(
         self, shards: Shards[GroupShard], services: ConsumerServices, authorizer: Authorizer | None = None
     ) -> None:
-        self._shards = shards
+        super().__init__(shards, authorizer)
         self._services = services
-        self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Any:
         """Checks what does not need the group, then goes to its shard."""
@@ -98,7 +96,7 @@ class ConsumerGroupHeartbeatApi(Api[ConsumerGroupHeartbeatRequest, ConsumerGroup
     def _authorize(
         self, authorizer: Authorizer, context: RequestContext, request: ConsumerGroupHeartbeatRequest
     ) -> ErrorCode:
-        if not allowed(authorizer, context, Operation.READ, request.group_id):
+        if not self.allowed(context, Operation.READ, request.group_id):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED
         for name in dict.fromkeys(request.subscribed_topic_names or ()):
             if not authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):

@@ -4,42 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kcore.errors import KafkaError
-from kcore.group.apis.front import allowed
+from kcore.group.apis.front import GroupApi
 from kcore.group.offsets.records import tombstones_of_group
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-from kcore.runtime.api import Api
 from kcore.runtime.machine import Outcome
 from kcore.runtime.pending import gather
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
-    from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
-    from kcore.runtime.shards import Shards
 
 
-class DeleteGroupsApi(Api[DeleteGroupsRequest, DeleteGroupsResponse]):
-    """Serves DeleteGroups: every group by its own shard, each with an answer of its own.
-
-    Args:
-        shards: the group shards.
-        authorizer: who may delete groups; None allows all.
-    """
+class DeleteGroupsApi(GroupApi[DeleteGroupsRequest, DeleteGroupsResponse]):
+    """Serves DeleteGroups to those who may DELETE a group: every group by its own shard, with an answer of its own."""
 
     key = ApiKey.DELETE_GROUPS
     request_type = DeleteGroupsRequest
     response_type = DeleteGroupsResponse
     versions = (0, 2)
 
-    __slots__ = ("_authorizer", "_shards")
-
-    def __init__(self, shards: Shards[GroupShard], authorizer: Authorizer | None = None) -> None:
-        self._shards = shards
-        self._authorizer = authorizer
+    __slots__ = ()
 
     def handle(self, context: RequestContext, request: DeleteGroupsRequest) -> Any:
         """Asks each group's shard, once for a group that is named twice."""
@@ -48,12 +35,8 @@ class DeleteGroupsApi(Api[DeleteGroupsRequest, DeleteGroupsResponse]):
 
     def _part(self, context: RequestContext, group_id: str) -> Any:
         asked = DeleteGroupsRequest(groups_names=(group_id,))
-        if not allowed(self._authorizer, context, Operation.DELETE, group_id):
-            return self.error(context, asked, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        try:
-            return self._shards.of(group_id).run(self, context, asked)
-        except KafkaError as error:
-            return self.error(context, asked, error.code, error.message)
+        refusal = self.refusal(context, Operation.DELETE, group_id, may_be_empty=True)
+        return self.ask(context, group_id, asked, refusal)
 
     def decide(self, machine: GroupShard, context: RequestContext, request: DeleteGroupsRequest) -> Any:
         """Deletes the one group that is left in `request`: its offsets first, then itself."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kcore.errors import KafkaError
-from kcore.group.apis.front import allowed
+from kcore.group.apis.front import GroupApi
 from kcore.group.classic.describe import describe
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.states import GroupState
@@ -17,36 +16,24 @@ from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType, authorized_operations
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
-from kcore.runtime.api import Api
 from kcore.runtime.pending import gather
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
-    from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
-    from kcore.runtime.shards import Shards
 
 NOT_FOUND_SINCE: Final = 6
 
 
-class DescribeGroupsApi(Api[DescribeGroupsRequest, DescribeGroupsResponse]):
-    """Serves DescribeGroups: every group by its own shard, each with an answer of its own.
-
-    Args:
-        shards: the group shards.
-        authorizer: who may describe groups; None allows all.
-    """
+class DescribeGroupsApi(GroupApi[DescribeGroupsRequest, DescribeGroupsResponse]):
+    """Serves DescribeGroups to those who may DESCRIBE a group: every group by its own shard, each with its answer."""
 
     key = ApiKey.DESCRIBE_GROUPS
     request_type = DescribeGroupsRequest
     response_type = DescribeGroupsResponse
     versions = (0, 6)
 
-    __slots__ = ("_authorizer", "_shards")
-
-    def __init__(self, shards: Shards[GroupShard], authorizer: Authorizer | None = None) -> None:
-        self._shards = shards
-        self._authorizer = authorizer
+    __slots__ = ()
 
     def handle(self, context: RequestContext, request: DescribeGroupsRequest) -> Any:
         """Asks each group's shard; the answers come in the order of the request."""
@@ -57,12 +44,8 @@ class DescribeGroupsApi(Api[DescribeGroupsRequest, DescribeGroupsResponse]):
         asked = DescribeGroupsRequest(
             groups=(group_id,), include_authorized_operations=request.include_authorized_operations
         )
-        if not allowed(self._authorizer, context, Operation.DESCRIBE, group_id):
-            return self.error(context, asked, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        try:
-            return self._shards.of(group_id).run(self, context, asked)
-        except KafkaError as error:
-            return self.error(context, asked, error.code, error.message)
+        refusal = self.refusal(context, Operation.DESCRIBE, group_id, may_be_empty=True)
+        return self.ask(context, group_id, asked, refusal)
 
     def decide(
         self, machine: GroupShard, context: RequestContext, request: DescribeGroupsRequest

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kcore.group.apis.front import allowed
+from kcore.group.apis.front import GroupApi
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.replies import HEARTBEAT
 from kcore.group.classic.states import STATES, GroupState
@@ -17,22 +17,14 @@ from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kcore.runtime.api import Api
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
-    from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
-    from kcore.runtime.shards import Shards
 
 
-class HeartbeatApi(Api[HeartbeatRequest, HeartbeatResponse]):
-    """Serves Heartbeat.
-
-    Args:
-        shards: the group shards.
-        authorizer: who may read groups; None allows all.
-    """
+class HeartbeatApi(GroupApi[HeartbeatRequest, HeartbeatResponse]):
+    """Serves Heartbeat to those who may READ the group."""
 
     key = ApiKey.HEARTBEAT
     request_type = HeartbeatRequest
@@ -40,16 +32,12 @@ class HeartbeatApi(Api[HeartbeatRequest, HeartbeatResponse]):
     versions = (0, 4)
     repeats = True
 
-    __slots__ = ("_authorizer", "_shards")
-
-    def __init__(self, shards: Shards[GroupShard], authorizer: Authorizer | None = None) -> None:
-        self._shards = shards
-        self._authorizer = authorizer
+    __slots__ = ()
 
     def handle(self, context: RequestContext, request: HeartbeatRequest) -> Any:
         """Checks what does not need the group, then goes to its shard."""
         group_id = request.group_id
-        if self._authorizer is not None and not allowed(self._authorizer, context, Operation.READ, group_id):
+        if self._authorizer is not None and not self.allowed(context, Operation.READ, group_id):
             return HEARTBEAT[ErrorCode.GROUP_AUTHORIZATION_FAILED]
         if not group_id:
             return HEARTBEAT[ErrorCode.INVALID_GROUP_ID]

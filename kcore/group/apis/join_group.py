@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kcore.group.apis.front import allowed, can_name_a_member, visible_topics
+from kcore.group.apis.front import GroupApi, can_name_a_member, visible_topics
 from kcore.group.classic.join import join_group
 from kcore.group.classic.replies import join_error
 from kcore.group.consumer.group import ConsumerGroup
@@ -17,7 +17,6 @@ from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from kcore.runtime.api import Api
 
 if TYPE_CHECKING:
     from kcore.config import Config
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from kcore.runtime.shards import Shards
 
 
-class JoinGroupApi(Api[JoinGroupRequest, JoinGroupResponse]):
+class JoinGroupApi(GroupApi[JoinGroupRequest, JoinGroupResponse]):
     """Serves JoinGroup.
 
     Args:
@@ -41,12 +40,11 @@ class JoinGroupApi(Api[JoinGroupRequest, JoinGroupResponse]):
     response_type = JoinGroupResponse
     versions = (0, 9)
 
-    __slots__ = ("_authorizer", "_config", "_shards")
+    __slots__ = ("_config",)
 
     def __init__(self, shards: Shards[GroupShard], config: Config, authorizer: Authorizer | None = None) -> None:
-        self._shards = shards
+        super().__init__(shards, authorizer)
         self._config = config
-        self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: JoinGroupRequest) -> Any:
         """Checks what does not need the group, then goes to its shard."""
@@ -56,11 +54,9 @@ class JoinGroupApi(Api[JoinGroupRequest, JoinGroupResponse]):
         return self._shards.of(request.group_id).run(self, context, request)
 
     def _validate(self, context: RequestContext, request: JoinGroupRequest) -> ErrorCode:
-        group_id = request.group_id
-        if not allowed(self._authorizer, context, Operation.READ, group_id):
-            return ErrorCode.GROUP_AUTHORIZATION_FAILED
-        if not group_id:
-            return ErrorCode.INVALID_GROUP_ID
+        code = self.refusal(context, Operation.READ, request.group_id)
+        if code:
+            return code
         config = self._config
         shortest_ms, longest_ms = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
         if not shortest_ms <= request.session_timeout_ms <= longest_ms:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from kcore.group.apis.front import allowed
+from kcore.group.apis.front import GroupApi
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.leave import leave_group
 from kcore.group.classic.states import GroupState
@@ -24,44 +24,31 @@ from kcore.protocol.messages.leave_group import (
     MemberIdentity,
     MemberResponse,
 )
-from kcore.runtime.api import Api
 from kcore.runtime.machine import Outcome
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
-    from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
-    from kcore.runtime.shards import Shards
 
 SEVERAL_SINCE: Final = 3
 
 
-class LeaveGroupApi(Api[LeaveGroupRequest, LeaveGroupResponse]):
-    """Serves LeaveGroup.
-
-    Args:
-        shards: the group shards.
-        authorizer: who may read groups; None allows all.
-    """
+class LeaveGroupApi(GroupApi[LeaveGroupRequest, LeaveGroupResponse]):
+    """Serves LeaveGroup to those who may READ the group."""
 
     key = ApiKey.LEAVE_GROUP
     request_type = LeaveGroupRequest
     response_type = LeaveGroupResponse
     versions = (0, 5)
 
-    __slots__ = ("_authorizer", "_shards")
-
-    def __init__(self, shards: Shards[GroupShard], authorizer: Authorizer | None = None) -> None:
-        self._shards = shards
-        self._authorizer = authorizer
+    __slots__ = ()
 
     def handle(self, context: RequestContext, request: LeaveGroupRequest) -> Any:
         """Checks what does not need the group, then goes to its shard."""
         group_id = request.group_id
-        if not allowed(self._authorizer, context, Operation.READ, group_id):
-            return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        if not group_id:
-            return self.error(context, request, ErrorCode.INVALID_GROUP_ID)
+        code = self.refusal(context, Operation.READ, group_id)
+        if code:
+            return self.error(context, request, code)
         return self._shards.of(group_id).run(self, context, request)
 
     def decide(self, machine: GroupShard, context: RequestContext, request: LeaveGroupRequest) -> Any:

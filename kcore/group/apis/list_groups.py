@@ -7,39 +7,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kcore.group.apis.front import allowed
+from kcore.group.apis.front import GroupApi
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from kcore.runtime.api import Api
 from kcore.runtime.pending import gather
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
-    from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
-    from kcore.runtime.shards import Shards
 
 
-class ListGroupsApi(Api[ListGroupsRequest, ListGroupsResponse]):
-    """Serves ListGroups: all shards that this node owns.
-
-    Args:
-        shards: the group shards.
-        authorizer: who may describe the cluster, or single groups; None allows all.
-    """
+class ListGroupsApi(GroupApi[ListGroupsRequest, ListGroupsResponse]):
+    """Serves ListGroups: all shards that this node owns, the groups that whoever asks may DESCRIBE."""
 
     key = ApiKey.LIST_GROUPS
     request_type = ListGroupsRequest
     response_type = ListGroupsResponse
     versions = (0, 5)
 
-    __slots__ = ("_authorizer", "_shards")
-
-    def __init__(self, shards: Shards[GroupShard], authorizer: Authorizer | None = None) -> None:
-        self._shards = shards
-        self._authorizer = authorizer
+    __slots__ = ()
 
     def handle(self, context: RequestContext, request: ListGroupsRequest) -> Any:
         """Asks every shard; one that is still being loaded makes the whole answer COORDINATOR_LOAD_IN_PROGRESS."""
@@ -51,8 +39,9 @@ class ListGroupsApi(Api[ListGroupsRequest, ListGroupsResponse]):
         states = {state.strip().lower() for state in request.states_filter}
         types = {group_type.strip().lower() for group_type in request.types_filter}
         authorizer = self._authorizer
-        if authorizer is None or authorizer.allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
-            authorizer = None  # who may see the cluster sees every group
+        sees_all = authorizer is None or authorizer.allowed(
+            context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
+        )
         return ListGroupsResponse(
             groups=[
                 ListedGroup(
@@ -64,7 +53,7 @@ class ListGroupsApi(Api[ListGroupsRequest, ListGroupsResponse]):
                 for group in machine.groups.values()
                 if (not states or group.state_name().lower() in states)
                 and (not types or group.group_type.value in types)
-                and allowed(authorizer, context, Operation.DESCRIBE, group.group_id)
+                and (sees_all or self.allowed(context, Operation.DESCRIBE, group.group_id))
             ]
         )
 

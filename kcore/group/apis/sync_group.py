@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kcore.group.apis.front import allowed
+from kcore.group.apis.front import GroupApi
 from kcore.group.classic.replies import sync_error
 from kcore.group.classic.sync import sync_group
 from kcore.group.consumer.group import ConsumerGroup
@@ -16,45 +16,32 @@ from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from kcore.runtime.api import Api
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
-    from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
-    from kcore.runtime.shards import Shards
 
 PROTOCOL_SINCE: Final = 5
 
 
-class SyncGroupApi(Api[SyncGroupRequest, SyncGroupResponse]):
-    """Serves SyncGroup.
-
-    Args:
-        shards: the group shards.
-        authorizer: who may read groups; None allows all.
-    """
+class SyncGroupApi(GroupApi[SyncGroupRequest, SyncGroupResponse]):
+    """Serves SyncGroup to those who may READ the group."""
 
     key = ApiKey.SYNC_GROUP
     request_type = SyncGroupRequest
     response_type = SyncGroupResponse
     versions = (0, 5)
 
-    __slots__ = ("_authorizer", "_shards")
-
-    def __init__(self, shards: Shards[GroupShard], authorizer: Authorizer | None = None) -> None:
-        self._shards = shards
-        self._authorizer = authorizer
+    __slots__ = ()
 
     def handle(self, context: RequestContext, request: SyncGroupRequest) -> Any:
         """Checks what does not need the group, then goes to its shard."""
         if context.api_version >= PROTOCOL_SINCE and (request.protocol_type is None or request.protocol_name is None):
             return sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         group_id = request.group_id
-        if not allowed(self._authorizer, context, Operation.READ, group_id):
-            return sync_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        if not group_id:
-            return sync_error(ErrorCode.INVALID_GROUP_ID)
+        code = self.refusal(context, Operation.READ, group_id)
+        if code:
+            return sync_error(code)
         return self._shards.of(group_id).run(self, context, request)
 
     def decide(self, machine: GroupShard, context: RequestContext, request: SyncGroupRequest) -> Any:

@@ -6,7 +6,7 @@ of the group is changed; the records say what is to be.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kcore.errors import KafkaError
 from kcore.group.consumer import records as facts
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from kcore.group.consumer.group import ConsumerGroup
     from kcore.group.consumer.member import ConsumerMember, MemberMetadata
     from kcore.runtime.machine import Record
-
-REFRESH_INTERVAL_MS: Final = (1 << 31) - 1
-"""When topics are looked at again by themselves: never, as good as; a change of a topic says so."""
 
 
 class MemberChange:
@@ -159,8 +156,7 @@ class MemberChange:
         if bump:
             self.group_epoch += 1
             self.records.append(facts.group_epoch(group.group_id, self.group_epoch, metadata_hash))
-        group.refresh_at_ms = group.shard.now.now_ms + REFRESH_INTERVAL_MS
-        group.refresh_epoch = self.group_epoch
+        group.topics_seen(self.group_epoch)
         if group.has_legacy_metadata:
             self.records.append(facts.legacy_metadata_tombstone(group.group_id))
 

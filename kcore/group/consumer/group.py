@@ -33,6 +33,8 @@ FIRST_EPOCH: Final = 1
 """Group and assignment epoch of a group that nobody joined yet, since Kafka 4.3."""
 NO_EPOCH: Final = -1
 """The assignment epoch once its record is gone."""
+REFRESH_INTERVAL_MS: Final = (1 << 31) - 1
+"""When topics are looked at again by themselves: never, as good as; a change of a topic says so."""
 MEMBER_EPOCHS_SINCE: Final = 9
 """The version of OffsetCommit from which on it can say STALE_MEMBER_EPOCH."""
 
@@ -137,6 +139,11 @@ class ConsumerGroup(Group):
             return metadata.classic.session_timeout_ms
         return self.shard.consumer.settings(self.group_id).session_timeout_ms
 
+    def topics_seen(self, group_epoch: int) -> None:
+        """The topics were looked at, in a decision after which the group is in `group_epoch`. Soft."""
+        self.refresh_at_ms = self.shard.now.now_ms + REFRESH_INTERVAL_MS
+        self.refresh_epoch = group_epoch
+
     def refresh_due(self) -> bool:
         """Whether the topics must be looked at again."""
         return self.shard.now.now_ms >= self.refresh_at_ms or self.group_epoch < self.refresh_epoch
@@ -155,7 +162,7 @@ class ConsumerGroup(Group):
         """Whether nothing waits for the next heartbeat, whoever sends it: no target is due, no topic changed, no
         pattern is to be looked up."""
         return (
-            self.shard.now.now_ms < self.refresh_at_ms
+            self.shard.now.now_ms < self.refresh_at_ms  # this and the next are `refresh_due`, without a call
             and self.group_epoch >= self.refresh_epoch
             and (self.group_epoch == self.assignment_epoch or self.target_must_wait())
             and (not self.subscriptions.regexes or not resolution_is_due(self))

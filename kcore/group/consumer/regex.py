@@ -233,6 +233,5 @@ def _resolved(
     metadata_hash = shard.consumer.metadata.hash_of(topics)
     if bump or metadata_hash != group.metadata_hash:
         records.append(facts.group_epoch(group_id, group.group_epoch + 1, metadata_hash))
-        group.refresh_at_ms = shard.now.now_ms + (1 << 31) - 1
-        group.refresh_epoch = group.group_epoch + 1
+        group.topics_seen(group.group_epoch + 1)
     return Outcome(records)
