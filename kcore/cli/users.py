@@ -11,7 +11,7 @@ from pathlib import Path
 from kcore.cli import output, target
 from kcore.errors import ConfigError, KcoreError
 from kcore.inspect import Target
-from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.error_codes import code_name
 from kcore.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -130,5 +130,4 @@ def _alter(server: Target, request: AlterUserScramCredentialsRequest) -> None:
 
 def _check(code: int, message: str | None) -> None:
     if code:
-        names = {error.value: error.name for error in ErrorCode}
-        raise KcoreError(f"{names.get(code, str(code))}: {message or ''}")
+        raise KcoreError(f"{code_name(code)}: {message or ''}")

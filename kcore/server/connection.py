@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+SHORTEST_WATCH_S = 0.001  # a timer for less may fire before the clock has moved, again and again
 READ_AHEAD_BYTES = 16_384  # read behind a request that waits: so much that a connection that breaks is still noticed
 
 
@@ -281,4 +282,4 @@ class Connection(asyncio.Protocol):
             logger.info("%s closes: nothing moved for %d ms", self.client_host, limit_ms)
             self.abort()
             return
-        self._idle = self.server.loop.call_later(max(left_s, 0.001), self._watch_idle)
+        self._idle = self.server.loop.call_later(max(left_s, SHORTEST_WATCH_S), self._watch_idle)

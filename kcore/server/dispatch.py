@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.errors import KcoreError
 from kcore.protocol.api_keys import ApiKey, response_header_version
-from kcore.server.errors import error_walk
-from kcore.server.plain_line import shorten_messages
+from kcore.server.errors import error_walk, shorten_messages
 from kcore_ext.request_line import Route
 
 if TYPE_CHECKING:
     from kcore.coordinator import Engine
-    from kcore.runtime import Api, RequestContext
+    from kcore.runtime import Api
 
 
 class RefusedError(KcoreError):
@@ -82,6 +81,3 @@ class Dispatch:
             served = self._served[api_key]
             return served.api.unsupported(), served, 0
         raise RefusedError(f"API key {api_key}, version {version}, is not served")
-
-
-__all__ = ["Dispatch", "RefusedError", "RequestContext", "Served"]

@@ -1,4 +1,4 @@
-"""Error codes in responses, counted: at the top, and for each topic, partition, group or member in it."""
+"""Errors in responses, at the top and of each topic, partition, group or member: codes are counted, texts are cut."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from kcore.protocol.error_codes import ErrorCode
 
 Counts = dict[int, int]
 Walk = Callable[[Any, Counts], None]
+
+MAX_MESSAGE = 1_000
+"""How many characters are left of an error message that names what a client sent, where all of it does not fit."""
 
 _KNOWN = {int(code): code.name for code in ErrorCode}
 
@@ -63,3 +66,24 @@ def _count_own(message: Any, counts: Counts) -> None:
 def error_name(code: int) -> str:
     """Kafka's name of a code; "UNKNOWN" for one that nobody knows, so that labels stay few."""
     return _KNOWN.get(code, "UNKNOWN")
+
+
+def shorten_messages(message: Any) -> bool:
+    """Cuts error messages.
+
+    Args:
+        message: a response, or a struct in it.
+
+    Returns:
+        Whether any was long.
+    """
+    any_cut = False
+    for spec in message.FIELDS:
+        value = getattr(message, spec.name)
+        if spec.struct is not None and value is not None:
+            for inner in value if isinstance(value, list | tuple) else [value]:
+                any_cut = shorten_messages(inner) or any_cut
+        elif spec.name.endswith("error_message") and isinstance(value, str) and len(value) > MAX_MESSAGE:
+            setattr(message, spec.name, value[:MAX_MESSAGE])
+            any_cut = True
+    return any_cut

@@ -44,11 +44,14 @@ class HttpServer:
         observer: reads the engine.
         address: HOST:PORT; port 0 takes a free one.
 
-    Attributes:
-        address: (host, port) that is listened on, once started.
-
     Raises:
         ConfigError: the address is none.
+
+    Attributes:
+        address: (host, port) that is listened on, once started.
+        connections: those that are open.
+        observer: reads the engine.
+        pages: what makes each page, by path.
     """
 
     def __init__(self, observer: Observer, address: str) -> None:
@@ -161,11 +164,16 @@ class HttpConnection(asyncio.Protocol):
         self._answered = True
         status, content_type, text = page
         body = text.encode()
-        head = (
-            f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
-            f"{'Allow: GET, HEAD' + chr(13) + chr(10) if status == 405 else ''}Connection: close\r\n\r\n"
-        )
-        self._transport.write(head.encode() + (b"" if method == "HEAD" else body))
+        head = [
+            f"HTTP/1.1 {status} {REASONS[status]}",
+            f"Content-Type: {content_type}",
+            f"Content-Length: {len(body)}",
+            *(["Allow: GET, HEAD"] if status == 405 else []),
+            "Connection: close",
+            "",
+            "",
+        ]
+        self._transport.write("\r\n".join(head).encode() + (b"" if method == "HEAD" else body))
         self._transport.close()
 
     def abort(self) -> None:

@@ -34,8 +34,8 @@ GROUP_STATES: Final[dict[GroupType, tuple[str, ...]]] = {
 }
 """The states of each kind of group; a state without groups is shown with a 0."""
 
-
 SHOWN: Final = (ShardState.LOADING, ShardState.ACTIVE, ShardState.FAILED)
+"""The states that shards are counted in; those of a shard that is not this node's are not."""
 
 
 class ShardTotals:

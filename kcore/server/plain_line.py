@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.protocol import EncodeError
 from kcore.runtime import Pending
+from kcore.server.errors import shorten_messages
 from kcore.server.frames import FrameCutter, FrameError
 from kcore_ext.codec import decode_request_header, encode_response
 
@@ -63,24 +64,6 @@ def frame_of(route: Route, response: Any, version: int, correlation_id: int) -> 
         if not shorten_messages(response):
             raise
         return encode_response(response, version, correlation_id, header_version)
-
-
-MAX_MESSAGE = 1_000
-"""What is left of an error message that names what a client sent, where the whole does not fit into a string."""
-
-
-def shorten_messages(message: Any) -> bool:
-    """Cuts error messages, in a response and the structs in it; returns whether any was long."""
-    any_cut = False
-    for spec in message.FIELDS:
-        value = getattr(message, spec.name)
-        if spec.struct is not None and value is not None:
-            for inner in value if isinstance(value, list | tuple) else [value]:
-                any_cut = shorten_messages(inner) or any_cut
-        elif spec.name.endswith("error_message") and isinstance(value, str) and len(value) > MAX_MESSAGE:
-            setattr(message, spec.name, value[:MAX_MESSAGE])
-            any_cut = True
-    return any_cut
 
 
 class PlainLine:

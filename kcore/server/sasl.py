@@ -14,6 +14,7 @@ from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from kcore.security.mechanism import AuthenticationError
 from kcore.security.sasl import SaslState
 from kcore.server.dispatch import RefusedError
+from kcore.server.frames import LENGTH_BYTES
 from kcore.server.secure import SecureConnection
 from kcore_ext.codec import decode_request_header
 from kcore_ext.request_line import Answer
@@ -39,7 +40,7 @@ class RawAnswer(Answer):
             self.give(b"")
         else:
             token = bytes(response.auth_bytes)
-            self.give(len(token).to_bytes(4, "big") + token)
+            self.give(len(token).to_bytes(LENGTH_BYTES, "big") + token)
 
 
 class SaslConnection(SecureConnection):

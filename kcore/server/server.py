@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FAREWELL_S = 1.0  # how long a stop waits for peers to take their last answers
+BACKLOG = 1_024  # connections that the system keeps until they are accepted
+FAREWELL_S = 1.0  # how long a stop waits for peers to take their last answers ...
+FAREWELL_LOOK_S = 0.005  # ... and how often it looks whether they have
 
 
 class Server:
@@ -83,7 +85,7 @@ class Server:
             lambda: self._connection(security),
             listener.host or None,
             listener.port,
-            backlog=1024,
+            backlog=BACKLOG,
             ssl=security.tls,
         )
         self._servers.append(server)
@@ -153,7 +155,7 @@ class Server:
             connection.close()
         until_s = self.loop.time() + FAREWELL_S
         while self.connections and self.loop.time() < until_s:
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(FAREWELL_LOOK_S)
         for connection in list(self.connections):
             connection.abort()
         for server in self._servers:

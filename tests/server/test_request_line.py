@@ -18,9 +18,9 @@ from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatRespons
 from kcore.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kcore.runtime import Api, Pending, RequestContext
 from kcore.server.dispatch import RefusedError, Served
-from kcore.server.errors import error_walk
+from kcore.server.errors import MAX_MESSAGE, error_walk
 from kcore.server.frames import FrameError
-from kcore.server.plain_line import MAX_MESSAGE, PlainAnswer, PlainLine
+from kcore.server.plain_line import PlainAnswer, PlainLine
 from kcore_ext.codec import encode_request
 from kcore_ext.request_line import Answer, RequestLine
 
