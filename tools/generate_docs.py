@@ -9,18 +9,20 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from kcore.cli import VERBS, parser_for
 from kcore.config import Config
 from kcore.coordinator import Engine
 from kcore.group.classic.states import STATES
+from kcore.group.consumer.states import RECONCILIATION
 from kcore.protocol.api_keys import ApiKey, response_class
 from kcore.runtime.shard import TRANSITIONS
 from kcore.server.observe import METRICS
 from kcore.spark.audit.finding import FINDINGS
 from kcore.spark.audit.kinds import KINDS
+from kcore.transaction.states import EMPTY, NAMES, PREVIOUS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 HELP_PYTHON = (3, 11)  # argparse words its help a little differently in each Python
@@ -90,13 +92,30 @@ def metrics() -> str:
 
 def states() -> str:
     """The state machines, drawn from their tables."""
-    lines = ["# States", NOTE, "## Classic groups", "", "```mermaid", "stateDiagram-v2", "    [*] --> Empty"]
-    for state, rules in STATES.items():
-        lines += [f"    {source.value} --> {state.value}" for source in sorted(rules.previous, key=lambda s: s.value)]
-    lines += ["```", "", "## Shards", "", "```mermaid", "stateDiagram-v2", "    [*] --> initial"]
-    for shard_state, targets in TRANSITIONS.items():
-        lines += [f"    {shard_state.value} --> {target.value}" for target in sorted(targets, key=lambda s: s.value)]
-    return "\n".join([*lines, "```"]) + "\n"
+    classic = [(source.value, state.value) for state, rules in STATES.items() for source in rules.previous]
+    shards = [(state.value, target.value) for state, targets in TRANSITIONS.items() for target in targets]
+    transactions = [(NAMES[source], NAMES[state]) for state, sources in PREVIOUS.items() for source in sources]
+    lines = ["# States", NOTE, *_diagram("Classic groups", "Empty", classic)]
+    lines += [
+        "## Members of consumer groups",
+        "",
+        "What a heartbeat does with a member's assignment (KIP-848): by where the member is, whether its epoch is the",
+        "target's, whether it still holds what it must give up, and whether it reads something else now.",
+        "",
+        "| state | at its target | holds | changed | step |",
+        "|---|---|---|---|---|",
+    ]
+    for situation, step in RECONCILIATION.items():
+        told = ["yes" if fact else "no" for fact in situation[1:]]
+        lines.append(f"| {situation.state.name} | {' | '.join(told)} | {step.value} |")
+    lines += ["", *_diagram("Transactions", NAMES[EMPTY], transactions), *_diagram("Shards", "initial", shards)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _diagram(title: str, first: str, moves: Iterable[tuple[str, str]]) -> list[str]:
+    """A section with every move between two states, by where it leads to, and where everything begins."""
+    lines = [f"## {title}", "", "```mermaid", "stateDiagram-v2", f"    [*] --> {first}"]
+    return [*lines, *(f"    {source} --> {target}" for source, target in sorted(moves)), "```", ""]
 
 
 def cli() -> str:
