@@ -113,7 +113,7 @@ def states() -> str:
 
 
 def _diagram(title: str, first: str, moves: Iterable[tuple[str, str]]) -> list[str]:
-    """A section with every move between two states, by where it leads to, and where everything begins."""
+    """A section: where everything begins, and every move between two states, by name."""
     lines = [f"## {title}", "", "```mermaid", "stateDiagram-v2", f"    [*] --> {first}"]
     return [*lines, *(f"    {source} --> {target}" for source, target in sorted(moves)), "```", ""]
 
