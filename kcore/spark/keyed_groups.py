@@ -8,29 +8,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kcore.protocol.records import key_classes
-from kcore.protocol.records.base import CONSUMER_OFFSETS
-
-SHARE: Final = "share"
-STREAMS: Final = "streams"
+from kcore.spark.group_records import SHARE, STREAMS, Part, parts_of
 
 STREAMS_STABLE: Final = 1
 """Kafka's number for a streams member that has all of its target; members of other groups have 0 for it."""
 
-PREFIXES: Final = {"ShareGroup": SHARE, "StreamsGroup": STREAMS}
-
-
-def _parts() -> dict[type, tuple[str, str]]:
-    found = {}
-    for cls in key_classes(CONSUMER_OFFSETS).values():
-        for prefix, kind in PREFIXES.items():
-            if cls.__name__.startswith(prefix):
-                found[cls] = (kind, cls.__name__.removeprefix(prefix).removesuffix("Key"))
-    return found
-
-
-PARTS: Final[dict[type, tuple[str, str]]] = _parts()
-"""Key class -> kind of group and the part of its state that such records hold ("MemberMetadata", "Topology", ...)."""
+PARTS: Final[dict[type, Part]] = parts_of((SHARE, STREAMS))
+"""Key class -> kind of group and the part of its state that such records hold."""
 
 
 class KeyedGroup:

@@ -13,6 +13,7 @@ from typing import Final
 from kcore.broker.producer_state import ProducerEntry
 from kcore.protocol.records.base import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from kcore.spark.event import EventRow
+from kcore.spark.group_records import OFFSET_COMMIT_TYPES
 from kcore.spark.state import PartitionState
 
 SLACK: Final = 10_000
@@ -22,7 +23,6 @@ TOMBSTONES: Final = 1_000
 """How many of the newest tombstones are kept. A cut may fall amidst the records of one decision: a member that loses
 its assignment first, and itself with a later record, has none in between."""
 
-OFFSET_COMMIT: Final = (b"\x00\x00", b"\x00\x01")
 SHARE_SNAPSHOT: Final = b"\x00\x00"
 TYPE_BYTES: Final = 2
 
@@ -59,7 +59,7 @@ class LiveRecords:
             self._opened.setdefault(row.producer_id, row)
         if self._state.topic == SHARE_GROUP_STATE:
             self._saw_share(key, row)
-        elif self._state.topic == CONSUMER_OFFSETS and key[:TYPE_BYTES] in OFFSET_COMMIT:
+        elif self._state.topic == CONSUMER_OFFSETS and key[:TYPE_BYTES] in OFFSET_COMMIT_TYPES:
             if row.value is not None:
                 self._offsets[row.offset] = row
             if len(self._offsets) >= self._limit:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kcore.protocol.records.share_snapshot import ShareSnapshotKey, ShareSnapshotValue
 from kcore.protocol.records.share_update import ShareUpdateKey, ShareUpdateValue
 
-UNCHANGED = -1
+UNCHANGED: Final = -1
+"""What an update says of an epoch, an offset or a count that stays as it is."""
 
 
 class StateBatch(NamedTuple):

@@ -13,7 +13,8 @@ from kcore.group.offsets.store import OffsetStore
 from kcore.group.shard import GroupShard
 from kcore.protocol.records.base import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.protocol.schema import ZERO_UUID, Struct
-from kcore.spark.keyed_groups import SHARE, KeyedGroup, KeyedGroups
+from kcore.spark.group_records import SHARE
+from kcore.spark.keyed_groups import KeyedGroup, KeyedGroups
 from kcore.spark.state import PartitionState
 from kcore.transaction.shard import TransactionShard
 

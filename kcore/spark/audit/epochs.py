@@ -8,20 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kcore.protocol.records import CONSUMER_OFFSETS, key_classes
+from kcore.group.consumer.member import LEFT_FOR_A_WHILE
 from kcore.spark.audit.check import Check, Handler, Last, Log
 from kcore.spark.event import EventRow
+from kcore.spark.group_records import parts_of
 
-AWAY = -2
-"""The member epoch of a static member that left for a while."""
-
-_PREFIXES = ("ConsumerGroup", "ShareGroup", "StreamsGroup")
 _PARTS = {
-    "MetadataKey": ("epoch", "group-epoch-went-back", "group epoch"),
-    "TargetAssignmentMetadataKey": ("assignment_epoch", "assignment-epoch-went-back", "assignment epoch"),
-    "CurrentMemberAssignmentKey": ("member_epoch", "member-epoch-went-back", "member epoch"),
-    "TopologyKey": ("epoch", "topology-epoch-went-back", "topology epoch"),
+    "Metadata": ("epoch", "group-epoch-went-back", "group epoch"),
+    "TargetAssignmentMetadata": ("assignment_epoch", "assignment-epoch-went-back", "assignment epoch"),
+    "CurrentMemberAssignment": ("member_epoch", "member-epoch-went-back", "member epoch"),
+    "Topology": ("epoch", "topology-epoch-went-back", "topology epoch"),
 }
+"""Part of a group's state -> its field, the kind of finding, what people call it."""
+
+Place = tuple[str, str, str, str | None]
+"""Kind of group, part of its state, group, member: whose epoch it is."""
 
 
 class GroupEpochs(Check):
@@ -31,55 +32,48 @@ class GroupEpochs(Check):
 
     def __init__(self, log: Log) -> None:
         super().__init__(log)
-        self._last: dict[tuple[str, str, str | None], Last] = {}  # (part, group, member) -> its newest epoch
-        self._groups: dict[tuple[str, str], Last] = {}  # (prefix, group) -> the group epoch
+        self._last: dict[Place, Last] = {}
+        self._groups: dict[tuple[str, str], Last] = {}  # (kind, group) -> the group epoch
 
     def handlers(self) -> Mapping[type, Handler]:
         """See Check."""
-        found: dict[type, Handler] = {}
-        for cls in key_classes(CONSUMER_OFFSETS).values():
-            for prefix in _PREFIXES:
-                part = cls.__name__.removeprefix(prefix)
-                if cls.__name__.startswith(prefix) and part in _PARTS:
-                    found[cls] = self._handler(prefix, part)
-        return found
+        return {cls: self._handler(kind, part) for cls, (kind, part) in parts_of().items() if part in _PARTS}
 
     def forget(self) -> None:
         """See Check."""
         self._last.clear()
         self._groups.clear()
 
-    def _handler(self, prefix: str, part: str) -> Handler:
+    def _handler(self, kind: str, part: str) -> Handler:
         field = _PARTS[part][0]
-        name = prefix + part
 
         def see(row: EventRow, key: Any, value: Any) -> None:
-            place = (name, key.group_id, getattr(key, "member_id", None))
+            place = (kind, part, key.group_id, getattr(key, "member_id", None))
             if value is None:
                 self._last.pop(place, None)
-                if part == "MetadataKey":
-                    self._groups.pop((prefix, key.group_id), None)
+                if part == "Metadata":
+                    self._groups.pop((kind, key.group_id), None)
                 return
-            self._see(row, prefix, part, place, getattr(value, field))
+            self._see(row, place, getattr(value, field))
 
         return see
 
-    def _see(self, row: EventRow, prefix: str, part: str, place: tuple[str, str, str | None], epoch: int) -> None:
-        _, kind, what = _PARTS[part]
-        _, group_id, member_id = place
+    def _see(self, row: EventRow, place: Place, epoch: int) -> None:
+        kind, part, group_id, member_id = place
+        _, went_back, what = _PARTS[part]
         here = self.log.here(row)
         before = self._last.get(place)
         of = f"group {group_id}" if member_id is None else f"member {member_id} of group {group_id}"
-        if before is not None and epoch < before.value and epoch != AWAY:
+        if before is not None and epoch < before.value and epoch != LEFT_FOR_A_WHILE:
             sentence = f"The {what} of {of} was {before.value}, and then {epoch}."
-            self.log.found(kind, [before.evidence, here], sentence, group_id=group_id, member_id=member_id)
+            self.log.found(went_back, [before.evidence, here], sentence, group_id=group_id, member_id=member_id)
         self._last[place] = Last(epoch, here)
-        if part == "MetadataKey":
-            self._groups[prefix, group_id] = Last(epoch, here)
+        if part == "Metadata":
+            self._groups[kind, group_id] = Last(epoch, here)
             return
-        group = self._groups.get((prefix, group_id))
-        if part == "TopologyKey" or group is None or epoch <= group.value:
+        group = self._groups.get((kind, group_id))
+        if part == "Topology" or group is None or epoch <= group.value:
             return
-        kind = "member-epoch-ahead" if member_id is not None else "assignment-epoch-ahead"
+        ahead = "member-epoch-ahead" if member_id is not None else "assignment-epoch-ahead"
         sentence = f"The {what} of {of} is {epoch}, and the group epoch {group.value}."
-        self.log.found(kind, [group.evidence, here], sentence, group_id=group_id, member_id=member_id)
+        self.log.found(ahead, [group.evidence, here], sentence, group_id=group_id, member_id=member_id)

@@ -14,8 +14,7 @@ from kcore.protocol.records.share_update import ShareUpdateKey, ShareUpdateValue
 from kcore.spark.audit.check import Check, Handler, Log
 from kcore.spark.audit.finding import Evidence
 from kcore.spark.event import EventRow
-
-UNCHANGED = -1
+from kcore.spark.share_state import UNCHANGED
 
 
 class _Epochs(NamedTuple):

@@ -11,16 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from kcore.spark.keyed_groups import SHARE, STREAMS, STREAMS_STABLE
+from kcore.group.consumer.member import LEFT_FOR_A_WHILE
+from kcore.group.consumer.states import MemberState
+from kcore.spark.group_records import CONSUMER, SHARE, STREAMS
+from kcore.spark.keyed_groups import STREAMS_STABLE
 from kcore.spark.timeline import causes
 from kcore.spark.timeline.facts import Fact
 from kcore.spark.timeline.rebalance import NOTHING, Label, Part, Parts, Place, Rebalance, moves_between
 from kcore.spark.timeline.signs import Signs
-
-CONSUMER: Final = "consumer"
-AWAY_EPOCH: Final = -2
-UNREVOKED: Final = 1
-"""Kafka's number of a consumer member's state: it still has what it was told to give up."""
 
 TASKS: Final = {"active": "active_tasks", "standby": "standby_tasks", "warmup": "warmup_tasks"}
 
@@ -297,9 +295,9 @@ class EpochGroup:
         if standing is None:
             return causes.GONE, f"{name}: nothing in the log says where it was"
         for_ms = place.timestamp_ms - standing.since_ms
-        if standing.epoch == AWAY_EPOCH:
+        if standing.epoch == LEFT_FOR_A_WHILE:
             return causes.TIMED_OUT, f"{name} was away for {for_ms} ms and did not come back"
-        if self.kind == CONSUMER and standing.state == UNREVOKED and 0 < was.rebalance_timeout_ms <= for_ms:
+        if self.kind == CONSUMER and standing.state == MemberState.UNREVOKED and 0 < was.rebalance_timeout_ms <= for_ms:
             return causes.TIMED_OUT, f"{name} did not give up partitions within {was.rebalance_timeout_ms} ms"
         if self.kind == CONSUMER and self._session_timeout_ms is not None:
             session_ms = min(self._session_timeout_ms, was.session_timeout_ms or self._session_timeout_ms)
@@ -340,7 +338,7 @@ class EpochGroup:
         same = was is not None and was[:3] == (value.member_epoch, value.state, pending)
         since_ms = was.since_ms if was is not None and same else place.timestamp_ms
         self.standing[member_id] = Standing(value.member_epoch, value.state, pending, since_ms, place.timestamp_ms)
-        stable = STREAMS_STABLE if self.kind == STREAMS else 0
+        stable = STREAMS_STABLE if self.kind == STREAMS else MemberState.STABLE
         if value.member_epoch == self.epoch and value.state == stable and not pending:
             self.rested.add(member_id)
         else:

@@ -13,10 +13,11 @@ from kcore.protocol.records import (
     UnknownRecord,
     decode_key,
     decode_value,
-    key_classes,
 )
+from kcore.protocol.schema import ZERO_UUID
 from kcore.spark.completeness import Completeness
 from kcore.spark.event import EventRow
+from kcore.spark.group_records import OFFSET_COMMIT_TYPES, Part, parts_of
 from kcore.spark.producers import marker_of
 from kcore.spark.timeline.classic import (
     CLASSIC,
@@ -33,21 +34,7 @@ from kcore.spark.timeline.rebalance import Place
 from kcore.spark.timeline.transactions import Transactions
 from kcore_ext.offsets import OffsetDecoder
 
-KINDS: Final = {"ConsumerGroup": "consumer", "ShareGroup": "share", "StreamsGroup": "streams"}
-OFFSET_KEYS: Final = (b"\x00\x00", b"\x00\x01")
-ZERO_UUID: Final = bytes(16)
-
-
-def _parts() -> dict[type, tuple[str, str]]:
-    found = {}
-    for cls in key_classes(CONSUMER_OFFSETS).values():
-        for prefix, kind in KINDS.items():
-            if cls.__name__.startswith(prefix):
-                found[cls] = (kind, cls.__name__.removeprefix(prefix).removesuffix("Key"))
-    return found
-
-
-PARTS: Final[dict[type, tuple[str, str]]] = _parts()
+PARTS: Final[dict[type, Part]] = parts_of()
 """Key class -> kind of group and the part of it that such records hold."""
 
 
@@ -144,7 +131,7 @@ class History:
 
     def _row(self, row: EventRow, key: bytes, whole: bool) -> Iterator[Fact]:
         if self.topic == CONSUMER_OFFSETS:
-            if key[:2] in OFFSET_KEYS:
+            if key[:2] in OFFSET_COMMIT_TYPES:
                 return self._commit(row, key, whole)
             return self._group_record(row, key, whole)
         if self.topic == TRANSACTION_STATE:

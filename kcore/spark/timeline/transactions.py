@@ -11,6 +11,7 @@ from kcore.spark.timeline.rebalance import Place
 from kcore.transaction.states import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
+    NAMES,
     ONGOING,
     PREPARE_ABORT,
     PREPARE_COMMIT,
@@ -130,7 +131,7 @@ class Transactions:
                 end_ms,
                 None if until_ms is None else max(0, until_ms - found.start_ms),
                 found.timeout_ms,
-                found.state.name.title().replace("_", ""),
+                NAMES[found.state],
                 outcome,
                 found.cause,
                 found.partitions,
