@@ -92,16 +92,6 @@ class Authorizer(Protocol):
         ...
 
 
-class AllowAll:
-    """A node without access control: everybody may do everything."""
-
-    __slots__ = ()
-
-    def allowed(self, context: Any, operation: Operation, resource_type: ResourceType, resource_name: str) -> bool:
-        """True."""
-        return True
-
-
 def authorized_operations(
     authorizer: Authorizer | None, context: Any, resource_type: ResourceType, resource_name: str
 ) -> int:

@@ -64,14 +64,6 @@ Array = Sequence
 ZERO_UUID: Final = bytes(16)
 """Kafka's "no id": sixteen zero bytes."""
 
-_ZEROES: Final[dict[str, Any]] = {
-    "bool": False,
-    "float64": 0.0,
-    "uuid": ZERO_UUID,
-    "string": "",
-    "bytes": b"",
-    "records": b"",
-}
 _SPAN = re.compile(r"(\d+)(?:(\+)|-(\d+))?")
 
 

@@ -4,9 +4,6 @@ import binascii
 from base64 import urlsafe_b64encode
 from typing import Final
 
-ZERO: Final = bytes(16)
-"""No id."""
-
 METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
 """The id of `__cluster_metadata`, the same in every cluster (KIP-516)."""
 

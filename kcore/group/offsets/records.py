@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kcore.protocol.schema import ZERO_UUID
 from kcore.runtime.machine import Record
@@ -17,15 +17,6 @@ if TYPE_CHECKING:
 NO_EXPIRY = -1
 NO_LEADER_EPOCH = -1
 INT64_MAX = (1 << 63) - 1
-
-
-class RequestedOffset(Protocol):
-    """A partition in an OffsetCommit or TxnOffsetCommit request."""
-
-    partition_index: int
-    committed_offset: int
-    committed_leader_epoch: int
-    committed_metadata: str | None
 
 
 def expire_timestamp(retention_time_ms: int, now_ms: int) -> int:
