@@ -22,11 +22,8 @@ def make_config(file: Path | None, assignments: Iterable[str], options: dict[str
     sources: dict[str, str] = {}
     for name, (value, source) in (read_properties(file) if file is not None else {}).items():
         values[name], sources[name] = value, source
-    for assignment in assignments:
-        name, equals, value = assignment.partition("=")
-        if not equals:
-            raise ConfigError(f"-c {assignment!r} is no setting; valid: -c name=value")
-        values[name.strip()], sources[name.strip()] = value.strip(), "-c"
+    for name, value in parse_assignments("-c", assignments).items():
+        values[name], sources[name] = value, "-c"
     for name, value in options.items():
         values[name], sources[name] = value, "command line"
     config = Config()
@@ -36,3 +33,25 @@ def make_config(file: Path | None, assignments: Iterable[str], options: dict[str
         except ConfigError as error:
             raise ConfigError(f"{sources[name]}: {error}") from None
     return config
+
+
+def parse_assignments(option: str, assignments: Iterable[str]) -> dict[str, str]:
+    """Settings as they stand in a command.
+
+    Args:
+        option: what stands before each, for the message.
+        assignments: NAME=VALUE each; of a name that stands there twice the last one counts.
+
+    Returns:
+        Values by name.
+
+    Raises:
+        ConfigError: one is not NAME=VALUE.
+    """
+    values = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals:
+            raise ConfigError(f"{option} {assignment!r} is no setting; valid: {option} name=value")
+        values[name.strip()] = value.strip()
+    return values

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from kcore.cli import output, target
-from kcore.errors import ConfigError
+from kcore.cli.properties import parse_assignments
 from kcore.inspect import Target
 from kcore.inspect.topics import describe_topics, find_topics
 from kcore.protocol.error_codes import ErrorCode, code_name
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Creates, lists, describes or deletes."""
-    settings = _settings(options.config) if options.action == "create" else {}
+    settings = parse_assignments("--config", options.config) if options.action == "create" else {}
     with target.open_target(options, create=options.action == "create") as server:
         if options.action == "create":
             return _create(server, options, settings)
@@ -57,16 +57,6 @@ def run(options: argparse.Namespace) -> int:
             found = [(*row[:5], row.settings or None) for row in describe_topics(server, options.topic)]
             output.print_rows(columns, found, options.format)
     return 0
-
-
-def _settings(given: list[str]) -> dict[str, str]:
-    settings = {}
-    for setting in given:
-        name, equals, value = setting.partition("=")
-        if not equals:
-            raise ConfigError(f"--config {setting!r} is no setting; valid: --config name=value")
-        settings[name.strip()] = value.strip()
-    return settings
 
 
 def _create(server: Target, options: argparse.Namespace, settings: dict[str, str]) -> int:

@@ -51,6 +51,7 @@ class GroupShard:
         topics: the cluster's topics.
         ids: makes the random part of member ids: a new version 4 UUID as text at each call.
         max_record_bytes: what one decision may write at most, in bytes of one record batch.
+        consumer: what consumer groups need of the node; None: made of `config` and `topics`, for this shard alone.
 
     Attributes:
         groups: every group by id, counted by state.

@@ -33,6 +33,11 @@ class Connection(asyncio.Protocol):
     hold is bounded: one frame in the making, a little of what it sends ahead, and answers of
     `kcore.connection.buffer.bytes` and one more. While it leaves more than that unread, its requests wait.
 
+    Args:
+        server: whose connection.
+        listener: the name of the listener that it came through.
+        connection_id: its number; no other connection of the server has had it.
+
     Attributes:
         claimed_bytes: what it holds of requests, as the server's `RequestMemory` knows it.
         principal: who the client is.

@@ -42,6 +42,13 @@ MEMBER_EPOCHS_SINCE: Final = 9
 class ConsumerGroup(Group):
     """A group of the new protocol. Its members may speak the classic one, in a group that migrates.
 
+    Args:
+        shard: the state machine it lives in.
+        group_id: its id.
+        live: see the attribute.
+        registered: whether it is one of the shard's groups; False for one that is only thought of, which nobody is told
+            of and nobody counts.
+
     Attributes:
         shard: the state machine it lives in.
         group_epoch: counts changes that the assignment depends on.

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+TOPIC_BYTES: Final = 24  # of a topic in a target's record: its id, the length of its array, tags
+PARTITION_BYTES: Final = 4
 SLICE_RECORDS: Final = 256
 """How many members' targets are written between two rounds of requests."""
 
@@ -54,6 +56,7 @@ def update(change: MemberChange) -> tuple[int, Target]:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the assignor failed: {error}") from error
     own = {} if change.replaced is None else {change.member_id: change.target}
     changed = dict(job.differing(assignment, own))
+    # Half of what a decision may write: the other half is for what the member said.
     if sum(map(_record_bytes, changed.values())) > group.shard.max_record_bytes // 2:
         job.write_in_slices(assignment)
         return group.assignment_epoch, change.target
@@ -80,7 +83,9 @@ def preferred_assignor(group: ConsumerGroup, before: MemberMetadata | None, afte
 
 
 def _record_bytes(target: Target) -> int:
-    return facts.MAX_TARGET_RECORD_BYTES + 24 * len(target) + 4 * sum(map(len, target.values()))
+    """What a member's target takes in the log, at most."""
+    partitions = sum(map(len, target.values()))
+    return facts.MAX_TARGET_RECORD_BYTES + TOPIC_BYTES * len(target) + PARTITION_BYTES * partitions
 
 
 def _target_of(assigned: MemberAssignment | None) -> Target:
