@@ -9,6 +9,7 @@ cdef class Route:
     cdef readonly int min_version       # that is served, and can be read ...
     cdef readonly int max_version       # ... and the highest one
     cdef readonly bint repeats
+    cdef readonly bint brief
     cdef public long long requests
     cdef public dict errors
     cdef public object walk
@@ -72,4 +73,5 @@ cdef class RequestLine:
     cdef bytes _frame_of(self, object response, Route route, int version, int correlation_id)
     cdef object _context(self, int version, object client_id)
     cdef void _append(self, Answer answer)
+    cdef void _drop_first(self)
     cdef object _arrived(self, Py_ssize_t size)

@@ -40,6 +40,7 @@ class Route:
         api: the API.
         handle: its decision: (context, request) -> a response, a pending one, or None where there is no answer.
         repeats: see `kcore.runtime.Api.repeats`.
+        brief: see `kcore.runtime.Api.brief`.
         requests: how many requests came.
         errors: the error codes that were answered, and how often.
         walk: counts the error codes of one response; None while nobody asked, or where it can say none.
@@ -51,6 +52,7 @@ class Route:
     min_version: int
     max_version: int
     repeats: bool
+    brief: bool
     requests: int
     errors: dict[int, int]
     walk: Callable[[Any, dict[int, int]], None] | None
@@ -101,7 +103,8 @@ class RequestLine:
 
     Attributes:
         gate: gets every frame instead of the routes, while it is set; `request` then serves what it lets through.
-        parked: the last request waits for something else than a commit: those behind it are not looked at.
+        parked: the last request waits for something else than a commit, or its answer may be large: those behind it are
+            not looked at.
         stopped: no more requests are served.
         held_bytes: answers that are made and not taken.
     """

@@ -52,6 +52,7 @@ cdef class Route:
         self.min_version = min_version
         self.max_version = max_version
         self.repeats = api.repeats
+        self.brief = api.brief
         self.errors = {}
         self._schema = schema_of(<PyTypeObject*>api.request_type)
         self._header_versions = tuple(header_versions)
@@ -291,7 +292,7 @@ cdef class RequestLine:
                 answer = Answer(self, route, version, correlation_id)
                 answer._pending = response
                 self._append(answer)
-                self.parked = response.parked
+                self.parked = response.parked or not route.brief
                 response.on_complete(answer.arrive)
                 return 0
             response = response.response
@@ -356,16 +357,21 @@ cdef class RequestLine:
             self._last._next = answer
         self._last = answer
 
-    cdef object _arrived(self, Py_ssize_t size):
-        cdef Answer answer = self._first
-        self.held_bytes += size
-        while answer is not None and answer.frame is not None:
-            if PyBytes_GET_SIZE(answer.frame):
-                self._out.append(answer.frame)
-            answer = answer._next
-        self._first = answer
-        if answer is None:
+    cdef void _drop_first(self):
+        """The row goes one by one: a long chain that goes at once is freed link within link, on the stack."""
+        cdef Answer first = self._first
+        self._first = first._next
+        first._next = None
+        if self._first is None:
             self._last = None
+
+    cdef object _arrived(self, Py_ssize_t size):
+        self.held_bytes += size
+        while self._first is not None and self._first.frame is not None:
+            if PyBytes_GET_SIZE(self._first.frame):
+                self._out.append(self._first.frame)
+            self._drop_first()
+        if self._first is None:
             self.parked = False
         if self._owner is not None:
             self._owner.arrived()
@@ -376,16 +382,22 @@ cdef class RequestLine:
 
     def cut(self, Answer failed not None):
         cdef Answer answer = self._first
-        if answer is failed:
-            self._first = self._last = None
+        cdef Answer last = None
+        while answer is not None and answer is not failed:
+            last = answer
+            answer = answer._next
+        if answer is None:
+            return
+        if last is None:
+            while self._first is not None:
+                self._drop_first()
             self.parked = False
             return
-        while answer is not None:
-            if answer._next is failed:
-                answer._next = None
-                self._last = answer
-                return
-            answer = answer._next
+        self._last = last
+        while last is not None:
+            answer = last._next
+            last._next = None
+            last = answer
 
     def take(self):
         cdef bytes data

@@ -2,7 +2,8 @@
 
 Kafka serves one request of a connection at a time. So does a line, with one difference that nobody can see: while an
 answer waits for nothing but the commit of what was decided, the requests behind it are decided too, and all of them
-share that commit. Behind a parked request (a join, a sync, a long poll) nothing is looked at.
+share that commit. Behind a parked request (a join, a sync, a long poll), and behind one that waits for a commit with an
+answer that may be large, nothing is looked at.
 
 Servers use the compiled line; tests hold it to this one.
 """
@@ -165,7 +166,7 @@ class PlainLine:
                 answer = PlainAnswer(self, route, version, correlation_id)
                 answer.pending = response
                 self.defer(answer)
-                self.parked = response.parked
+                self.parked = response.parked or not route.brief
                 response.on_complete(answer.arrive)
                 return
             response = response.response

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +40,7 @@ class Beat(Api[HeartbeatRequest, HeartbeatResponse]):
     response_type = HeartbeatResponse
     versions = (1, 4)
     repeats = True
+    brief = True
 
     __slots__ = ("owner",)
 
@@ -73,14 +75,24 @@ class Beat(Api[HeartbeatRequest, HeartbeatResponse]):
 
 
 class Find(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
-    """Answers with a message of as many characters as the key's name says: some are too long to be written."""
+    """Answers with a message of as many characters as the key's name says: some are too long to be written; negative
+    ones come later."""
 
     key = ApiKey.FIND_COORDINATOR
     request_type = FindCoordinatorRequest
     response_type = FindCoordinatorResponse
     versions = (0, 2)
 
+    __slots__ = ("owner",)
+
+    def __init__(self, owner: Owner) -> None:
+        self.owner = owner
+
     def handle(self, context: RequestContext, request: FindCoordinatorRequest) -> Any:
+        if request.key.startswith("-"):
+            pending = Pending(self, context, request)
+            self.owner.pendings.append(pending)
+            return pending
         return FindCoordinatorResponse(error_message="x" * int(request.key or 0), host="h" * int(request.key == "1"))
 
     def error(self, *arguments: Any) -> FindCoordinatorResponse:
@@ -108,7 +120,7 @@ class Owner:
     def __init__(self, make: Callable[..., Any]) -> None:
         self.calls: list[Any] = []
         self.pendings: list[Pending] = []
-        served = [Served(api) for api in (Beat(self), Find(), Delete())]
+        served = [Served(api) for api in (Beat(self), Find(self), Delete())]
         routes: list[Any] = [None] * 48
         for route in served:
             route.walk = error_walk(route.api.response_type)
@@ -176,7 +188,7 @@ requests = st.one_of(
     ),
     st.builds(
         lambda size, version: encode_request(FindCoordinatorRequest(key=str(size)), version, 7, "a"),
-        st.sampled_from([0, 1, MAX_MESSAGE, 40_000]), st.integers(1, 2),
+        st.sampled_from([0, 1, MAX_MESSAGE, 40_000, -1]), st.integers(1, 2),
     ),
     st.just(encode_request(OffsetDeleteRequest(group_id="g"), 0, 9, "a")),
     st.binary(max_size=30).map(lambda frame: len(frame).to_bytes(4, "big") + frame),
@@ -277,6 +289,49 @@ def test_a_request_that_came_before_is_not_read_again_and_its_context_is_made_on
     owner.line.serve()
     assert owner.calls[-1] == first
     assert owner.calls[-1][0] is not first[0]
+
+
+@pytest.mark.parametrize("make", [RequestLine, PlainLine])
+def test_behind_an_answer_that_may_be_large_and_waits_for_a_commit_nothing_is_looked_at(make: Any) -> None:
+    """Else one read could have the answers of thousands of requests wait for one commit, however large they are."""
+    owner = Owner(make)
+    large = encode_request(FindCoordinatorRequest(key="-1"), 1, 7, "a")
+    owner.line.feed(beat("later", 0, 4, 1, "a") * 3 + large * 3)
+    owner.line.serve()
+    assert (len(owner.pendings), owner.line.parked, len(owner.line)) == (4, True, 2 * len(large))
+    for pending in owner.pendings[:3]:
+        pending.complete(SHARED[0])
+    owner.line.serve()
+    assert (len(owner.pendings), owner.line.parked) == (4, True)
+    owner.pendings[3].complete(FindCoordinatorResponse())
+    owner.line.serve()
+    assert (len(owner.pendings), owner.line.parked, len(owner.line)) == (5, True, len(large))
+
+
+@pytest.mark.parametrize("how", ["arrive", "cut", "close"])
+def test_a_long_row_of_answers_goes_on_a_small_stack(how: str) -> None:
+    """Each answer holds the next one: freed at once, a long row would be freed link within link."""
+    owner = Owner(lambda *arguments, **named: RequestLine(*arguments, **{**named, "buffer_bytes": 1 << 30}))
+    count = 50_000
+    owner.line.feed(beat("later", 0, 4, 1, "a") + beat("g", 0, 1, 2, "a") * count)
+
+    def run() -> None:
+        owner.line.serve()
+        if how == "close":
+            owner.line.close()
+        else:
+            owner.pendings[0].complete(SHARED[0] if how == "arrive" else HeartbeatResponse(error_code="no"))  # type: ignore[arg-type]
+
+    before = threading.stack_size(256 * 1024)
+    try:
+        thread = threading.Thread(target=run)
+        thread.start()
+    finally:
+        threading.stack_size(before)
+    thread.join()
+    answers = owner.line.take() or b""
+    assert (owner.line.waiting, owner.line.parked) == (False, False)
+    assert len(answers) == (16 + 14 * count if how == "arrive" else 0)
 
 
 @pytest.mark.parametrize("make", [RequestLine, PlainLine])

@@ -30,6 +30,7 @@ class HeartbeatApi(GroupApi[HeartbeatRequest, HeartbeatResponse]):
     request_type = HeartbeatRequest
     response_type = HeartbeatResponse
     versions = (0, 4)
+    brief = True
     repeats = True
 
     __slots__ = ()

@@ -40,6 +40,7 @@ class LeaveGroupApi(GroupApi[LeaveGroupRequest, LeaveGroupResponse]):
     request_type = LeaveGroupRequest
     response_type = LeaveGroupResponse
     versions = (0, 5)
+    brief = True
 
     __slots__ = ()
 

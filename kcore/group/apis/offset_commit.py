@@ -50,6 +50,7 @@ class OffsetCommitApi(Api[OffsetCommitRequest, OffsetCommitResponse]):
     request_type = OffsetCommitRequest
     response_type = OffsetCommitResponse
     versions = (2, 10)
+    brief = True
 
     __slots__ = ("_authorizer", "_shards", "_topics")
 

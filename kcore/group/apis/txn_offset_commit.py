@@ -67,6 +67,7 @@ class TxnOffsetCommitApi(Api[TxnOffsetCommitRequest, TxnOffsetCommitResponse]):
     request_type = TxnOffsetCommitRequest
     response_type = TxnOffsetCommitResponse
     versions = (0, 5)
+    brief = True
 
     __slots__ = ("_authorizer", "_shards", "_topics", "_verifier")
 
