@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from kcore.group.apis.front import GroupApi, visible_topics
+from kcore.group.apis.front import ConsumerGroupApi, visible_topics
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.heartbeat import JOIN, UNCHANGED, heartbeat
 from kcore.group.consumer.member import LEFT_FOR_A_WHILE
@@ -29,11 +29,9 @@ from kcore.protocol.messages.consumer_group_heartbeat import (
 )
 
 if TYPE_CHECKING:
-    from kcore.group.consumer.services import ConsumerServices
     from kcore.group.shard import GroupShard
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
-    from kcore.runtime.shards import Shards
 
 CLIENT_IDS_SINCE: Final = 1
 LEAVE: Final = -1
@@ -44,14 +42,8 @@ def is_blank(text: str | None) -> bool:
     return text is not None and not text.strip()
 
 
-class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse]):
-    """Serves ConsumerGroupHeartbeat.
-
-    Args:
-        shards: the group shards.
-        services: whether the protocol is on, and which assignors there are.
-        authorizer: who may read groups and see topics; None allows all.
-    """
+class ConsumerGroupHeartbeatApi(ConsumerGroupApi[ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse]):
+    """Serves ConsumerGroupHeartbeat to those who may READ the group and DESCRIBE the topics that they name."""
 
     key = ApiKey.CONSUMER_GROUP_HEARTBEAT
     request_type = ConsumerGroupHeartbeatRequest
@@ -67,13 +59,7 @@ class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, Consumer
         "heartbeats, and a later one brings it."
     )
 
-    __slots__ = ("_services",)
-
-    def __init__(
-        self, shards: Shards[GroupShard], services: ConsumerServices, authorizer: Authorizer | None = None
-    ) -> None:
-        super().__init__(shards, authorizer)
-        self._services = services
+    __slots__ = ()
 
     def handle(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Any:
         """Checks what does not need the group, then goes to its shard."""
