@@ -39,3 +39,6 @@ cdef Py_ssize_t key_size(str group, str topic) except -1
 cdef uint8_t* put_key(uint8_t* at, str group, str topic, int32_t partition) except NULL
 cdef Py_ssize_t value_size(OffsetAndMetadata entry, int version) except -1
 cdef uint8_t* put_value(uint8_t* at, OffsetAndMetadata entry, int version) except NULL
+
+# A value of any version; None if it is not laid out exactly as Kafka writes it.
+cdef OffsetAndMetadata read_value(const uint8_t* at, Py_ssize_t size)

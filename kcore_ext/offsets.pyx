@@ -259,7 +259,7 @@ cdef class OffsetDecoder:
             return None
         cdef OffsetAndMetadata entry = None
         if value is not None:
-            entry = _read_value(<const uint8_t*>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+            entry = read_value(<const uint8_t*>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
             if entry is None:
                 return None
         return CommitKey(self.group, self.topic, <int32_t>get32(at + size - 4)), entry
@@ -305,7 +305,7 @@ cdef class OffsetDecoder:
                 key = <const uint8_t*>reader.record.key
                 if reader.record.value_size >= 0 and reader.record.key_size >= 0:
                     if self._read_names(key, reader.record.key_size):
-                        entry = _read_value(<const uint8_t*>reader.record.value, reader.record.value_size)
+                        entry = read_value(<const uint8_t*>reader.record.value, reader.record.value_size)
                 if entry is None:
                     # It may change anything: what is remembered of the store does not count any more.
                     names = None
@@ -328,7 +328,7 @@ cdef bytes _bytes(const unsigned char* start, Py_ssize_t size):
     return None if size < 0 else PyBytes_FromStringAndSize(<const char*>start, size)
 
 
-cdef OffsetAndMetadata _read_value(const uint8_t* at, Py_ssize_t size):
+cdef OffsetAndMetadata read_value(const uint8_t* at, Py_ssize_t size):
     """A value of any version; None if it is not laid out exactly as Kafka writes it."""
     if size < 2:
         return None

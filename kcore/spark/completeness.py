@@ -26,6 +26,7 @@ class Completeness:
     Attributes:
         cleaned_to: an offset at or above the one that compaction has come to; None while nothing bounds it.
         gaps: whether any offset was missing.
+        first_offset: that of the first row; -1 before it.
     """
 
     __slots__ = ("_given", "_keys", "_topic", "cleaned_to", "first_offset", "gaps")
@@ -52,6 +53,12 @@ class Completeness:
                 self._keys.clear()
             else:
                 self._keys.add(row.key)
+
+    def was_seen(self, first_offset: int, gaps: bool, repeated_at: int | None) -> None:
+        """A log of which somebody else saw every row: where it begins, whether it has gaps, which key came again."""
+        self.first_offset, self.gaps = first_offset, gaps
+        if self.cleaned_to is None:
+            self.cleaned_to = repeated_at
 
     def at_end(self, active_offset: int | None, next_offset: int) -> None:
         """The log is read to its end; the newest segment, which begins at `active_offset`, is never compacted."""

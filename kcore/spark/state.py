@@ -93,6 +93,11 @@ class PartitionState:
         self.completeness.saw(row, self.next_offset)
         self.next_offset = offset + 1
         self.last_timestamp_ms = row.timestamp_ms
+        self.replay(row)
+
+    def replay(self, row: EventRow) -> None:
+        """What a row changes of the state; where it stands in the log is noted by whoever calls this."""
+        offset = row.offset
         if row.producer_id >= 0:
             self.producers.replay(row)
         if row.batch_only:
