@@ -37,14 +37,19 @@ EVENT_SCHEMA: Final = pa.schema(
     ]
 )
 
-FAULT_DDL: Final = "fault string, fault_detail string"
+FAULT_COLUMNS: Final = ("fault", "fault_detail")
+FAULT_DDL: Final = ", ".join(f"{name} string" for name in FAULT_COLUMNS)
 """Columns behind those of `EVENT_DDL` where faults are asked for: null but in rows that stand for one."""
 
 BATCH_ROWS: Final = 10_000
+"""How many rows a record batch has at most."""
 LARGEST_MS: Final = (2**63 - 1) // 1000
 """The latest time that there is in microseconds; records may claim later ones, which are none here."""
 
 NO_HEADERS: Final[list[dict[str, Any]]] = []
+
+_TIMESTAMP: Final = EVENT_SCHEMA.get_field_index("timestamp")
+_HEADERS: Final = EVENT_SCHEMA.get_field_index("headers")
 
 
 def to_batches(rows: Iterable[EventRow], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
@@ -57,8 +62,8 @@ def to_batches(rows: Iterable[EventRow], batch_rows: int = BATCH_ROWS) -> Iterat
 def to_batch(rows: list[EventRow]) -> pa.RecordBatch:
     """Rows, at least one, as one record batch."""
     columns: list[Any] = list(zip(*rows, strict=True))
-    columns[5] = [ms * 1000 if 0 <= ms <= LARGEST_MS else None for ms in columns[5]]
-    columns[7] = [[{"key": k, "value": v} for k, v in of] if of else NO_HEADERS for of in columns[7]]
+    columns[_TIMESTAMP] = [ms * 1000 if 0 <= ms <= LARGEST_MS else None for ms in columns[_TIMESTAMP]]
+    columns[_HEADERS] = [[{"key": k, "value": v} for k, v in of] if of else NO_HEADERS for of in columns[_HEADERS]]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, EVENT_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=EVENT_SCHEMA)
 
@@ -66,17 +71,16 @@ def to_batch(rows: list[EventRow]) -> pa.RecordBatch:
 def beside_faults(batch: pa.RecordBatch) -> pa.RecordBatch:
     """A batch of events with the columns of `FAULT_DDL`, which say nothing of it."""
     none = pa.nulls(batch.num_rows, pa.string())
-    return pa.RecordBatch.from_arrays(
-        [*batch.columns, none, none], names=[*batch.schema.names, "fault", "fault_detail"]
-    )
+    return pa.RecordBatch.from_arrays([*batch.columns, none, none], names=[*batch.schema.names, *FAULT_COLUMNS])
 
 
 def fault_batch(faults: list[LogFault]) -> pa.RecordBatch:
     """Faults, at least one, as rows behind events: they say topic, partition and offset, and what is wrong there."""
     rows = [EventRow(None, None, fault.topic, fault.partition, fault.offset, -1) for fault in faults]
     batch = to_batch(rows)
-    texts = [pa.array([fault[place] for fault in faults], pa.string()) for place in (3, 4)]
-    return pa.RecordBatch.from_arrays([*batch.columns, *texts], names=[*batch.schema.names, "fault", "fault_detail"])
+    kinds, details = ([fault.kind for fault in faults], [fault.detail for fault in faults])
+    texts = [pa.array(column, pa.string()) for column in (kinds, details)]
+    return pa.RecordBatch.from_arrays([*batch.columns, *texts], names=[*batch.schema.names, *FAULT_COLUMNS])
 
 
 DEFAULTS: Final[Mapping[str, Any]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kcore.spark import pure_batch
 from kcore.spark.event import CREATE_TIME, LOG_APPEND_TIME, EventRow
@@ -18,9 +18,14 @@ try:
 except ImportError:  # an executor without a build
     HAS_EXTENSION = False
 
-
 if TYPE_CHECKING:
     import pyarrow as pa
+
+LAST_OFFSET: Final = 2**63 - 1
+LENGTH_OVERHEAD: Final = 12
+"""What stands before and in a batch's length field, and is not counted in it."""
+
+_HEAD: Final = struct.Struct(">qiiBIhiqq")  # up to the newest timestamp
 
 
 class Header(NamedTuple):
@@ -48,11 +53,6 @@ class BatchError(ValueError):
         self.offset = offset
 
 
-LAST_OFFSET = 2**63 - 1
-LENGTH_OVERHEAD = 12
-HEADER_BYTES = 61
-
-
 def check(buffer: memoryview, position: int) -> Header:
     """The header of the batch at `position`, once its CRC was found right.
 
@@ -60,11 +60,11 @@ def check(buffer: memoryview, position: int) -> Header:
         BatchError: it is cut short or damaged.
     """
     left = len(buffer) - position
-    if left < HEADER_BYTES:
+    if left < pure_batch.HEADER_BYTES:
         raise BatchError("truncated", f"{left} bytes are left at position {position}, no whole header")
     base_offset, length, _, magic, _, _, last_delta, _, max_timestamp_ms = _HEAD.unpack_from(buffer, position)
     size_bytes = length + LENGTH_OVERHEAD
-    if size_bytes < HEADER_BYTES or base_offset < 0:
+    if size_bytes < pure_batch.HEADER_BYTES or base_offset < 0:
         raise BatchError("corrupt", f"no batch begins at position {position}")
     if magic != pure_batch.MAGIC:
         # Message sets of Kafka before 0.11 (magic 0, 1): internal topics of today have none.
@@ -76,9 +76,6 @@ def check(buffer: memoryview, position: int) -> Header:
         detail = f"the CRC of the batch at position {position} is wrong"
         raise BatchError("corrupt", detail, size_bytes, base_offset)
     return Header(base_offset, base_offset + last_delta, size_bytes, max_timestamp_ms)
-
-
-_HEAD = struct.Struct(">qiiBIhiqq")  # up to the newest timestamp
 
 
 def rows_of(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
@@ -128,8 +125,7 @@ class CompiledGatherer:
         try:
             self._columns.append(batch, 0, first, LAST_OFFSET if stop is None else stop, decompress)
         except CorruptBatchError as error:
-            base_offset = int.from_bytes(batch[:8], "big", signed=True)
-            raise BatchError("corrupt", str(error), len(batch), base_offset) from error
+            raise _damaged(batch, error) from error
 
     def take(self) -> pa.RecordBatch:
         """See Gatherer."""
@@ -162,11 +158,12 @@ class RowGatherer:
         return to_batch(rows)
 
 
-def _rows_ext(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
+def rows_compiled(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
+    """What `rows_of` is where there is the extension."""
     header = parse_header(batch)
     kind = LOG_APPEND_TIME if header.is_log_append_time else CREATE_TIME
     producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
-    transactional, control, base = header.is_transactional, header.is_control, header.base_offset
+    transactional, control = header.is_transactional, header.is_control
     last_sequence = -1 if first < 0 else header.last_sequence
     if not header.record_count:
         yield EventRow(
@@ -184,9 +181,7 @@ def _rows_ext(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
                 )
             )  # fmt: skip
     except CorruptBatchError as error:
-        raise BatchError("corrupt", str(error), len(batch), base) from error
-    except ValueError as error:  # a codec refused the block
-        raise BatchError("corrupt", f"cannot be decompressed: {error}", len(batch), base) from error
+        raise _damaged(batch, error) from error
 
 
 def _crc_ext(batch: Any) -> bool:
@@ -196,13 +191,18 @@ def _crc_ext(batch: Any) -> bool:
         return False
 
 
-def _rows_pure(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
+def rows_pure(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
+    """What `rows_of` is elsewhere."""
     try:
         yield from pure_batch.rows(topic, partition, batch)
     except pure_batch.MalformedError as error:
-        base_offset = int.from_bytes(bytes(batch[:8]), "big", signed=True)
-        raise BatchError("corrupt", str(error), len(batch), base_offset) from error
+        raise _damaged(batch, error) from error
 
 
-_BACKEND: Callable[[str, int, Any], Iterator[EventRow]] = _rows_ext if HAS_EXTENSION else _rows_pure
+def _damaged(batch: Any, error: Exception) -> BatchError:
+    """Records that are damaged, in a whole batch."""
+    return BatchError("corrupt", str(error), len(batch), int.from_bytes(batch[:8], "big", signed=True))
+
+
+_BACKEND: Callable[[str, int, Any], Iterator[EventRow]] = rows_compiled if HAS_EXTENSION else rows_pure
 _CRC_IS_RIGHT: Callable[[Any], bool] = _crc_ext if HAS_EXTENSION else pure_batch.crc_is_right

@@ -22,7 +22,7 @@ Spark looks for the module `pyspark_kcore` by itself, so nothing need be registe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -153,24 +153,28 @@ def _number(text: str | None) -> int | None:
     return None if text is None else int(text)
 
 
+Piece = tuple[Part, int, int | None]
+"""A partition, the first offset, and the offset before which to stop or None."""
+
+
 @dataclass
 class Slice(InputPartition):
     """What one task reads: a range of offsets of some partitions.
 
     Attributes:
-        pieces: (partition, first offset, offset before which to stop or None), in order.
+        pieces: the ranges, in order.
     """
 
-    pieces: tuple[tuple[Part, int, int | None], ...]
+    pieces: tuple[Piece, ...]
 
-    def __init__(self, pieces: tuple[tuple[Part, int, int | None], ...]) -> None:
+    def __init__(self, pieces: tuple[Piece, ...]) -> None:
         super().__init__(None)
         self.pieces = pieces
 
 
 def slices(source: Source, wanted: Range, rows_per_slice: int) -> list[Slice]:
     """Divides a source among tasks: a large partition among several, a source of one reader not at all."""
-    pieces: list[tuple[Part, int, int | None]] = []
+    pieces: list[Piece] = []
     for part in source.parts():
         if not wanted.wants(part):
             continue
@@ -183,6 +187,11 @@ def slices(source: Source, wanted: Range, rows_per_slice: int) -> list[Slice]:
             continue
         firsts = range(start, stop, rows_per_slice)
         pieces.extend((part, first, min(first + rows_per_slice, stop)) for first in firsts)
+    return slices_of(source, pieces)
+
+
+def slices_of(source: Source, pieces: Sequence[Piece]) -> list[Slice]:
+    """A task for each piece, or one for all where a source has one reader at a time."""
     if source.parallel:
         return [Slice((piece,)) for piece in pieces]
     return [Slice(tuple(pieces))] if pieces else []

@@ -7,7 +7,7 @@ for while it replays would be a decision, and is refused.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from kcore.clock import ManualClock, Now
 from kcore.config import Config
@@ -16,6 +16,9 @@ from kcore.runtime.machine import Outcome, ShardContext
 from kcore.runtime.topics import TopicInfo
 from kcore.transaction.markers import Marker
 from kcore.transaction.shard import Services, TransactionShard
+
+TRANSACTION_VERSION: Final = 2
+"""The newest `transaction.version` (KIP-890): records of every earlier one are read, too."""
 
 
 class ReplayOnlyError(AssertionError):
@@ -86,5 +89,5 @@ def group_machine() -> GroupShard:
 
 def transaction_machine() -> TransactionShard:
     """A transaction shard to replay a partition of `__transaction_state` into."""
-    services = Services(Config({}), NoTopics(), _no_producer_id, _NoMarkers(), lambda: 2)
+    services = Services(Config({}), NoTopics(), _no_producer_id, _NoMarkers(), lambda: TRANSACTION_VERSION)
     return TransactionShard(ReplayContext(), services)

@@ -25,7 +25,6 @@ Read = Callable[[bytes, int, int], tuple[Any, int]]
 Fields = dict[str, Any]
 
 LONGEST_STRING: Final = 0x7FFF
-_NAMES: Final = {number: name for name, number in WIRE_KINDS.items()}
 _FORMATS: Final = {
     WIRE_KINDS[name]: struct.Struct(f">{form}")
     for name, form in {

@@ -11,6 +11,7 @@ from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACT
 from kcore.protocol.schema import Struct
 
 TOPICS: Final = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
+"""The topics that coordinators keep their state in."""
 STATUSES: Final = (
     "ok",
     "tombstone",

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from kcore.spark.restore_plan import COMPACTED, REFUSE, SET, SKIP, UNCHECKED, WHOLE, PlanRow, sorted_rows
-from kcore.spark.restore_target import Committed, Log, Place, TargetState
+from kcore.spark.restore_target import HELD_OPEN, NO_LOG, Committed, Log, Place, TargetState
 
 
 class Then(NamedTuple):
@@ -118,11 +118,11 @@ def refusal(one: Then, now: Committed, log: Log | None, target: TargetState) -> 
     if one.topic in target.unknown_topics:
         return "the topic is gone"
     if log is None:
-        return "the partition is gone, or has no leader"
+        return NO_LOG
     if one.topic_id and log.topic_id and one.topic_id != log.topic_id:
         return "the topic is another one of the same name: its offsets are of other records"
     if now.pending:
-        return "a transaction that is open now holds an offset"
+        return HELD_OPEN
     return None
 
 

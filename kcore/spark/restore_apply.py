@@ -21,6 +21,8 @@ from kcore.protocol.messages.offset_commit import (
 from kcore.spark.restore_plan import REFUSE, SET, SKIP, Plan, PlanRow, sorted_rows
 from kcore.spark.restore_target import (
     AWAY,
+    HELD_OPEN,
+    NO_LOG,
     Brokers,
     Committed,
     Log,
@@ -129,7 +131,7 @@ def _verified(row: PlanRow, target: TargetState) -> Applied:
         return Applied(row, ALREADY, "it is so already")
     fault = target.refused.get(row.group)
     if fault is None and now.pending:
-        fault = "a transaction that is open now holds an offset"
+        fault = HELD_OPEN
     if fault is None:
         fault = _moved_log(row, log)
     if fault is None and now.offset != row.from_offset:
@@ -141,7 +143,7 @@ def _moved_log(row: PlanRow, log: Log | None) -> str | None:
     """Why a partition's log is no longer the one that the plan was checked against, None if it is."""
     assert row.to_offset is not None, "a row without an offset is not to be set"
     if log is None:
-        return "the partition is gone, or has no leader"
+        return NO_LOG
     if row.topic_id and log.topic_id and row.topic_id != log.topic_id:
         return "the topic was deleted and made again since the plan"
     if not log.start <= row.to_offset <= log.end:

@@ -38,6 +38,9 @@ AWAY: Final = frozenset(
 )
 """The coordinator is not there, or not ready: look for it again."""
 
+NO_LOG: Final = "the partition is gone, or has no leader"
+HELD_OPEN: Final = "a transaction that is open now holds an offset"
+
 Place = tuple[str, int]
 
 

@@ -237,7 +237,7 @@ class ServerSource(Source):
         while end is None or position < end:
             records = memoryview(self._fetch(part, position))
             before = position
-            position = yield from _answer_rows(part, records, position, end, on_fault)
+            position = yield from answer_rows(part, records, position, end, on_fault)
             if position == before:
                 return
 
@@ -256,10 +256,21 @@ class ServerSource(Source):
         return answer.records or b""
 
 
-def _answer_rows(
+def answer_rows(
     part: Part, records: memoryview, first: int, end: int | None, on_fault: OnFault
 ) -> Generator[EventRow, None, int]:
-    """The rows of a fetch's answer from offset `first` on; gives the offset that comes next."""
+    """The rows of a fetch's answer.
+
+    Args:
+        part: the partition that was asked for.
+        records: the batches that came, the last one maybe cut short.
+        first: the offset that was asked for: what comes before it in its batch is left out.
+        end: the offset before which to stop; None: none.
+        on_fault: told of what could not be read.
+
+    Returns:
+        The offset that comes next.
+    """
     from kcore.spark.batches import BatchError, check, rows_of  # noqa: PLC0415
 
     at, position = 0, first

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader
 
-from kcore.spark.datasource import Range, Slice, read_slice
+from kcore.spark.datasource import Piece, Range, Slice, read_slice, slices_of
 from kcore.spark.sources import Part, Source, open_source
 
 Offsets = dict[str, int]
@@ -59,14 +59,12 @@ class KcoreStreamReader(DataSourceStreamReader):
     def partitions(self, start: Offsets, end: Offsets) -> list[Slice]:
         """What the tasks of a micro-batch read."""
         with open_source(self._path) as source:
-            pieces = [
+            pieces: list[Piece] = [
                 (part, max(start.get(name_of(part), 0), self._wanted.start), end[name_of(part)])
                 for part in source.parts()
                 if end.get(name_of(part), 0) > start.get(name_of(part), 0)
             ]
-            if source.parallel:
-                return [Slice((piece,)) for piece in pieces]
-        return [Slice(tuple(pieces))] if pieces else []
+            return slices_of(source, pieces)
 
     def read(self, partition: Any) -> Iterator[Any]:
         """One task's record batches."""

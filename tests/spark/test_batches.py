@@ -16,7 +16,7 @@ from kcore.spark import batches, pure_batch
 from kcore.spark.arrow import LARGEST_MS, from_batch
 from kcore.spark.event import EventRow, LogFault
 from kcore.spark.segments import find_partitions, read_rows
-from kcore.spark.sources import Part, _answer_rows
+from kcore.spark.sources import Part, answer_rows
 from kcore_ext.batch import BatchBuilder, build_control_batch
 
 CODECS = list(CompressionType)
@@ -85,17 +85,17 @@ def test_both_readers_say_the_same(
     """Of whole batches, and of such that are damaged although their CRC is right."""
     more = {"producer_id": 7, "producer_epoch": 1, "base_sequence": 2**31 - 3, "transactional": True}
     whole = batch_of(records, base, codec, log_append_time=append_time, **more)
-    rows, fault = read(batches._rows_pure, whole)
+    rows, fault = read(batches.rows_pure, whole)
     assert fault == ""
     assert [(row.key, row.value, row.headers) for row in rows] == [record[1:] for record in records]
-    assert (rows, fault) == read(batches._rows_ext, whole)
+    assert (rows, fault) == read(batches.rows_compiled, whole)
     damaged = bytearray(whole)
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.sampled_from([21, 22, *range(57, len(whole))]))
         damaged[at] = data.draw(st.sampled_from([0, 1, 2, 3, 0x7F, 0x80, 0xFF, damaged[at] ^ 1]))
     for batch in (whole, sealed(bytes(damaged))):
-        said = read(batches._rows_pure, batch)
-        assert read(batches._rows_ext, batch) == said
+        said = read(batches.rows_pure, batch)
+        assert read(batches.rows_compiled, batch) == said
         usual = [row._replace(timestamp_ms=in_arrow(row.timestamp_ms)) for row in said[0] if row.offset >= 0]
         assert gathered(batches.CompiledGatherer, batch) == (usual, said[1])
 
@@ -107,8 +107,8 @@ def test_both_readers_say_the_same_of_noise(noise: bytes, count: int) -> None:
     batch = bytearray(batch_of([(0, None, None, ())])[:61]) + noise
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     batch[57:61] = count.to_bytes(4, "big", signed=True)
-    said = read(batches._rows_pure, sealed(bytes(batch)))
-    assert read(batches._rows_ext, sealed(bytes(batch))) == said
+    said = read(batches.rows_pure, sealed(bytes(batch)))
+    assert read(batches.rows_compiled, sealed(bytes(batch))) == said
     usual = [row._replace(timestamp_ms=in_arrow(row.timestamp_ms)) for row in said[0] if row.offset >= 0]
     assert gathered(batches.CompiledGatherer, sealed(bytes(batch))) == (usual, said[1])
 
@@ -119,8 +119,8 @@ def test_control_batches_and_batches_without_records() -> None:
         20, last_offset_delta=5
     )
     for batch in (marker, empty):
-        said = read(batches._rows_pure, batch)
-        assert read(batches._rows_ext, batch) == said
+        said = read(batches.rows_pure, batch)
+        assert read(batches.rows_compiled, batch) == said
         for backend in (batches.CompiledGatherer, batches.RowGatherer):
             assert gathered(backend, batch) == said
     (row,) = batches.rows_of("t", 1, empty)
@@ -167,7 +167,7 @@ def test_a_damaged_batch_of_an_answer_is_passed_over() -> None:
     ends = []
 
     def rows() -> Iterator[EventRow]:
-        ends.append((yield from _answer_rows(Part("t", 1), memoryview(answer), 0, None, faults.append)))
+        ends.append((yield from answer_rows(Part("t", 1), memoryview(answer), 0, None, faults.append)))
 
     assert [row.offset for row in rows()] == [0, 2]
     assert ends == [3]

@@ -11,9 +11,10 @@ from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 from kcore.spark.audit.finding import FACT_DDL, Evidence, Fact, Finding, findings_ddl
-from kcore.spark.audit.logs import GRACE_MS, INTERNAL, Logs
+from kcore.spark.audit.logs import GRACE_MS, Logs
 from kcore.spark.event import EventRow, LogFault
 from kcore.spark.folder_frames import shares
+from kcore.spark.record_types import TOPICS
 from kcore.spark.sources import open_source
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def said_of_partitions(
 
     known = dict(cleaned_to or {})
     columns = [*EVENT_COLUMNS, *(name for name in FACT_COLUMNS if name in events.columns)]
-    values = f.col("topic").isin(*INTERNAL)
+    values = f.col("topic").isin(*TOPICS)
     if "control" in columns:
         values |= f.col("control")
     # What users' records say is of no matter, and most of what there is to move.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from kcore.protocol.records.base import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from kcore.protocol.records.base import TRANSACTION_STATE
 from kcore.spark.audit.finding import Fact
+from kcore.spark.record_types import TOPICS
 from kcore.spark.sources import Part
 from kcore_ext.java_hash import partition_for
 
-INTERNAL: Final = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
 GRACE_MS: Final = 15_000
 """How much longer than its timeout a transaction may be open: the coordinator looks every ten seconds."""
 
@@ -74,7 +74,7 @@ class Logs(NamedTuple):
             for fact in logs
         }
         if now_ms is None:
-            internal = [span.newest_ms for (topic, _), span in spans.items() if topic in INTERNAL]
+            internal = [span.newest_ms for (topic, _), span in spans.items() if topic in TOPICS]
             now_ms = max(internal or [span.newest_ms for span in spans.values()], default=-1)
         since_ms, knows_ids = None, False
         own = [fact for fact in logs if fact.topic == TRANSACTION_STATE]

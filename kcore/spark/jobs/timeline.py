@@ -13,7 +13,16 @@ from kcore.spark.jobs.session import add_session_arguments, session
 from kcore.spark.manifest import write_whole
 from kcore.spark.sources import open_source
 from kcore.spark.state import COORDINATOR_TOPICS
-from kcore.spark.timeline.frames import Bounds, facts_of_kind, nice_width, timeline_facts, timeline_tables
+from kcore.spark.timeline.frames import (
+    GAP_MS,
+    STORM_COUNT,
+    STORM_WINDOW_MS,
+    Bounds,
+    facts_of_kind,
+    nice_width,
+    timeline_facts,
+    timeline_tables,
+)
 from kcore.spark.timeline.history import Wanted
 from kcore.spark.timeline.report import render
 from kcore.spark.timeline.summary import MAX_BUCKETS, Summary, summarise
@@ -32,9 +41,9 @@ class Asked(NamedTuple):
     to_ms: int | None = None
     window_ms: int | None = None
     groups: frozenset[str] | None = None
-    gap_ms: int = 60_000
-    storm_count: int = 5
-    storm_window_ms: int = 300_000
+    gap_ms: int = GAP_MS
+    storm_count: int = STORM_COUNT
+    storm_window_ms: int = STORM_WINDOW_MS
     session_timeout_ms: int | None = None
 
 

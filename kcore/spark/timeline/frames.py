@@ -11,6 +11,7 @@ from kcore.spark.frames import LogFacts, coordinator_events
 from kcore.spark.timeline.facts import FACT_DDL, Fact, fact_batches
 from kcore.spark.timeline.history import History, Wanted
 from kcore.spark.timeline.tables import TABLES
+from kcore.spark.timeline.text import DAY_MS, HOUR_MS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 ROWS_PER_BATCH = 5_000
 NICE_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000)
-HOUR_MS, DAY_MS = 3_600_000, 86_400_000
-
+GAP_MS, STORM_COUNT, STORM_WINDOW_MS = 60_000, 5, 300_000
+"""What counts as a gap between commits, and as a storm of rebalances, unless something else is asked for."""
 
 Stored = Callable[[str, "DataFrame"], "DataFrame"]
 """(name of a table, the table) -> the table as it lies there now."""
@@ -38,9 +39,9 @@ class Bounds(NamedTuple):
     """
 
     window_ms: int
-    gap_ms: int = 60_000
-    storm_count: int = 5
-    storm_window_ms: int = 300_000
+    gap_ms: int = GAP_MS
+    storm_count: int = STORM_COUNT
+    storm_window_ms: int = STORM_WINDOW_MS
     from_ms: int | None = None
     to_ms: int | None = None
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any, Final
 
+from kcore.protocol.records.base import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.spark.timeline.causes import CAUSES, GONE, UNKNOWN
 from kcore.spark.timeline.style import STYLE
 from kcore.spark.timeline.summary import TOP_GROUPS, TOP_ROWS, Summary
@@ -182,7 +183,7 @@ def _wholeness(summary: Summary) -> str:
 
 
 def _rebalances(summary: Summary, plots: Plots) -> str:
-    axis = _axis(summary, "__consumer_offsets")
+    axis = _axis(summary, CONSUMER_OFFSETS)
     parts = []
     if summary["causes"]:
         parts.append(_by_cause(summary, plots, axis))
@@ -297,7 +298,7 @@ def _storms(summary: Summary) -> str:
 
 
 def _commits(summary: Summary, plots: Plots) -> str:
-    axis = _axis(summary, "__consumer_offsets")
+    axis = _axis(summary, CONSUMER_OFFSETS)
     steps: dict[str, dict[int, dict[str, int]]] = {}
     for row in summary["commit_steps"]:
         plain = row["commits"] - row["transactional"]
@@ -347,7 +348,7 @@ _GAP_COLUMNS: Final[list[Column]] = [
 
 
 def _transactions(summary: Summary, plots: Plots) -> str:
-    axis = _axis(summary, "__transaction_state")
+    axis = _axis(summary, TRANSACTION_STATE)
     steps: dict[int, dict[str, int]] = {}
     for row in summary["transaction_steps"]:
         steps.setdefault(row["at_ms"], {})[row["outcome"]] = row["count"]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from itertools import count
 from typing import Final, NamedTuple
 
-from kcore.spark.timeline.text import clean, duration, number, short, shown, utc
+from kcore.spark.timeline.text import DAY_MS, clean, duration, number, short, shown, utc
 
 WIDTH: Final = 960
 LEFT: Final = 56
@@ -15,10 +15,10 @@ RIGHT: Final = 12
 FOOT: Final = 24
 LABEL_WIDTH: Final = 220
 ROW: Final = 22
+MILLIS_BELOW_MS: Final = 10_000
+"""A time axis that is shorter than this has milliseconds in its texts."""
 SERIES: Final = 9
 """How many series have a colour of their own; the page's style has `.s0` to `.s8`."""
-
-Tag = tuple[int, str]
 
 
 class Axis(NamedTuple):
@@ -147,12 +147,7 @@ class Plots:
                 line = f'<line class="limit" x1="{at:.1f}" x2="{at:.1f}" y1="{y}" y2="{y + ROW - 2}">'
                 parts.append(f"{line}<title>{escape(clean(tip))}</title></line>")
         floor = ROW * len(rows) + 3
-        parts.append(f'<line class="axis" x1="{LABEL_WIDTH}" x2="{WIDTH - RIGHT}" y1="{floor}" y2="{floor}"/>')
-        for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-            anchor = "start" if not share else "end" if share == 1 else "middle"
-            x = LABEL_WIDTH + width * share
-            text = duration(int(scale * share))
-            parts.append(f'<text class="tick" x="{x:.1f}" y="{floor + 16}" text-anchor="{anchor}">{text}</text>')
+        parts.append(_foot(LABEL_WIDTH, WIDTH - RIGHT, floor, lambda share: duration(int(scale * share))))
         return self._svg(height, title, f"{len(rows)} bars; the longest lasts {duration(longest)}", parts)
 
     def _svg(self, height: int, title: str, description: str, parts: Iterable[str]) -> str:
@@ -201,15 +196,24 @@ def _hatch(axis: Axis, left: float, right: float, top: float, floor: float) -> s
 
 
 def _time_axis(axis: Axis, left: float, right: float, floor: float) -> str:
-    parts = [f'<line class="axis" x1="{left:.1f}" x2="{right:.1f}" y1="{floor:.1f}" y2="{floor:.1f}"/>']
     end_ms = axis.first_ms + axis.span_ms
-    days = axis.first_ms // 86_400_000 != (end_ms - 1) // 86_400_000
+    days = axis.first_ms // DAY_MS != (end_ms - 1) // DAY_MS
+
+    def text_at(share: float) -> str:
+        return utc(axis.first_ms + int(axis.span_ms * share), days=days, millis=axis.span_ms < MILLIS_BELOW_MS)
+
+    return _foot(left, right, floor, text_at)
+
+
+def _foot(left: float, right: float, floor: float, text_at: Callable[[float], str]) -> str:
+    """The line below a plot, with texts from its left end (0) to its right one (1)."""
+    parts = [f'<line class="axis" x1="{left:.1f}" x2="{right:.1f}" y1="{floor:.1f}" y2="{floor:.1f}"/>']
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        at_ms = axis.first_ms + int(axis.span_ms * share)
-        text = utc(at_ms, days=days, millis=axis.span_ms < 10_000)
         anchor = "start" if not share else "end" if share == 1 else "middle"
         x = left + (right - left) * share
-        parts.append(f'<text class="tick" x="{x:.1f}" y="{floor + 16:.1f}" text-anchor="{anchor}">{text}</text>')
+        parts.append(
+            f'<text class="tick" x="{x:.1f}" y="{floor + 16:.1f}" text-anchor="{anchor}">{text_at(share)}</text>'
+        )
     return "".join(parts)
 
 

@@ -8,6 +8,8 @@ from typing import Final
 MOST_LETTERS: Final = 200
 SHORT_LETTERS: Final = 30
 NARROW_SPACE: Final = "\N{NARROW NO-BREAK SPACE}"
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * HOUR_MS
 LAST_MS: Final = 253_402_300_799_999
 """The end of the year 9999, behind which there are no dates."""
 

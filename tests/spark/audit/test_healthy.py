@@ -12,9 +12,10 @@ from kcore.broker.compaction import CompactionPass, CompactionRules
 from kcore.spark.audit.across import compare, sort_key
 from kcore.spark.audit.finding import Fact, Finding
 from kcore.spark.audit.kinds import INFO
-from kcore.spark.audit.logs import INTERNAL, Logs
+from kcore.spark.audit.logs import Logs
 from kcore.spark.audit.partition import examine
 from kcore.spark.event import EventRow
+from kcore.spark.record_types import TOPICS
 from kcore.spark.segments import find_partitions, read_rows
 from kcore.spark.sources import ServerSource
 from tests.spark import oracle
@@ -150,7 +151,7 @@ def test_the_engines_own_logs(seed: int) -> None:
             assert findings(logs)[0] == []
             assert findings(logs, cleaned)[0] == []
             for place in logs:
-                if place[0] in INTERNAL and chance.random() < 0.7:
+                if place[0] in TOPICS and chance.random() < 0.7:
                     compact(world, *place)
     world.advance(10)
     logs, cleaned = engine_logs(world)
