@@ -11,32 +11,12 @@ from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
+from kcore_ext.byte_order cimport read_int16, read_int32, read_int64
 from kcore_ext.codec_object cimport new_instance
 from kcore_ext.codec_plan cimport (
     ARRAY, BOOL, BYTES, FLOAT64, INT8, INT16, INT32, INT64, RECORDS, STRING, STRUCT, UINT16, UINT32, UUID, Op, Plan,
 )
 from kcore_ext.codec_plan import DecodeError
-
-cdef extern from *:
-    """
-    #if defined(_MSC_VER)
-    #include <stdlib.h>
-    #define kcore_swap16 _byteswap_ushort
-    #define kcore_swap32 _byteswap_ulong
-    #define kcore_swap64 _byteswap_uint64
-    #elif defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    #define kcore_swap16(x) (x)
-    #define kcore_swap32(x) (x)
-    #define kcore_swap64(x) (x)
-    #else
-    #define kcore_swap16 __builtin_bswap16
-    #define kcore_swap32 __builtin_bswap32
-    #define kcore_swap64 __builtin_bswap64
-    #endif
-    """
-    uint16_t kcore_swap16(uint16_t) noexcept nogil
-    uint32_t kcore_swap32(uint32_t) noexcept nogil
-    uint64_t kcore_swap64(uint64_t) noexcept nogil
 
 cdef extern from "Python.h":
     PyObject* Py_None
@@ -166,24 +146,6 @@ cdef int read_uvarint(Reader* reader, unsigned int* value) noexcept:
     return -1
 
 
-cdef inline int32_t _int32(const unsigned char* at) noexcept:
-    cdef uint32_t raw
-    memcpy(&raw, at, 4)
-    return <int32_t>kcore_swap32(raw)
-
-
-cdef inline int64_t _int64(const unsigned char* at) noexcept:
-    cdef uint64_t raw
-    memcpy(&raw, at, 8)
-    return <int64_t>kcore_swap64(raw)
-
-
-cdef inline int16_t _int16(const unsigned char* at) noexcept:
-    cdef uint16_t raw
-    memcpy(&raw, at, 2)
-    return <int16_t>kcore_swap16(raw)
-
-
 cdef inline Py_ssize_t _length(Reader* reader, bint compact, bint wide, bint nullable) noexcept:
     """A length or count: NULL_LENGTH for an allowed null, FAILED for anything else that is none."""
     cdef unsigned int raw
@@ -198,12 +160,12 @@ cdef inline Py_ssize_t _length(Reader* reader, bint compact, bint wide, bint nul
     elif wide:
         if _short(reader, 4):
             return FAILED
-        length = _int32(reader.at)
+        length = read_int32(reader.at)
         reader.at += 4
     else:
         if _short(reader, 2):
             return FAILED
-        length = _int16(reader.at)
+        length = read_int16(reader.at)
         reader.at += 2
     if length >= 0:
         return length
@@ -282,17 +244,17 @@ cdef inline PyObject* _number(Reader* reader, int kind) noexcept:
         if _short(reader, 4):
             return NULL
         reader.at = at + 4
-        return PyLong_FromLong(_int32(at))
+        return PyLong_FromLong(read_int32(at))
     elif kind == INT16:
         if _short(reader, 2):
             return NULL
         reader.at = at + 2
-        return PyLong_FromLong(_int16(at))
+        return PyLong_FromLong(read_int16(at))
     elif kind == INT64:
         if _short(reader, 8):
             return NULL
         reader.at = at + 8
-        return PyLong_FromLongLong(_int64(at))
+        return PyLong_FromLongLong(read_int64(at))
     elif kind == INT8:
         if _short(reader, 1):
             return NULL
@@ -309,16 +271,16 @@ cdef inline PyObject* _number(Reader* reader, int kind) noexcept:
         if _short(reader, 2):
             return NULL
         reader.at = at + 2
-        return PyLong_FromLong(<uint16_t>_int16(at))
+        return PyLong_FromLong(<uint16_t>read_int16(at))
     elif kind == UINT32:
         if _short(reader, 4):
             return NULL
         reader.at = at + 4
-        return PyLong_FromLongLong(<uint32_t>_int32(at))
+        return PyLong_FromLongLong(<uint32_t>read_int32(at))
     if _short(reader, 8):
         return NULL
     reader.at = at + 8
-    bits = _int64(at)
+    bits = read_int64(at)
     memcpy(&real, &bits, 8)
     return PyFloat_FromDouble(real)
 
@@ -352,7 +314,7 @@ cdef PyObject* _array(Op* op, Reader* reader) noexcept:
     cdef const unsigned char* at = reader.at
     if op.item == INT32:
         for i in range(count):
-            element = PyLong_FromLong(_int32(at + 4 * i))
+            element = PyLong_FromLong(read_int32(at + 4 * i))
             if element == NULL:
                 Py_DECREF(elements)
                 return NULL

@@ -12,31 +12,11 @@ from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memmove
 
+from kcore_ext.byte_order cimport wire16, wire32, wire64
 from kcore_ext.codec_plan cimport (
     ARRAY, BOOL, BYTES, FLOAT64, INT8, INT16, INT32, INT64, RECORDS, STRING, STRUCT, UINT16, UINT32, UUID, Op, Plan,
 )
 from kcore_ext.codec_plan import EncodeError
-
-cdef extern from *:
-    """
-    #if defined(_MSC_VER)
-    #include <stdlib.h>
-    #define kcore_swap16 _byteswap_ushort
-    #define kcore_swap32 _byteswap_ulong
-    #define kcore_swap64 _byteswap_uint64
-    #elif defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    #define kcore_swap16(x) (x)
-    #define kcore_swap32(x) (x)
-    #define kcore_swap64(x) (x)
-    #else
-    #define kcore_swap16 __builtin_bswap16
-    #define kcore_swap32 __builtin_bswap32
-    #define kcore_swap64 __builtin_bswap64
-    #endif
-    """
-    uint16_t kcore_swap16(uint16_t) noexcept nogil
-    uint32_t kcore_swap32(uint32_t) noexcept nogil
-    uint64_t kcore_swap64(uint64_t) noexcept nogil
 
 cdef extern from "Python.h":
     ctypedef struct Py_buffer:
@@ -198,19 +178,19 @@ cdef int _rethrow() except -1:
 
 # ---------------------------------------------------------------- primitives
 cdef inline void put_int16(Writer* writer, int value) noexcept:
-    cdef uint16_t raw = kcore_swap16(<uint16_t>value)
+    cdef uint16_t raw = wire16(<uint16_t>value)
     memcpy(writer.at, &raw, 2)
     writer.at += 2
 
 
 cdef inline void put_int32(Writer* writer, int value) noexcept:
-    cdef uint32_t raw = kcore_swap32(<uint32_t>value)
+    cdef uint32_t raw = wire32(<uint32_t>value)
     memcpy(writer.at, &raw, 4)
     writer.at += 4
 
 
 cdef inline void _put_int64(Writer* writer, int64_t value) noexcept:
-    cdef uint64_t raw = kcore_swap64(<uint64_t>value)
+    cdef uint64_t raw = wire64(<uint64_t>value)
     memcpy(writer.at, &raw, 8)
     writer.at += 8
 

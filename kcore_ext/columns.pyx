@@ -7,39 +7,19 @@ could not be read; which rows these are is told, so that the caller can say what
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport PyTypeObject
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint16_t, uint32_t
 from libc.string cimport memcmp, memcpy
 
+from kcore_ext.byte_order cimport read_int16, read_int32, read_int64
 from kcore_ext.codec_plan cimport (
     ARRAY, BOOL, BYTES, FLOAT64, INT8, INT16, INT32, INT64, RECORDS, STRING, STRUCT, UINT16, UINT32, UUID,
     Op, Plan, Schema, schema_of,
 )
 from kcore_ext.codec_read cimport Reader, read_uvarint
 from kcore_ext.columns_store cimport (
-    Bytes, Column, ColumnNode, Input, field_column, finish, make_room, pad, plain_column, put_default, put_text, reserve,
-    struct_column, truncate,
+    Bytes, Column, ColumnNode, Input, field_column, finish, is_ascii, make_room, pad, plain_column, put_default,
+    put_int32, put_text, reserve, struct_column, truncate,
 )
-
-cdef extern from *:
-    """
-    #if defined(_MSC_VER)
-    #include <stdlib.h>
-    #define kcore_host16 _byteswap_ushort
-    #define kcore_host32 _byteswap_ulong
-    #define kcore_host64 _byteswap_uint64
-    #elif defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    #define kcore_host16(x) (x)
-    #define kcore_host32(x) (x)
-    #define kcore_host64(x) (x)
-    #else
-    #define kcore_host16 __builtin_bswap16
-    #define kcore_host32 __builtin_bswap32
-    #define kcore_host64 __builtin_bswap64
-    #endif
-    """
-    uint16_t kcore_host16(uint16_t) noexcept nogil
-    uint32_t kcore_host32(uint32_t) noexcept nogil
-    uint64_t kcore_host64(uint64_t) noexcept nogil
 
 cdef enum:
     NULL_LENGTH = -1
@@ -110,24 +90,6 @@ cdef int _route(Mapped mapped, Schema schema, Op* ops, int count, Place* places,
 
 
 # ---------------------------------------------------------------- values
-cdef inline int16_t _int16(const unsigned char* at) noexcept:
-    cdef uint16_t raw
-    memcpy(&raw, at, 2)
-    return <int16_t>kcore_host16(raw)
-
-
-cdef inline int32_t _int32(const unsigned char* at) noexcept:
-    cdef uint32_t raw
-    memcpy(&raw, at, 4)
-    return <int32_t>kcore_host32(raw)
-
-
-cdef inline int64_t _int64(const unsigned char* at) noexcept:
-    cdef uint64_t raw
-    memcpy(&raw, at, 8)
-    return <int64_t>kcore_host64(raw)
-
-
 cdef int _exhausted(Reader* reader) noexcept:
     reader.found = EXHAUSTED
     return -1
@@ -148,12 +110,12 @@ cdef inline Py_ssize_t _length(Reader* reader, bint compact, bint wide, bint nul
     elif wide:
         if left < 4:
             return FAILED
-        length = _int32(reader.at)
+        length = read_int32(reader.at)
         reader.at += 4
     else:
         if left < 2:
             return FAILED
-        length = _int16(reader.at)
+        length = read_int16(reader.at)
         reader.at += 2
     if length >= 0:
         return length
@@ -161,7 +123,7 @@ cdef inline Py_ssize_t _length(Reader* reader, bint compact, bint wide, bint nul
 
 
 cdef inline int _put_raw(Column* column, Reader* reader, const unsigned char* at, Py_ssize_t size) noexcept:
-    """Appends bytes to a column of text or bytes."""
+    """What `put_bytes` does, in line: it is called for every text of a record."""
     if column.size + size > column.room and make_room(column, size) < 0:
         return _exhausted(reader)
     memcpy(column.values + column.size, at, size)
@@ -169,20 +131,6 @@ cdef inline int _put_raw(Column* column, Reader* reader, const unsigned char* at
     column.length += 1
     column.offsets[column.length] = <int32_t>column.size
     return 0
-
-
-cdef inline bint _is_ascii(const unsigned char* at, Py_ssize_t size) noexcept:
-    cdef uint64_t high = 0
-    cdef uint64_t eight
-    cdef Py_ssize_t i = 0
-    while i + 8 <= size:
-        memcpy(&eight, at + i, 8)
-        high |= eight
-        i += 8
-    while i < size:
-        high |= at[i]
-        i += 1
-    return high & 0x8080808080808080ULL == 0
 
 
 cdef int _put_text(Column* column, Reader* reader, const unsigned char* at, Py_ssize_t size) noexcept:
@@ -202,7 +150,7 @@ cdef inline int _put_string(Column* column, Reader* reader, bint compact, bint n
     if length > LONGEST_STRING or length > reader.end - at:
         return -1
     reader.at = at + length
-    if _is_ascii(at, length):
+    if is_ascii(at, length):
         return _put_raw(column, reader, at, length)
     return _put_text(column, reader, at, length)
 
@@ -226,17 +174,17 @@ cdef inline int _put_number(Column* column, Reader* reader, int kind) noexcept:
     if kind == INT32:
         if left < 4:
             return -1
-        (<int32_t*>column.values)[row] = _int32(at)
+        (<int32_t*>column.values)[row] = read_int32(at)
         reader.at = at + 4
     elif kind == INT64 or kind == FLOAT64:
         if left < 8:
             return -1
-        (<int64_t*>column.values)[row] = _int64(at)
+        (<int64_t*>column.values)[row] = read_int64(at)
         reader.at = at + 8
     elif kind == INT16:
         if left < 2:
             return -1
-        (<int16_t*>column.values)[row] = _int16(at)
+        (<int16_t*>column.values)[row] = read_int16(at)
         reader.at = at + 2
     elif kind == INT8 or kind == BOOL:
         if left < 1:
@@ -251,12 +199,12 @@ cdef inline int _put_number(Column* column, Reader* reader, int kind) noexcept:
     elif kind == UINT16:
         if left < 2:
             return -1
-        (<int32_t*>column.values)[row] = <uint16_t>_int16(at)
+        (<int32_t*>column.values)[row] = <uint16_t>read_int16(at)
         reader.at = at + 2
     else:
         if left < 4:
             return -1
-        (<int64_t*>column.values)[row] = <uint32_t>_int32(at)
+        (<int64_t*>column.values)[row] = <uint32_t>read_int32(at)
         reader.at = at + 4
     column.length = row + 1
     return 0
@@ -278,7 +226,7 @@ cdef int _put_array(Op* op, Place* place, Reader* reader) noexcept:
     if op.item == INT32:
         numbers = <int32_t*>items.values + items.length
         for i in range(count):
-            numbers[i] = _int32(reader.at + 4 * i)
+            numbers[i] = read_int32(reader.at + 4 * i)
         reader.at += 4 * count
         items.length += count
     elif op.item == STRUCT:
@@ -441,7 +389,7 @@ cdef class RecordType:
         elif value.size < 2:
             status = MALFORMED
         else:
-            version = _int16(value.at)
+            version = read_int16(value.at)
             if version > self.high and self.high >= self.flexible_since:
                 version = self.high
             if version < self.low or version > self.high:
@@ -450,7 +398,7 @@ cdef class RecordType:
                 status = OK
             else:
                 # A version above the newest that was read as the newest is still not one that is known.
-                status = MALFORMED if _int16(value.at) <= self.high else UNKNOWN_VERSION
+                status = MALFORMED if read_int16(value.at) <= self.high else UNKNOWN_VERSION
         if status != OK and pad(values, 1, True) < 0:
             raise MemoryError
         column.length += 1
@@ -527,7 +475,7 @@ cdef class RecordColumns:
         if key.at == NULL:
             return self._head(MALFORMED, -1, NULL, NULL)
         if key.size >= 2:
-            record_type = _int16(key.at)
+            record_type = read_int16(key.at)
             if 0 <= record_type < RECORD_TYPES:
                 place = (<list>self.by_type[at])[record_type]
         if place < 0:
@@ -544,11 +492,11 @@ cdef class RecordColumns:
         column.length += 1
         _put_int(&self.kind.column, place, place >= 0)
         if key != NULL and key.size >= 2:
-            _put_int(&self.record_type.column, _int16(key.at), True)
+            _put_int(&self.record_type.column, read_int16(key.at), True)
         else:
             _put_int(&self.record_type.column, 0, False)
         if value != NULL and value.size >= 2:
-            _put_int(&self.version.column, _int16(value.at), True)
+            _put_int(&self.version.column, read_int16(value.at), True)
         else:
             _put_int(&self.version.column, 0, False)
         return status
@@ -584,6 +532,5 @@ cdef int _put_int(Column* column, int32_t number, bint valid) except -1:
         if pad(column, 1, True) < 0:
             raise MemoryError
         return 0
-    (<int32_t*>column.values)[column.length] = number
-    column.length += 1
+    put_int32(column, number)
     return 0

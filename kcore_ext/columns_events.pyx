@@ -11,7 +11,8 @@ from kcore_ext.batch.layout cimport CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIO
 from kcore_ext.batch.records cimport RecordReader, RecordView, open_reader
 from kcore_ext.codec_plan cimport BOOL, BYTES, INT32, INT64, STRING
 from kcore_ext.columns_store cimport (
-    Column, ColumnNode, array_column, finish, pad, plain_column, put_bytes, put_text, reserve, struct_column,
+    Column, ColumnNode, array_column, finish, pad, plain_column, put_bytes, put_flag, put_int32, put_int64, put_text,
+    reserve, struct_column,
 )
 
 cdef enum:
@@ -125,14 +126,14 @@ cdef class EventColumns:
             self.timestamp.column.length += 1
         elif pad(&self.timestamp.column, 1, True) < 0:
             raise MemoryError
-        _put_int32(&self.timestamp_type.column, header.attributes & LOG_APPEND_TIME_BIT != 0)
-        _put_int64(&self.producer_id.column, header.producer_id)
-        _put_int32(&self.producer_epoch.column, header.producer_epoch)
-        _put_int32(&self.last_sequence.column, last_sequence)
-        _put_flag(&self.transactional.column, header.attributes & TRANSACTIONAL_BIT)
-        _put_flag(&self.control.column, header.attributes & CONTROL_BIT)
-        _put_flag(&self.batch_only.column, batch_only)
-        _put_int64(&self.offset.column, offset)
+        put_int32(&self.timestamp_type.column, header.attributes & LOG_APPEND_TIME_BIT != 0)
+        put_int64(&self.producer_id.column, header.producer_id)
+        put_int32(&self.producer_epoch.column, header.producer_epoch)
+        put_int32(&self.last_sequence.column, last_sequence)
+        put_flag(&self.transactional.column, header.attributes & TRANSACTIONAL_BIT != 0)
+        put_flag(&self.control.column, header.attributes & CONTROL_BIT != 0)
+        put_flag(&self.batch_only.column, batch_only)
+        put_int64(&self.offset.column, offset)
         return 0
 
     def take(self):
@@ -144,18 +145,3 @@ cdef int _put_maybe(Column* column, const unsigned char* at, int32_t size) excep
     if (pad(column, 1, True) if size < 0 else put_bytes(column, at, size)) < 0:
         raise MemoryError
     return 0
-
-
-cdef inline void _put_int32(Column* column, int32_t number) noexcept:
-    (<int32_t*>column.values)[column.length] = number
-    column.length += 1
-
-
-cdef inline void _put_int64(Column* column, int64_t number) noexcept:
-    (<int64_t*>column.values)[column.length] = number
-    column.length += 1
-
-
-cdef inline void _put_flag(Column* column, int flag) noexcept:
-    column.values[column.length] = flag != 0
-    column.length += 1

@@ -1,7 +1,8 @@
 """Columns in Arrow's layout, those that are read and those that grow; see columns_store.pyx."""
 
 from cpython.buffer cimport Py_buffer
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.string cimport memcpy
 
 from kcore_ext.codec_plan cimport FieldSpec
 
@@ -50,3 +51,34 @@ cdef int put_bytes(Column* column, const unsigned char* at, Py_ssize_t size) noe
 cdef int put_text(Column* column, const unsigned char* at, Py_ssize_t size, const char* errors) noexcept
 cdef void truncate(Column* column, Py_ssize_t length) noexcept
 cdef object finish(ColumnNode node)
+
+
+# Room for these was made by `reserve`.
+cdef inline void put_int32(Column* column, int32_t number) noexcept:
+    (<int32_t*>column.values)[column.length] = number
+    column.length += 1
+
+
+cdef inline void put_int64(Column* column, int64_t number) noexcept:
+    (<int64_t*>column.values)[column.length] = number
+    column.length += 1
+
+
+cdef inline void put_flag(Column* column, bint flag) noexcept:
+    column.values[column.length] = flag
+    column.length += 1
+
+
+cdef inline bint is_ascii(const unsigned char* at, Py_ssize_t size) noexcept:
+    """Whether bytes are plain ASCII, looked at eight at a time."""
+    cdef uint64_t high = 0
+    cdef uint64_t eight
+    cdef Py_ssize_t i = 0
+    while i + 8 <= size:
+        memcpy(&eight, at + i, 8)
+        high |= eight
+        i += 8
+    while i < size:
+        high |= at[i]
+        i += 1
+    return high & 0x8080808080808080ULL == 0

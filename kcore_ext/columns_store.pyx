@@ -292,21 +292,13 @@ cdef int put_bytes(Column* column, const unsigned char* at, Py_ssize_t size) noe
     return 0
 
 
-cdef bint _is_ascii(const unsigned char* at, Py_ssize_t size) noexcept:
-    cdef Py_ssize_t i
-    for i in range(size):
-        if at[i] & 0x80:
-            return False
-    return True
-
-
 cdef int put_text(Column* column, const unsigned char* at, Py_ssize_t size, const char* errors) noexcept:
     """Appends text; what is no UTF-8 is replaced by an error handler of Python's."""
     cdef PyObject* text
     cdef const char* encoded = NULL
     cdef Py_ssize_t length = 0
     cdef int status = -1
-    if _is_ascii(at, size):
+    if is_ascii(at, size):
         return put_bytes(column, at, size)
     text = PyUnicode_DecodeUTF8(<const char*>at, size, errors)
     if text != NULL:
