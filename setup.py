@@ -42,5 +42,9 @@ setup(
     ext_modules=cythonize(
         extensions(), compiler_directives=DIRECTIVES, nthreads=JOBS if sys.platform == "linux" else 0
     ),
-    options={"build_ext": {"parallel": JOBS}},
+    options={
+        "build_ext": {"parallel": JOBS},
+        # An editable install puts the checkout into the module path: Spark looks for data sources nowhere else.
+        "editable_wheel": {"mode": "compat"},
+    },
 )
