@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.spark.batches import BatchError, Header, check, gatherer, rows_of
 from kcore.spark.event import EventRow, LogFault
+from kcore.spark.pure_batch import MAGIC
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
 _FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
 _SEGMENT = re.compile(r"\d{20}\.log")
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+OFFSETS_PER_SEGMENT = 2**31
+"""Indexes hold offsets as four bytes from the file's own one on: a broker begins a new file before that is too few."""
+
+_OFFSET_BYTES = 8
+_MAGIC_AT = 16  # behind offset, length and leader epoch
+_MAGIC = bytes([MAGIC])
 
 
 class SegmentPartition(NamedTuple):
@@ -152,17 +159,17 @@ def _segment_batches(
         if not file.seek(0, 2):
             return
         # Not closed but left to its last reader: a fault that somebody keeps still refers to its bytes.
-        view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    view = memoryview(data)
+    beyond = int(Path(path).stem) + OFFSETS_PER_SEGMENT
     position = 0
     while position < len(view):
         try:
-            header = check(view, position)
+            header = _checked(view, position, next_offset, beyond)
         except BatchError as fault:
             again.end()
             _report(part, path, fault, next_offset, on_fault)
-            if not fault.size_bytes:
-                return  # where the next batch begins is not known
-            position += fault.size_bytes
+            position = _behind_damage(data, position, fault.size_bytes, range(next_offset, beyond))
             continue
         batch_at, position = position, position + header.size_bytes
         if header.last_offset < next_offset:
@@ -175,6 +182,56 @@ def _segment_batches(
         yield path, header, view[batch_at:position], next_offset
         next_offset = header.last_offset + 1
     again.end()
+
+
+def _checked(view: memoryview, position: int, next_offset: int, beyond: int) -> Header:
+    """The header at `position`, once its CRC was found right, and its offset, which no CRC covers, not absurd.
+
+    An offset that is too high would make repetitions of all batches behind it.
+
+    Raises:
+        BatchError: it is cut short or damaged.
+    """
+    header = check(view, position)
+    stray = header.last_offset >= beyond
+    if not stray and header.base_offset > next_offset:
+        behind = position + header.size_bytes
+        following = int.from_bytes(view[behind : behind + _OFFSET_BYTES], "big", signed=True)
+        stray = next_offset <= following < header.base_offset and _is_batch(view, behind)
+    if stray:
+        detail = f"the batch at position {position} claims offset {header.base_offset}, where {next_offset} was next"
+        raise BatchError("corrupt", detail, header.size_bytes)
+    return header
+
+
+def _is_batch(view: memoryview, position: int) -> bool:
+    try:
+        check(view, position)
+    except BatchError:
+        return False
+    return True
+
+
+def _behind_damage(data: mmap.mmap, position: int, size_bytes: int, offsets: range) -> int:
+    """Where the next whole batch with one of these offsets begins; the end of the data if there is none.
+
+    Args:
+        data: a segment file.
+        position: where the damaged batch begins.
+        size_bytes: how long it claims to be, which no CRC covers; 0 if it claims nothing.
+        offsets: those that are awaited.
+    """
+    view = memoryview(data)
+    claimed = position + size_bytes
+    if size_bytes and (claimed == len(data) or (claimed < len(data) and _is_batch(view, claimed))):
+        return claimed
+    at = position + 1
+    while (magic_at := data.find(_MAGIC, at + _MAGIC_AT)) >= 0:
+        at = magic_at - _MAGIC_AT
+        if int.from_bytes(view[at : at + _OFFSET_BYTES], "big", signed=True) in offsets and _is_batch(view, at):
+            return at
+        at += 1
+    return len(data)
 
 
 def _report(

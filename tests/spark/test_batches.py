@@ -159,6 +159,39 @@ def test_segments_are_read_whatever_their_codec(tmp_path: Path, codec: Compressi
     assert detail.startswith(f"{segment.name}: corrupt record batch at byte ")
 
 
+@pytest.mark.parametrize(
+    ("at", "flip", "said"),
+    [
+        (2, 0x80, "claims offset 140737488355338, where 10 was next"),
+        (6, 0x10, "claims offset 4106, where 10 was next"),
+        (9, 0x40, "needs 41"),
+        (10, 0x7F, "the batch at position"),
+        (11, 0x01, "the CRC of the batch at position"),
+        (16, 0x80, "magic 130 at position"),
+        (70, 0x01, "the CRC of the batch at position"),
+    ],
+)
+def test_one_bit_costs_one_batch(tmp_path: Path, at: int, flip: int, said: str) -> None:
+    """Offset, length and magic stand outside of a batch's CRC; what lies behind the damage is read all the same."""
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    whole = [batch_of([(1_000, b"key", b"value %d" % n, ())] * 10, n * 10) for n in range(4)]
+    segment = folder / f"{0:020d}.log"
+    segment.write_bytes(b"".join(whole))
+    (part,) = find_partitions(tmp_path)
+    rows = list(read_rows(part))
+    assert len(rows) == 40
+    damaged = bytearray(whole[1])
+    damaged[at] ^= flip
+    segment.write_bytes(whole[0] + damaged + whole[2] + whole[3])
+    faults: list[LogFault] = []
+    assert list(read_rows(part, on_fault=faults.append)) == rows[:10] + rows[20:]
+    ((_, _, offset, kind, detail),) = faults
+    assert kind in {"corrupt", "truncated"}
+    assert offset >= 10
+    assert said in detail
+
+
 def test_a_damaged_batch_of_an_answer_is_passed_over() -> None:
     """Of a fetch's answer: the batches around it are read, and what was cut off is asked for again."""
     first, second, third = (batch_of([(0, b"%d" % at, None, ())], at) for at in range(3))
