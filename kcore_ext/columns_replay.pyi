@@ -10,7 +10,7 @@ class EventInput:
 
     Args:
         size: how many rows they have.
-        key: and `value`, `offset`: these are there. Of the others None stands for a column that says nothing: -1, False.
+        key: and `value`, `offset`: these are there. Of the others, None stands for a column of -1 or False.
     """
 
     def __init__(

@@ -71,7 +71,10 @@ class BatchReplay:
                 again, and those that come too late, are passed over.
         """
         walk, state = self._walk, self._state
-        walk.replay(EventInput(batch.num_rows, *(_input(batch, *column) for column in REPLAYED)))
+        key, value, offset, *others = (_input(batch, *column) for column in REPLAYED)
+        if key is None or value is None or offset is None:
+            raise ValueError(f"events without a key, a value or an offset: there are {batch.schema.names}")
+        walk.replay(EventInput(batch.num_rows, key, value, offset, *others))
         state.groups.offsets.offset_count += walk.added - self._added
         state.records += walk.plain - self._plain
         self._added, self._plain = walk.added, walk.plain

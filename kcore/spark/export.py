@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -223,9 +223,15 @@ class ExportSource(Source):
             yield from from_batch(batch)
 
     def batches(
-        self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
+        self,
+        part: Part,
+        start: int = 0,
+        stop: int | None = None,
+        on_fault: OnFault = ignore,
+        columns: Collection[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """See Source. What lies in Parquet is Arrow already, and no object is made of a row."""
+        wanted = None if columns is None else [field.name for field in EVENT_SCHEMA if field.name in columns]
         for one in self._manifest.partitions[part.topic, part.partition].files:
             if one.last_offset < start or (stop is not None and one.first_offset >= stop):
                 continue
@@ -235,20 +241,23 @@ class ExportSource(Source):
                 on_fault(LogFault(*place, f"{of.path}: {detail}"))
 
             try:
-                for batch in self._file_batches(self._folder / one.path, report):
-                    wanted = in_range(batch, start, stop)
-                    if wanted.num_rows:
-                        yield wanted
+                inside = one.first_offset >= start and (stop is None or one.last_offset < stop)
+                for batch in self._file_batches(self._folder / one.path, report, wanted):
+                    found = batch if inside else in_range(batch, start, stop)
+                    if found.num_rows:
+                        yield found
             except (OSError, ValueError, KeyError, TypeError) as error:  # pyarrow's errors are of these
                 report(error)
 
-    def _file_batches(self, path: Path, report: Callable[[object], None]) -> Iterator[pa.RecordBatch]:
+    def _file_batches(
+        self, path: Path, report: Callable[[object], None], wanted: list[str] | None
+    ) -> Iterator[pa.RecordBatch]:
         if self._manifest.form == "jsonl":
             with open(path, "rb") as file:
                 yield from to_batches(_json_rows(file, report))
             return
         with pq.ParquetFile(path) as parquet:
-            yield from parquet.iter_batches(BATCH_ROWS)
+            yield from parquet.iter_batches(BATCH_ROWS, columns=wanted, use_threads=False)
 
 
 def _json_rows(lines: Iterable[bytes], report: Callable[[object], None]) -> Iterator[EventRow]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kcore.spark.frames import STATE_DDL
 from kcore.spark.state import COORDINATOR_TOPICS
@@ -47,6 +47,29 @@ def folder_state(
     return _replayed(spark, path, (topics, partitions), (offsets, timestamp_ms), (_tables, STATE_DDL))
 
 
+def folder_tables(
+    spark: SparkSession,
+    path: str | Path,
+    staging: str | Path,
+    *,
+    offsets: Mapping[tuple[str, int], int] | None = None,
+    timestamp_ms: int | None = None,
+) -> DataFrame:
+    """The same as files in a folder that executors share: each task writes its own, and a row for each of them.
+
+    The columns are those of `table_files.WRITTEN_DDL`; `table_files.put_tables` takes them. The other arguments are
+    those of `folder_state`.
+    """
+    from kcore.spark.table_files import WRITTEN_DDL  # noqa: PLC0415
+
+    folder = str(staging)
+
+    def give(results: Iterable[Rebuilt]) -> Iterator[pa.RecordBatch]:
+        return _files(results, folder)
+
+    return _replayed(spark, path, (COORDINATOR_TOPICS, None), (offsets, timestamp_ms), (give, WRITTEN_DDL))
+
+
 def folder_living(
     spark: SparkSession,
     path: str | Path,
@@ -54,7 +77,11 @@ def folder_living(
     offsets: Mapping[tuple[str, int], int] | None = None,
     timestamp_ms: int | None = None,
 ) -> DataFrame:
-    """The records that these states are made of, as `frames.living_events` gives them; see `folder_state`."""
+    """The records that these states are made of, in the columns of `EVENT_DDL`.
+
+    Rows of a partition stand together and in the order in which they are to be replayed; see `LiveRecords.rows`. The
+    arguments are those of `folder_state`.
+    """
     from kcore.spark.arrow import EVENT_DDL  # noqa: PLC0415
 
     return _replayed(spark, path, (COORDINATOR_TOPICS, None), (offsets, timestamp_ms), (_living, EVENT_DDL))
@@ -103,35 +130,46 @@ def shares(parts: Iterable[Part], count: int) -> list[list[Part]]:
 def _rebuilt(source: Source, part: Part, as_of: AsOf, with_records: bool) -> Rebuilt:
     """One partition; what could not be read of it is among its faults."""
     from kcore.spark.arrow import from_batch  # noqa: PLC0415
+    from kcore.spark.batch_replay import REPLAYED, rebuild_batches  # noqa: PLC0415
     from kcore.spark.event import LogFault  # noqa: PLC0415
     from kcore.spark.rebuild import rebuild  # noqa: PLC0415
 
     unread: list[LogFault] = []
-    batches = source.batches(part, on_fault=unread.append)
-    result = rebuild(
-        part.topic,
-        part.partition,
-        chain.from_iterable(map(from_batch, batches)),
-        as_of,
-        cleaned_to=part.cleaned_to,
-        active_offset=part.active_offset,
-        with_records=with_records,
-    )
+    if with_records:
+        rows = chain.from_iterable(map(from_batch, source.batches(part, on_fault=unread.append)))
+        result = rebuild(
+            *part[:2],
+            rows,
+            as_of,
+            cleaned_to=part.cleaned_to,
+            active_offset=part.active_offset,
+            with_records=True,
+        )
+    else:
+        names = [name for name, _ in REPLAYED]
+        batches = source.batches(part, on_fault=unread.append, columns=names)
+        result = rebuild_batches(
+            *part[:2], batches, as_of, cleaned_to=part.cleaned_to, active_offset=part.active_offset
+        )
     for fault in unread:
         result.state.fault(fault.offset, fault.kind, fault.detail)
     return result
 
 
 def _tables(results: Iterable[Rebuilt]) -> Iterator[pa.RecordBatch]:
-    from kcore.spark.frames import state_batches  # noqa: PLC0415
-    from kcore.spark.tables import table_rows  # noqa: PLC0415
+    from kcore.spark.state_tables import all_tables, in_one_frame  # noqa: PLC0415
 
-    def rows() -> Iterator[tuple[str, dict[str, Any]]]:
-        for state, cut, _ in results:
-            if state.first_offset >= 0 or cut or state.fault_count:
-                yield from table_rows(state, cut)
+    return in_one_frame(all_tables(results))
 
-    return state_batches(rows())
+
+def _files(results: Iterable[Rebuilt], folder: str) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa  # noqa: PLC0415
+
+    from kcore.spark.state_tables import all_tables  # noqa: PLC0415
+    from kcore.spark.table_files import write_tables  # noqa: PLC0415
+
+    for written in write_tables(all_tables(results), folder):
+        yield pa.RecordBatch.from_pylist([written._asdict()])
 
 
 def _living(results: Iterable[Rebuilt]) -> Iterator[pa.RecordBatch]:

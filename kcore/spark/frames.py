@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, groupby, islice
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.spark.table_schemas import TABLES, table_ddl
 
@@ -13,15 +12,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from kcore.spark.event import EventRow
-    from kcore.spark.rebuild import AsOf
+    from kcore.spark.rebuild import AsOf, Rebuilt
 
 EVENT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
 FACT_COLUMNS = ("producer_id", "producer_epoch", "last_sequence", "transactional", "control", "batch_only")
 STATE_DDL = "`table` string, " + ", ".join(f"`{name}` struct<{table_ddl(name)}>" for name in TABLES)
 """All tables in one frame: `table` says which of the structs a row has."""
-
-ROWS_PER_BATCH = 5_000
 
 
 class LogFacts(NamedTuple):
@@ -76,29 +72,6 @@ def rebuild_state(
     return _by_partition(events).mapInArrow(replay, STATE_DDL)
 
 
-def living_events(
-    events: DataFrame,
-    *,
-    offsets: Mapping[tuple[str, int], int] | None = None,
-    timestamp_ms: int | None = None,
-) -> DataFrame:
-    """The records that the state of every coordinator partition is made of, in the columns of `EVENT_DDL`.
-
-    Rows of a partition stand together and in the order in which they are to be replayed; see `LiveRecords.rows`. The
-    arguments are those of `rebuild_state`.
-    """
-    from kcore.spark.arrow import EVENT_DDL  # noqa: PLC0415
-    from kcore.spark.rebuild import AsOf  # noqa: PLC0415
-
-    moments = {place: AsOf(offset, timestamp_ms) for place, offset in (offsets or {}).items()}
-    otherwise = AsOf(None, timestamp_ms)
-
-    def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return living_batches(batches, moments, otherwise)
-
-    return _by_partition(events).mapInArrow(replay, EVENT_DDL)
-
-
 def _by_partition(events: DataFrame) -> DataFrame:
     """Each coordinator partition in one task, by offset."""
     return (
@@ -125,69 +98,40 @@ def replay_batches(
     facts: LogFacts,
 ) -> Iterator[pa.RecordBatch]:
     """Replays sorted rows partition after partition; gives the tables' rows in batches."""
-    from kcore.spark.arrow import from_batch  # noqa: PLC0415
+    from kcore.spark.state_tables import all_tables, in_one_frame  # noqa: PLC0415
 
-    rows = chain.from_iterable(map(from_batch, batches))
-    return state_batches(
-        chain.from_iterable(
-            _partition_rows(place, of_partition, moments.get(place, otherwise), facts)
-            for place, of_partition in groupby(rows, key=attrgetter("topic", "partition"))
-        )
-    )
+    return in_one_frame(all_tables(_rebuilt(batches, moments, otherwise, facts)))
 
 
-def state_batches(rows: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[pa.RecordBatch]:
-    """Rows of all tables as record batches of `STATE_DDL`."""
-    rows = iter(rows)
-    while found := list(islice(rows, ROWS_PER_BATCH)):
-        yield _state_batch(found)
+def _rebuilt(
+    batches: Iterable[pa.RecordBatch],
+    moments: Mapping[tuple[str, int], AsOf],
+    otherwise: AsOf,
+    facts: LogFacts,
+) -> Iterator[Rebuilt]:
+    from kcore.spark.batch_replay import BatchReplay  # noqa: PLC0415
+
+    place: tuple[str, int] | None = None
+    replay: BatchReplay | None = None
+    for found, piece in chain.from_iterable(map(_pieces, batches)):
+        if found != place or replay is None:
+            if replay is not None and place is not None:
+                yield replay.end(facts.active_offset.get(place))
+            place = found
+            replay = BatchReplay(*place, moments.get(place, otherwise), facts.cleaned_to.get(place))
+        replay.add(piece)
+    if replay is not None and place is not None:
+        yield replay.end(facts.active_offset.get(place))
 
 
-def living_batches(
-    batches: Iterable[pa.RecordBatch], moments: Mapping[tuple[str, int], AsOf], otherwise: AsOf
-) -> Iterator[pa.RecordBatch]:
-    """Replays sorted rows partition after partition; gives the records that are left, in batches."""
-    from kcore.spark.arrow import from_batch, to_batches  # noqa: PLC0415
-    from kcore.spark.rebuild import rebuild  # noqa: PLC0415
+def _pieces(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int], pa.RecordBatch]]:
+    """The parts of a batch that are of one partition each."""
+    import pyarrow.compute as pc  # noqa: PLC0415
 
-    rows = chain.from_iterable(map(from_batch, batches))
-    for place, of_partition in groupby(rows, key=attrgetter("topic", "partition")):
-        result = rebuild(*place, of_partition, moments.get(place, otherwise), with_records=True)
-        if result.live is not None:
-            yield from to_batches(result.live.rows())
-
-
-def _partition_rows(
-    place: tuple[str, int], rows: Iterable[EventRow], as_of: AsOf, facts: LogFacts
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    from kcore.spark.rebuild import rebuild  # noqa: PLC0415
-    from kcore.spark.tables import table_rows  # noqa: PLC0415
-
-    result = rebuild(
-        *place,
-        rows,
-        as_of,
-        cleaned_to=facts.cleaned_to.get(place),
-        active_offset=facts.active_offset.get(place),
-    )
-    yield from table_rows(result.state, result.cut)
-
-
-def _state_batch(rows: list[tuple[str, dict[str, Any]]]) -> pa.RecordBatch:
-    import pyarrow as pa  # noqa: PLC0415
-
-    from kcore.spark.ddl import arrow_struct  # noqa: PLC0415
-
-    arrays: list[pa.Array] = [pa.array([table for table, _ in rows], pa.string())]
-    for name in TABLES:
-        kind = arrow_struct(table_ddl(name))
-        own = [row for table, row in rows if table == name]
-        if not own:
-            arrays.append(pa.nulls(len(rows), kind))
-            continue
-        places, count = [], 0
-        for table, _ in rows:
-            places.append(count if table == name else None)
-            count += table == name
-        arrays.append(pa.array(own, kind).take(pa.array(places, pa.int64())))
-    return pa.RecordBatch.from_arrays(arrays, names=["table", *TABLES])
+    columns = [batch.column(name) for name in ("topic", "partition")]
+    ends = {end for column in columns for end in pc.run_end_encode(column).run_ends.to_pylist()}
+    start = 0
+    for end in sorted(ends):
+        topic, partition = (column[start].as_py() for column in columns)
+        yield (topic, partition), batch.slice(start, end - start)
+        start = end

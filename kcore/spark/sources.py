@@ -70,9 +70,19 @@ class Source(ABC):
         """
 
     def batches(
-        self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
+        self,
+        part: Part,
+        start: int = 0,
+        stop: int | None = None,
+        on_fault: OnFault = ignore,
+        columns: Collection[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The same as record batches of `kcore.spark.arrow.EVENT_SCHEMA`."""
+        """The same as record batches of `kcore.spark.arrow.EVENT_SCHEMA`.
+
+        Args:
+            part: and `start`, `stop`, `on_fault`: as for `rows`.
+            columns: those that are looked at, `offset` among them; others may be missing then. None: all.
+        """
         from kcore.spark.arrow import to_batches  # noqa: PLC0415
 
         return to_batches(self.rows(part, start, stop, on_fault))
@@ -107,7 +117,12 @@ class SegmentSource(Source):
         return segments.read_rows(self._parts[part.topic, part.partition], start, stop, on_fault)
 
     def batches(
-        self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
+        self,
+        part: Part,
+        start: int = 0,
+        stop: int | None = None,
+        on_fault: OnFault = ignore,
+        columns: Collection[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """See Source."""
         return segments.read_batches(self._parts[part.topic, part.partition], start, stop, on_fault)

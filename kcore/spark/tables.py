@@ -26,16 +26,17 @@ SHARE_ASSIGNOR = "simple"
 TASK_FIELDS = {"active": "active_tasks", "standby": "standby_tasks", "warmup": "warmup_tasks"}
 
 
-def table_rows(state: PartitionState, cut: bool = False) -> Iterator[TableRow]:
+def table_rows(state: PartitionState, cut: bool = False, *, offsets: bool = True) -> Iterator[TableRow]:
     """Every row of a partition's state.
 
     Args:
         state: the partition.
         cut: whether its log goes on behind what was applied.
+        offsets: whether the table `offsets` is among them.
     """
     partition = state.partition
     if state.topic == CONSUMER_OFFSETS:
-        rows: Iterable[TableRow] = group_shard_rows(state.groups, state.keyed)
+        rows: Iterable[TableRow] = group_shard_rows(state.groups, state.keyed, offsets=offsets)
     elif state.topic == TRANSACTION_STATE:
         rows = transaction_rows(state.transactions)
     else:
@@ -50,28 +51,32 @@ def table_rows(state: PartitionState, cut: bool = False) -> Iterator[TableRow]:
 # ---- __consumer_offsets
 
 
-def group_shard_rows(shard: GroupShard, keyed: KeyedGroups | None = None) -> Iterator[TableRow]:
+def group_shard_rows(
+    shard: GroupShard, keyed: KeyedGroups | None = None, *, offsets: bool = True
+) -> Iterator[TableRow]:
     """Groups, members and offsets of a group shard, the engine's own or a rebuilt one.
 
     Args:
         shard: classic and consumer groups, and all offsets.
         keyed: share and streams groups, where the shard does not hold them itself.
+        offsets: whether the table `offsets` is among them.
     """
     others = {} if keyed is None else keyed.groups
-    offsets = shard.offsets
+    store = shard.offsets
     for group_id, group in shard.groups.items():
         if group_id in others:
             continue  # only its offsets made it
         if isinstance(group, ConsumerGroup):
-            yield from _consumer_rows(group, offsets.count(group_id))
+            yield from _consumer_rows(group, store.count(group_id))
         elif isinstance(group, ClassicGroup):
             simple = not group.protocol_type and not group.generation_id
-            if simple and not offsets.count(group_id) and not offsets.group_has_pending(group_id):
+            if simple and not store.count(group_id) and not store.group_has_pending(group_id):
                 continue  # nothing is left of it: Kafka's next sweep forgets it
-            yield from _classic_rows(group, offsets.count(group_id), simple)
+            yield from _classic_rows(group, store.count(group_id), simple)
     for group_id, other in others.items():
-        yield from _keyed_rows(group_id, other, offsets.count(group_id))
-    yield from _offset_rows(offsets)
+        yield from _keyed_rows(group_id, other, store.count(group_id))
+    if offsets:
+        yield from _offset_rows(store)
 
 
 def _classic_rows(group: ClassicGroup, offset_count: int, simple: bool) -> Iterator[TableRow]:

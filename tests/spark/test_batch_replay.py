@@ -20,6 +20,7 @@ from kcore.spark.batch_replay import BatchReplay, rebuild_batches
 from kcore.spark.event import EventRow
 from kcore.spark.rebuild import AsOf, Rebuilt, rebuild
 from kcore.spark.segments import find_partitions, read_rows
+from kcore.spark.state_tables import state_tables, table_schema
 from kcore.spark.tables import table_rows
 from tests.spark import oracle
 
@@ -122,6 +123,25 @@ def all_of(result: Rebuilt) -> tuple[Any, ...]:
     return result.cut, facts, log, offsets, state.fault_count, state.faults, list(table_rows(state, result.cut))
 
 
+def in_columns(result: Rebuilt) -> dict[str, list[dict[str, Any]]]:
+    """The tables as tasks make them."""
+    tables: dict[str, list[dict[str, Any]]] = {}
+    for table, batch in state_tables(result.state, result.cut):
+        assert batch.schema == table_schema(table)
+        tables.setdefault(table, []).extend(batch.to_pylist())
+    return tables
+
+
+def in_rows(result: Rebuilt) -> dict[str, list[dict[str, Any]]]:
+    """The tables' rows, with all their columns."""
+    tables: dict[str, list[dict[str, Any]]] = {}
+    for table, row in table_rows(result.state, result.cut):
+        named = {name: row.get(name) for name in table_schema(table).names}
+        named = {name: list(value.items()) if isinstance(value, dict) else value for name, value in named.items()}
+        tables.setdefault(table, []).append(named)
+    return tables
+
+
 @pytest.mark.parametrize("topic", [CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE])
 def test_batches_and_rows_give_the_same(topic: str) -> None:
     """Random logs with everything that there is in them, whole and cut by offset or time."""
@@ -138,6 +158,7 @@ def test_batches_and_rows_give_the_same(topic: str) -> None:
             expected = rebuild(topic, 3, iter(rows), as_of, **known, **ends)
             found = rebuild_batches(topic, 3, in_batches(chance, rows), as_of, **known, **ends)
             assert all_of(found) == all_of(expected)
+            assert in_columns(found) == in_rows(expected)
             plain += found.state.groups.offsets.offset_count
     assert plain or topic != CONSUMER_OFFSETS
 
@@ -154,6 +175,7 @@ def test_the_logs_of_a_real_broker(kafka_logs: Path, moment: str) -> None:
             expected = rebuild(*part[:2], rows, as_of, active_offset=part.active_offset)
             found = rebuild_batches(*part[:2], [to_batch(rows)], as_of, active_offset=part.active_offset)
             assert all_of(found) == all_of(expected)
+            assert in_columns(found).get("offsets") == in_rows(expected).get("offsets")
 
 
 def test_columns_that_a_frame_lacks_say_nothing() -> None:

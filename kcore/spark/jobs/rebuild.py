@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,13 +13,14 @@ from kcore.errors import KcoreError
 from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.data_folder import Written, check_empty, write_data_folder
 from kcore.spark.event import EventRow
-from kcore.spark.folder_frames import folder_living, folder_state
-from kcore.spark.frames import LogFacts, table_of
+from kcore.spark.folder_frames import folder_living, folder_tables
+from kcore.spark.frames import LogFacts
 from kcore.spark.jobs.session import add_session_arguments, parse_offsets, session
 from kcore.spark.manifest import write_whole
 from kcore.spark.sources import open_source
 from kcore.spark.state import COORDINATOR_TOPICS
-from kcore.spark.table_schemas import TABLES
+from kcore.spark.table_files import Written as WrittenFile
+from kcore.spark.table_files import put_tables, staging_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -53,26 +55,21 @@ def rebuild(
     Args:
         spark: a session.
         path: an export, a data folder, or raw segment files.
-        out: where the tables go.
+        out: where the tables go; executors write there, so it is a folder that they share.
         offsets: (topic, partition) -> the offset before which to stop.
         timestamp_ms: stop before the first record with a later timestamp.
 
     Returns:
         How many rows each table has.
     """
-    from pyspark import StorageLevel  # noqa: PLC0415
-
-    target = Path(out)
+    target = Path(out).absolute()
     (target / DONE).unlink(missing_ok=True)
-    state = folder_state(spark, path, offsets=offsets, timestamp_ms=timestamp_ms)
-    state = state.persist(StorageLevel.DISK_ONLY)
+    staging = staging_folder(target)
     try:
-        counts = {row["table"]: row["count"] for row in state.groupBy("table").count().collect()}
-        for name in TABLES:
-            table_of(state, name).coalesce(1).write.mode("overwrite").parquet(str(target / name))
+        frame = folder_tables(spark, path, staging, offsets=offsets, timestamp_ms=timestamp_ms)
+        found = put_tables([WrittenFile(*row) for row in frame.collect()], staging, target)
     finally:
-        state.unpersist()
-    found = {name: int(counts.get(name, 0)) for name in TABLES}
+        shutil.rmtree(staging, ignore_errors=True)
     moment = {"timestamp_ms": timestamp_ms, "offsets": [[*place, at] for place, at in sorted((offsets or {}).items())]}
     write_whole(target / DONE, json.dumps({"source": str(path), "as_of": moment, "rows": found}, indent=1).encode())
     return found

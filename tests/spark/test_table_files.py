@@ -1,0 +1,81 @@
+"""Tables of a rebuild as files: what is named is there, and nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kcore.spark.batch_replay import rebuild_batches
+from kcore.spark.frames import LogFacts, replay_batches
+from kcore.spark.rebuild import END, Rebuilt
+from kcore.spark.segments import SegmentPartition, find_partitions, read_batches
+from kcore.spark.state_tables import TableBatch, all_tables, rows_batch, table_schema
+from kcore.spark.table_files import Written, put_tables, staging_folder, write_tables
+from kcore.spark.table_schemas import TABLES
+
+
+def written(folder: Path, *groups: str) -> list[Written]:
+    batches = [("groups", rows_batch("groups", [{"group_id": group, "member_count": 2}])) for group in groups]
+    return list(write_tables(batches, folder))
+
+
+def rows_of(target: Path, table: str) -> list[str]:
+    return sorted(row["group_id"] for row in pq.read_table(target / table).to_pylist())
+
+
+def test_what_no_task_named_is_thrown_away(tmp_path: Path) -> None:
+    """A task that was run twice has left two files; one of them counts."""
+    staging = staging_folder(tmp_path)
+    counted = [*written(staging, "a", "b"), *written(staging, "c")]
+    written(staging, "a", "b")
+    assert len(list((staging / "groups").iterdir())) == 3
+    assert put_tables(counted, staging, tmp_path) == {**dict.fromkeys(TABLES, 0), "groups": 3}
+    assert rows_of(tmp_path, "groups") == ["a", "b", "c"]
+
+
+def test_a_run_replaces_the_tables_of_the_one_before(tmp_path: Path) -> None:
+    """Those that are empty now, too: they have a file with their columns, and no rows."""
+    for groups in (("a", "b"), ()):
+        staging = staging_folder(tmp_path)
+        put_tables(written(staging, *groups), staging, tmp_path)
+        assert rows_of(tmp_path, "groups") == list(groups)
+    for table in TABLES:
+        (path,) = (tmp_path / table).iterdir()
+        assert pq.read_schema(path).equals(table_schema(table))
+
+
+def test_what_a_stopped_run_has_left_goes(tmp_path: Path) -> None:
+    first = staging_folder(tmp_path)
+    written(first, "a")
+    assert staging_folder(tmp_path) != first
+    assert not first.exists()
+
+
+def test_a_file_of_a_task_that_fails_is_not_named(tmp_path: Path) -> None:
+    def failing() -> Iterator[TableBatch]:
+        yield "groups", rows_batch("groups", [{"group_id": "a"}])
+        raise OSError("the log cannot be read any more")
+
+    with pytest.raises(OSError, match="cannot be read any more"):
+        list(write_tables(failing(), tmp_path))
+
+
+def test_partitions_of_one_frame_are_told_apart(kafka_logs: Path) -> None:
+    """Rows that stand behind one another in one batch, and batches that hold several partitions."""
+    parts = [part for part in find_partitions(kafka_logs / "moment-2") if part.topic != "__share_group_state"]
+    batches = [batch for part in parts for batch in read_batches(part)]
+
+    table = pa.Table.from_batches(batches)
+    for size in (700, 1_000_000):
+        found = replay_batches(table.combine_chunks().to_batches(size), {}, END, LogFacts())
+        tables = [(row["table"], row[row["table"]]) for batch in found for row in batch.to_pylist()]
+        expected = [(name, row) for name, batch in all_tables(map(rebuilt, parts)) for row in batch.to_pylist()]
+        assert tables == expected
+
+
+def rebuilt(part: SegmentPartition) -> Rebuilt:
+    return rebuild_batches(*part[:2], read_batches(part))
