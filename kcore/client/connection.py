@@ -21,6 +21,10 @@ R = TypeVar("R")
 
 HANDSHAKE_VERSION = 1  # tokens go in SaslAuthenticate (KIP-152)
 AUTHENTICATE_VERSION = 1
+API_VERSIONS_VERSION = 3  # the first that names the client's software (KIP-511); servers that do not know it say so
+SOFTWARE_NAME, SOFTWARE_VERSION = "kcore", "0.1"
+RECEIVE_BYTES = 1 << 20
+"""What is taken from the socket at once, at most."""
 
 
 class ConnectionClosedError(KcoreError):
@@ -142,12 +146,14 @@ class Connection:
         return response
 
     def _newest(self, request: Any) -> int:
+        """The newest version that both sides know."""
         key = type(request).API_KEY
         if key == ApiKey.API_VERSIONS:
             return int(type(request).MAX_VERSION)
         if self._versions is None:
             response: ApiVersionsResponse = self.send(
-                ApiVersionsRequest(client_software_name="kcore", client_software_version="0.1"), 3
+                ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION),
+                API_VERSIONS_VERSION,
             )
             self._versions = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
         low, high = self._versions.get(key, (0, -1))
@@ -163,7 +169,7 @@ class Connection:
     def _exactly(self, size: int) -> bytes:
         parts: list[bytes] = []
         while size:
-            part = self._socket.recv(min(size, 1 << 20))
+            part = self._socket.recv(min(size, RECEIVE_BYTES))
             if not part:
                 raise ConnectionClosedError("the server closed the connection")
             parts.append(part)

@@ -21,7 +21,7 @@ from kcore.protocol.consumer_protocol import (
     ConsumerProtocolSubscription,
     TopicPartition,
 )
-from kcore.protocol.error_codes import ErrorCode, code_name
+from kcore.protocol.error_codes import COORDINATOR_AWAY, ErrorCode, code_name
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kcore.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -46,12 +46,6 @@ PAUSE_S = 0.2
 OFFSETS_VERSION = 9  # the newest ones that speak of topics by name
 COMMIT_VERSION = 9
 
-AWAY = {
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-}
-"""The coordinator is not there, or not ready: look for it again."""
 FORGOTTEN = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.ILLEGAL_GENERATION}
 """The group goes on without this member: join as a new one."""
 
@@ -168,7 +162,7 @@ class GroupMember:
         """
         if code in FORGOTTEN:
             self._member_id, self._generation_id = "", -1
-        elif code in AWAY:
+        elif code in COORDINATOR_AWAY:
             self._connection = None
             time.sleep(PAUSE_S)
         elif code != ErrorCode.REBALANCE_IN_PROGRESS:

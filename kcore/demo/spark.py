@@ -13,7 +13,9 @@ from typing import Final
 from kcore.broker.names import INTERNAL_TOPICS
 from kcore.demo.show import Show
 from kcore.demo.traffic import SETTINGS, Traffic
-from kcore.errors import ConfigError, KcoreError
+from kcore.errors import ConfigError
+from kcore.spark.jobs import submit
+from kcore.spark.jobs.session import check_java
 from kcore.testing import ServerProcess
 
 SPARK_SETTINGS: Final = {
@@ -29,15 +31,6 @@ SPARK_SETTINGS: Final = {
 
 STORM: Final = ("--storm-count", "4", "--storm-window-ms", "8000", "--gap-ms", "3000")
 MASTER: Final = "local[2]"
-
-
-def check_java() -> None:
-    """KcoreError, with what to do, if there is no Java runtime."""
-    if shutil.which("java") is None:
-        raise KcoreError(
-            "Spark needs a Java runtime, version 17 or newer, and there is no `java` on the path. "
-            "Debian and Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17"
-        )
 
 
 class SparkStory:
@@ -105,12 +98,9 @@ class SparkStory:
 
     def _job(self, job: str, *arguments: str) -> None:
         """`kcore spark JOB`, in this process: the jobs' sessions follow each other in one Java machine."""
-        from kcore.spark.jobs import JOBS, submit  # noqa: PLC0415
-
-        if job in JOBS:
-            command = [job, *arguments, "--master", MASTER]
-            self.show.command(["kcore", "spark", *command])
-            self.statuses.append((f"spark {job}", submit.main(command)))
+        command = [job, *arguments, "--master", MASTER]
+        self.show.command(["kcore", "spark", *command])
+        self.statuses.append((f"spark {job}", submit.main(command)))
 
     def _end(self) -> bool:
         wrong = [f"{command} ended with status {status}" for command, status in self.statuses if status]

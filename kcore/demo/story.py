@@ -13,6 +13,7 @@ from typing import Any
 
 from kcore.demo.processes import Worker
 from kcore.demo.show import Show
+from kcore.demo.topics import make_topics
 from kcore.demo.watch import GroupWatch, Owners
 from kcore.demo.worker import LIBRARIES, words_of
 from kcore.errors import KcoreError
@@ -87,12 +88,8 @@ class Story:
 
     def _produce(self) -> None:
         from confluent_kafka import Producer  # noqa: PLC0415
-        from confluent_kafka.admin import AdminClient  # noqa: PLC0415
-        from confluent_kafka.cimpl import NewTopic  # noqa: PLC0415
 
-        admin = AdminClient({"bootstrap.servers": self.server.bootstrap})
-        for created in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
-            created.result(30)
+        make_topics(self.server.bootstrap, {TOPIC: PARTITIONS})
         producer = Producer({"bootstrap.servers": self.server.bootstrap, "enable.idempotence": True})
         for number, line in enumerate(self.lines):
             while True:

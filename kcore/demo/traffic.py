@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from kcore.demo.actor import SESSION_TIMEOUT_MS
+from kcore.demo.topics import make_topics
 from kcore.errors import KcoreError
 
 SETTINGS: Final = {
@@ -94,7 +95,7 @@ class Traffic:
 
     def play(self, seconds: float) -> None:
         """Everything, for so long. Whoever is alive at the end leaves."""
-        self._make_topics()
+        make_topics(self._bootstrap, TOPICS)
         done = threading.Event()
         feeder = threading.Thread(target=self._feed, args=(done,), daemon=True)
         feeder.start()
@@ -111,15 +112,6 @@ class Traffic:
             done.set()
             feeder.join(STOP_S)
             self._end()
-
-    def _make_topics(self) -> None:
-        from confluent_kafka.admin import AdminClient  # noqa: PLC0415
-        from confluent_kafka.cimpl import NewTopic  # noqa: PLC0415
-
-        admin = AdminClient({"bootstrap.servers": self._bootstrap})
-        topics = [NewTopic(name, partitions, 1) for name, partitions in TOPICS.items()]
-        for created in admin.create_topics(topics).values():
-            created.result(30)
 
     def _feed(self, done: threading.Event) -> None:
         """Writes records to every topic that is read, evenly."""

@@ -8,6 +8,8 @@ from kcore.client import Connection, ConnectionClosedError
 from kcore.inspect import offset_rows, owned_partitions
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 
+TIMEOUT_S = 5.0
+
 
 class Owners(NamedTuple):
     """A stable group at one moment.
@@ -34,11 +36,15 @@ class GroupWatch:
         self._group = group
         self._connection: Connection | None = None
 
-    def _send(self, request: Any) -> Any:
+    def _connected(self) -> Connection:
         if self._connection is None:
-            self._connection = Connection.to(self._bootstrap, client_id="demo", timeout_s=5.0)
+            self._connection = Connection.to(self._bootstrap, client_id="demo", timeout_s=TIMEOUT_S)
+        return self._connection
+
+    def _send(self, request: Any) -> Any:
+        connection = self._connected()
         try:
-            return self._connection.send(request)
+            return connection.send(request)
         except (ConnectionClosedError, TimeoutError):
             self.close()
             raise
@@ -66,6 +72,4 @@ class GroupWatch:
 
     def offsets(self) -> list[tuple[Any, ...]]:
         """Committed offsets and lag: (group, topic, partition, committed, end, lag, metadata)."""
-        if self._connection is None:
-            self._connection = Connection.to(self._bootstrap, client_id="demo", timeout_s=5.0)
-        return offset_rows(self._connection, [self._group])
+        return offset_rows(self._connected(), [self._group])

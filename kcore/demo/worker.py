@@ -1,4 +1,4 @@
-"""A consumer of the demonstration, in a process of its own: counts words, says what it does as JSON lines.
+"""A consumer of the demonstration, in a process of its own: counts words, says which as JSON lines.
 
     python -m kcore.demo.worker LIBRARY BOOTSTRAP GROUP TOPIC PAUSE_S
 
@@ -62,11 +62,7 @@ def consume_confluent(bootstrap: str, group: str, topic: str, pause_s: float, st
         }
     )
 
-    consumer.subscribe(
-        [topic],
-        on_assign=lambda _, parts: say("assigned", partitions=sorted(part.partition for part in parts)),
-        on_revoke=lambda _, parts: say("revoked", partitions=sorted(part.partition for part in parts)),
-    )
+    consumer.subscribe([topic])
     while not stop.is_set():
         batch: dict[int, list[tuple[int, bytes | None]]] = {}
         for message in consumer.consume(BATCH_RECORDS, timeout=0.2):
@@ -86,17 +82,9 @@ def consume_confluent(bootstrap: str, group: str, topic: str, pause_s: float, st
 
 def consume_kafka_python(bootstrap: str, group: str, topic: str, pause_s: float, stop: threading.Event) -> None:
     """The pure Python client, kafka-python."""
-    from kafka import ConsumerRebalanceListener, KafkaConsumer  # noqa: PLC0415
+    from kafka import KafkaConsumer  # noqa: PLC0415
     from kafka.coordinator.assignors.range import RangePartitionAssignor  # noqa: PLC0415
     from kafka.errors import KafkaError  # noqa: PLC0415
-
-    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-        def on_partitions_assigned(self, assigned: Any) -> None:
-            say("assigned", partitions=sorted(part.partition for part in assigned))
-
-        def on_partitions_revoked(self, revoked: Any) -> None:
-            if revoked:
-                say("revoked", partitions=sorted(part.partition for part in revoked))
 
     consumer = KafkaConsumer(
         bootstrap_servers=bootstrap,
@@ -109,7 +97,7 @@ def consume_kafka_python(bootstrap: str, group: str, topic: str, pause_s: float,
         partition_assignment_strategy=[RangePartitionAssignor],
         reconnect_backoff_max_ms=500,
     )
-    consumer.subscribe([topic], listener=Listener())
+    consumer.subscribe([topic])
     while not stop.is_set():
         polled = consumer.poll(timeout_ms=200, max_records=BATCH_RECORDS)
         for part, records in polled.items():
@@ -124,17 +112,9 @@ def consume_kafka_python(bootstrap: str, group: str, topic: str, pause_s: float,
 
 
 async def _consume_aiokafka(bootstrap: str, group: str, topic: str, pause_s: float, stop: threading.Event) -> None:
-    from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener  # noqa: PLC0415
+    from aiokafka import AIOKafkaConsumer  # noqa: PLC0415
     from aiokafka.coordinator.assignors.range import RangePartitionAssignor  # noqa: PLC0415
     from aiokafka.errors import KafkaError  # noqa: PLC0415
-
-    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-        async def on_partitions_assigned(self, assigned: Any) -> None:
-            say("assigned", partitions=sorted(part.partition for part in assigned))
-
-        async def on_partitions_revoked(self, revoked: Any) -> None:
-            if revoked:
-                say("revoked", partitions=sorted(part.partition for part in revoked))
 
     consumer = AIOKafkaConsumer(
         bootstrap_servers=bootstrap,
@@ -147,7 +127,7 @@ async def _consume_aiokafka(bootstrap: str, group: str, topic: str, pause_s: flo
         partition_assignment_strategy=(RangePartitionAssignor,),
         metadata_max_age_ms=1_000,
     )
-    consumer.subscribe([topic], listener=Listener())
+    consumer.subscribe([topic])
     await consumer.start()
     try:
         while not stop.is_set():
@@ -183,9 +163,7 @@ def main() -> None:
     logging.disable(logging.CRITICAL)  # connections that break are part of the show, and shown by it
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    say("started")
     LIBRARIES[library](bootstrap, group, topic, float(pause_s), stop)
-    say("stopped")
 
 
 if __name__ == "__main__":

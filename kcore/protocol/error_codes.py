@@ -1,6 +1,7 @@
 """Kafka's error codes, as of Kafka 4.3."""
 
 from enum import IntEnum
+from typing import Final
 
 
 class ErrorCode(IntEnum):
@@ -154,6 +155,12 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131, "The topology's epoch is not valid."
     STREAMS_TOPOLOGY_FENCED = 132, "The topology's epoch is out of date."
     SHARE_SESSION_LIMIT_REACHED = 133, "The server has no room for another share session."
+
+
+COORDINATOR_AWAY: Final = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+)
+"""The coordinator is not there, or not ready: whoever asked looks for it again."""
 
 
 def code_name(code: int) -> str:

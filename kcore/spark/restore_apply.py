@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from kcore.errors import KcoreError
 from kcore.inspect.groups import Target
-from kcore.protocol.error_codes import code_name
+from kcore.protocol.error_codes import COORDINATOR_AWAY, code_name
 from kcore.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -20,7 +20,6 @@ from kcore.protocol.messages.offset_commit import (
 )
 from kcore.spark.restore_plan import REFUSE, SET, SKIP, Plan, PlanRow, sorted_rows
 from kcore.spark.restore_target import (
-    AWAY,
     HELD_OPEN,
     NO_LOG,
     Brokers,
@@ -204,7 +203,7 @@ def _commit(brokers: Brokers, group: str, rows: Sequence[PlanRow]) -> Mapping[Pl
     def ask(coordinator: Target) -> tuple[Any, int]:
         answer = coordinator.send(request, COMMIT_VERSION)
         codes = {part.error_code for topic in answer.topics for part in topic.partitions}
-        return answer, next(iter(codes & AWAY), 0)
+        return answer, next(iter(codes & COORDINATOR_AWAY), 0)
 
     answer = of_coordinator(brokers, group, ask)
     return {

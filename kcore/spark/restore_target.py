@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from kcore.errors import KcoreError
 from kcore.inspect.groups import EARLIEST, LATEST, Target
-from kcore.protocol.error_codes import ErrorCode, code_name
+from kcore.protocol.error_codes import COORDINATOR_AWAY, ErrorCode, code_name
 from kcore.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 from kcore.protocol.messages.list_groups import ListGroupsRequest
@@ -32,11 +32,6 @@ OFFSETS_VERSION: Final = 8
 GROUPS_A_REQUEST: Final = 100
 TRIES: Final = 100
 PAUSE_S: Final = 0.2
-
-AWAY: Final = frozenset(
-    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
-)
-"""The coordinator is not there, or not ready: look for it again."""
 
 NO_LOG: Final = "the partition is gone, or has no leader"
 HELD_OPEN: Final = "a transaction that is open now holds an offset"
@@ -262,7 +257,7 @@ def of_coordinator(brokers: Brokers, group: str, ask: Callable[[Target], tuple[A
             if attempt == TRIES - 1:
                 raise
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if code not in AWAY:
+        if code not in COORDINATOR_AWAY:
             return answer
         time.sleep(PAUSE_S)
     raise KcoreError(f"group {group!r}: {code_name(code)}")

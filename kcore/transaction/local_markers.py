@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kcore.errors import KafkaError
 from kcore.log.errors import LogError
-from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.error_codes import COORDINATOR_AWAY, ErrorCode
 
 if TYPE_CHECKING:
     from kcore.clock import Now
@@ -16,11 +16,6 @@ if TYPE_CHECKING:
     from kcore.transaction.markers import Marker, Results, TopicPartition
 
 logger = logging.getLogger(__name__)
-
-# What a coordinator of groups says of itself, in the words of a partition's leader.
-_AS_LEADER = frozenset(
-    {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
-)
 
 
 class MarkerCheck(Protocol):
@@ -110,4 +105,5 @@ class LocalMarkers:
         except LogError as error:
             logger.error("%s-%d: a marker was not written: %s", topic, index, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _AS_LEADER else code
+        # What a coordinator says of itself, in the words of a partition's leader.
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if code in COORDINATOR_AWAY else code

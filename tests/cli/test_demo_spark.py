@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kcore.cli import main
-from kcore.demo.spark import check_java
 from kcore.demo.traffic import GROUPS, STORMY, script
 from kcore.errors import KcoreError
+from kcore.spark.jobs.session import check_java
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -19,6 +19,15 @@ def add_session_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--master", help="Spark's master; by default what spark-submit says, else local[*]")
 
 
+def check_java() -> None:
+    """Raises KcoreError, which says what to do, if there is no Java runtime here."""
+    if shutil.which("java") is None:
+        raise KcoreError(
+            "Spark needs a Java runtime, version 17 or newer, and there is no `java` on the path. "
+            "Debian and Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17"
+        )
+
+
 @contextmanager
 def session(options: argparse.Namespace, job: str) -> Iterator[SparkSession]:
     """A session for one job, in UTC, stopped behind it.
@@ -26,8 +35,7 @@ def session(options: argparse.Namespace, job: str) -> Iterator[SparkSession]:
     Raises:
         KcoreError: there is no Java runtime here.
     """
-    if shutil.which("java") is None:
-        raise KcoreError("Spark needs a Java runtime (17 or newer), and there is no `java` here")
+    check_java()
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     builder = SparkSession.builder.appName(f"kcore {job}").config("spark.sql.session.timeZone", "UTC")
