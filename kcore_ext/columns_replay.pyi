@@ -92,5 +92,9 @@ class EventReplay:
         """Whether an offset was missing, from 0 on."""
 
     @property
+    def last_gap(self) -> int:
+        """The offset behind the last ones that are missing before the replay's end, -1 for none."""
+
+    @property
     def cut(self) -> bool:
         """Whether there are events behind the replay's end."""

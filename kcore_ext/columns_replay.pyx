@@ -9,6 +9,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from kcore_ext.batch.layout cimport get_i32
 from kcore_ext.columns_store cimport Bytes, Input
 from kcore_ext.offsets cimport OffsetAndMetadata, OffsetDecoder, read_value
 
@@ -68,6 +69,7 @@ cdef class EventReplay:
     cdef readonly int64_t last
     cdef readonly int64_t last_timestamp_ms
     cdef readonly int64_t repeated_at
+    cdef readonly int64_t last_gap
     cdef readonly Py_ssize_t plain
     cdef readonly Py_ssize_t added
     cdef readonly bint gaps
@@ -85,23 +87,25 @@ cdef class EventReplay:
         self.partitions_of = partitions_of
         self.other = other
         self.decoder = OffsetDecoder.__new__(OffsetDecoder)
-        self.log_first = self.log_last = self.first = self.last = self.last_timestamp_ms = self.repeated_at = -1
+        self.log_first = self.log_last = self.first = self.last = self.last_timestamp_ms = -1
+        self.repeated_at = self.last_gap = -1
 
     def replay(self, EventInput events not None):
         cdef Py_ssize_t row
         cdef int64_t offset, timestamp_ms
-        cdef bint control
+        cdef bint control, beyond
         cdef Bytes key
         for row in range(events.size):
             offset = number_at(events.offset, row, -1)
             if offset <= self.log_last:
                 continue
             timestamp_ms = ms_at(events.timestamp, row)
+            beyond = self.cut
             if offset >= self.stop or timestamp_ms > self.latest_ms:
                 self.cut = True
             control = flag_at(events.control, row)
             events.key.get(row, &key)
-            self._saw(offset, &key, control)
+            self._saw(offset, &key, control, beyond)
             if self.cut:
                 continue
             if self.first < 0:
@@ -113,7 +117,7 @@ cdef class EventReplay:
                 self.names = None
                 self.other(self._fields(events, row, &key, control))
 
-    cdef int _saw(self, int64_t offset, Bytes* key, bint control) except -1:
+    cdef int _saw(self, int64_t offset, Bytes* key, bint control, bint beyond) except -1:
         """What the log says of its being compacted; see `Completeness.saw`."""
         cdef bytes data
         if self.log_first < 0:
@@ -121,6 +125,8 @@ cdef class EventReplay:
             self.gaps = offset > 0
         elif offset - 1 != self.log_last:
             self.gaps = True
+            if not beyond:
+                self.last_gap = offset
         self.log_last = offset
         if self.keys is not None and not control and key.at != NULL:
             data = PyBytes_FromStringAndSize(<const char*>key.at, key.size)
@@ -154,9 +160,9 @@ cdef class EventReplay:
         if self.names is not self.decoder.names:
             self.offsets = self.partitions_of(self.decoder.group, self.decoder.topic)
             self.names = self.decoder.names
-        end = key.at + key.size
+        end = key.at + key.size - 4  # the partition
         size = len(self.offsets)
-        self.offsets[<int32_t>(end[-4] << 24 | end[-3] << 16 | end[-2] << 8 | end[-1])] = entry
+        self.offsets[get_i32(end)] = entry
         self.added += len(self.offsets) - size
         self.plain += 1
         return True
