@@ -12,7 +12,7 @@ from typing import Any, Final
 import lmdb
 
 from kcore.log.errors import FailureReason, LogError
-from kcore.log.lmdb_layout import LOG_DB, META_DB, SNAP_DB
+from kcore.log.lmdb_layout import JOURNAL_DB, LOG_DB, META_DB, SNAP_DB
 
 DEFAULT_MAP_SIZE_BYTES: Final = 256 << 20
 """Size of the first map. It is address space and a bound of the file, not memory or disk."""
@@ -58,7 +58,7 @@ def _no_room(path: str, size_bytes: int) -> bool:
 
 
 class LmdbEnvironment:
-    """One environment and its three databases.
+    """One environment and its four databases.
 
     `gate` is held by whoever reads, for one bounded slice, and by whoever changes the map or replaces the environment:
     LMDB allows neither while a read transaction is open in the process, and a mapping that goes away under a reader
@@ -72,6 +72,7 @@ class LmdbEnvironment:
         "_path",
         "_sync",
         "gate",
+        "journal_db",
         "log_db",
         "meta_db",
         "snap_db",
@@ -85,6 +86,7 @@ class LmdbEnvironment:
         self.gate = threading.Lock()
         self._env: lmdb.Environment | None = None
         self.log_db: Any = None
+        self.journal_db: Any = None
         self.meta_db: Any = None
         self.snap_db: Any = None
 
@@ -120,6 +122,7 @@ class LmdbEnvironment:
 
     def _open_databases(self, env: lmdb.Environment, txn: Any, create: bool) -> None:
         self.log_db = env.open_db(LOG_DB, txn=txn, create=create)
+        self.journal_db = env.open_db(JOURNAL_DB, txn=txn, create=True)  # folders of older versions have none
         self.meta_db = env.open_db(META_DB, txn=txn, create=create)
         self.snap_db = env.open_db(SNAP_DB, txn=txn, create=create)
 
@@ -192,9 +195,12 @@ class LmdbEnvironment:
             return begin(db=self._handle(database), buffers=buffers)
 
     def _handle(self, database: bytes) -> Any:
-        if database == LOG_DB:
-            return self.log_db
-        return self.meta_db if database == META_DB else self.snap_db
+        return {
+            LOG_DB: self.log_db,
+            JOURNAL_DB: self.journal_db,
+            META_DB: self.meta_db,
+            SNAP_DB: self.snap_db,
+        }[database]
 
     def sizes(self) -> tuple[int, int]:
         """Bytes of the file, bytes up to the last page ever used."""

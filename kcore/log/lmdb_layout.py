@@ -1,8 +1,9 @@
 """What an LMDB data folder holds: names of databases, keys, the format version and how older ones are brought up.
 
-Three named databases:
+Four named databases:
 
 * `log`: partition number (u32) | base offset (u64), big-endian -> one record batch v2 as Kafka writes it.
+* `journal`: round (u64) -> what a round appended to partitions, until it is moved to the log; see `lmdb_journal`.
 * `snap`: partition number (u32) | snapshot offset (u64) | chunk index (u32) -> chunk.
 * `meta`: the keys below.
 
@@ -18,10 +19,12 @@ from typing import Any, Final
 
 from kcore.log.interface import PartitionKey
 
-FORMAT_VERSION: Final = 2
-"""The version this code writes. 2: logs may be compacted, and a partition's metadata says how far."""
+FORMAT_VERSION: Final = 3
+"""The version this code writes. 2: logs may be compacted, and a partition's metadata says how far. 3: the newest
+batches may be in a journal."""
 
 LOG_DB: Final = b"log"
+JOURNAL_DB: Final = b"journal"
 META_DB: Final = b"meta"
 SNAP_DB: Final = b"snap"
 
@@ -49,7 +52,11 @@ def _allow_compaction(txn: Any, databases: Mapping[bytes, Any]) -> None:
     """1 to 2: what is stored stays as it is. A log without the new mark was never compacted."""
 
 
-MIGRATIONS: Final[dict[int, Migration]] = {1: _allow_compaction}
+def _add_journal(txn: Any, databases: Mapping[bytes, Any]) -> None:
+    """2 to 3: the journal begins empty. Older code would not look into it."""
+
+
+MIGRATIONS: Final[dict[int, Migration]] = {1: _allow_compaction, 2: _add_journal}
 """By the version each one starts from. Version 1 is the first."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import threading
@@ -15,10 +16,12 @@ from kcore.log.data_folder import COMPACT_NAME, DATA_NAME, LMDB_LOCK_NAME, DataF
 from kcore.log.errors import CorruptLogError, DataFolderError, LogError
 from kcore.log.interface import BatchSummary, Finding, PartitionKey
 from kcore.log.lmdb_environment import LmdbEnvironment, log_error
+from kcore.log.lmdb_journal import Journal, behind, takes
 from kcore.log.lmdb_layout import (
     DROPPED_PREFIX,
     FORMAT_KEY,
     FORMAT_VERSION,
+    JOURNAL_DB,
     LOG_DB,
     LOG_KEY,
     META_DB,
@@ -50,7 +53,7 @@ class LmdbStorage(Storage):
     Without, both go to the page cache: see `LmdbLogEngine`.
     """
 
-    __slots__ = ("_doubt", "_environment", "_folder", "_write_lock", "node_epoch", "path")
+    __slots__ = ("_doubt", "_environment", "_folder", "_journal", "_write_lock", "node_epoch", "path")
 
     def __init__(
         self, path: str | os.PathLike[str], create: bool, sync: bool, map_size_bytes: int, max_size_bytes: int
@@ -60,10 +63,13 @@ class LmdbStorage(Storage):
         self._environment = LmdbEnvironment(self.path, sync, map_size_bytes, max_size_bytes)
         self._write_lock = threading.Lock()
         self._doubt: str | None = None
+        self._journal = Journal()
         self.node_epoch = 0
         try:
             self._environment.open(create=self._creating())
             self._open_format()
+            self._read_journal()
+            self._move_journal()
             # The names of a new folder's files, and without `sync` this opening's node epoch too.
             self._environment.env_for_write.sync(True)
             self._folder.sync_folder(self.path)
@@ -122,6 +128,30 @@ class LmdbStorage(Storage):
 
         self._transact(write, "opening the log")
 
+    def _read_journal(self) -> None:
+        """Takes into memory what the file's journal holds."""
+        with self._environment.gate:
+            txn = self._environment.begin_read(JOURNAL_DB, buffers=False)
+            try:
+                self._journal.restore(txn.cursor().iternext())
+            finally:
+                txn.abort()
+
+    def _move_journal(self) -> None:
+        """Moves what a crash, or this process, left in the journal to the log."""
+        environment, journal = self._environment, self._journal
+        if not journal.empty:
+            self._transact(
+                lambda txn: journal.move(txn, environment.journal_db, environment.log_db), "moving the journal"
+            )
+            journal.moved()
+
+    def _reopen(self) -> int:
+        """Opens the environment anew after a failure; returns the last transaction that the file has."""
+        last_txn_id = self._environment.reopen()
+        self._read_journal()
+        return last_txn_id
+
     def load(self) -> tuple[list[StoredPartition], list[int], int]:
         """See Storage; raises DataFolderError for what is damaged."""
         try:
@@ -150,18 +180,20 @@ class LmdbStorage(Storage):
         with self._write_lock:
             if self._doubt is not None:
                 raise LogError(self._doubt)
+            journaled = takes(round)
             while True:
-                txn_id = 0
+                txn_id = journaled_bytes = 0
+                moved = False
                 try:
                     txn = self._environment.env_for_write.begin(write=True)
                     try:
-                        self._put_round(txn, round)
+                        moved, journaled_bytes = self._put_round(txn, round, journaled)
                         txn_id = txn.id()
                     except BaseException:
                         txn.abort()
                         raise
                     txn.commit()
-                    round.landed = True
+                    self._landed(round, journaled_bytes, moved)
                     return
                 except lmdb.MapFullError:
                     self._environment.grow()
@@ -174,18 +206,39 @@ class LmdbStorage(Storage):
                     raise
                 except BaseException:
                     # An interrupt between the commit and the line after it: the file knows which it was.
-                    round.landed = 0 < txn_id <= self._last_txn_id()
+                    if not round.landed and 0 < txn_id <= self._last_txn_id():
+                        round.landed = True
+                        self._read_journal()
                     raise
 
-    def _put_round(self, txn: Any, round: Round) -> None:
+    def _landed(self, round: Round, journaled_bytes: int, moved: bool) -> None:
+        """The round's transaction is in the file."""
+        if moved:
+            self._journal.moved()
+        if journaled_bytes:
+            self._journal.landed(round, journaled_bytes)
+        round.landed = True
+
+    def _put_round(self, txn: Any, round: Round, journaled: bool) -> tuple[bool, int]:
+        """Writes a round; returns whether the journal was moved before, and how many bytes went to it."""
+        environment, journal = self._environment, self._journal
+        moved, journaled_bytes = False, 0
+        if not journaled or journal.full:
+            moved = journal.move(txn, environment.journal_db, environment.log_db)
+        if journaled:
+            journaled_bytes = journal.put(txn, environment.journal_db, round, first=moved)
+        else:
+            self._put_batches(txn, round)
+        if round.drops or round.metas or round.next_number or any(part.meta is not None for part in round.partitions):
+            self._put_metas(txn, round)
+        return moved, journaled_bytes
+
+    def _put_batches(self, txn: Any, round: Round) -> None:
         log_db = self._environment.log_db
         put = txn.put
-        metas = bool(round.drops or round.metas or round.next_number)
         for sealed in round.partitions:
             batches = sealed.batches
             number = sealed.number
-            if sealed.meta is not None:
-                metas = True
             # A refusal means that a batch is already there: this process and the file disagree.
             if len(batches) == 1:
                 if not put(_pack_log_key(number, sealed.bases[0]), batches[0], overwrite=False, db=log_db):
@@ -202,8 +255,6 @@ class LmdbStorage(Storage):
                 self._put_chunks(txn, sealed)
             if sealed.rewrites:
                 rewrite_batches(txn, log_db, sealed)
-        if metas:
-            self._put_metas(txn, round)
 
     def _put_chunks(self, txn: Any, sealed: SealedPartition) -> None:
         for offset, index, data in sealed.chunks or ():
@@ -241,7 +292,7 @@ class LmdbStorage(Storage):
         it certain. Then the round has succeeded after all. Everything else is a failure, and the file never shows the
         round.
         """
-        last_txn_id = self._environment.reopen()
+        last_txn_id = self._reopen()
         if not 0 < txn_id <= last_txn_id:
             data = os.path.join(self.path, DATA_NAME)
             raise log_error(error, "commit failed", data, round.size_bytes()) from error
@@ -269,11 +320,12 @@ class LmdbStorage(Storage):
                 except lmdb.MapResizedError:
                     self._environment.adopt_size()
                 except lmdb.Error as error:
-                    self._environment.reopen()
+                    self._reopen()
                     raise log_error(error, doing) from error
 
     def reclaim(self, tasks: list[ReclaimTask], max_entries: int) -> int:
         """See Storage."""
+        self._move_journal()
         done: int = self._transact(
             lambda txn: reclaim_tasks(txn, self._environment, tasks, max_entries), "giving back space"
         )
@@ -284,22 +336,31 @@ class LmdbStorage(Storage):
     def slice(self, number: int, offset: int, limit: int, max_bytes: int, max_batches: int) -> list[tuple[int, bytes]]:
         """See Storage."""
         environment = self._environment
+        waiting = self._journal.waiting()
+        found: list[tuple[int, bytes]] = []
         try:
             with environment.gate:
                 txn = environment.begin_read(LOG_DB, buffers=False)
                 try:
                     cursor = txn.cursor()
-                    if not _seek(cursor, number, U32.pack(number), offset):
-                        return []
-                    return gather(cursor.iternext(), number, limit, max_bytes, max_batches)
+                    if _seek(cursor, number, U32.pack(number), offset):
+                        found = gather(cursor.iternext(), number, limit, max_bytes, max_batches)
                 finally:
                     txn.abort()
         except lmdb.Error as error:
             raise log_error(error, "reading batches") from error
+        size_bytes = sum(len(batch) for _, batch in found) if number in waiting else 0
+        for entry in behind(waiting, number, offset, limit, found):
+            if found and (size_bytes >= max_bytes or len(found) >= max_batches):
+                break
+            found.append(entry)
+            size_bytes += len(entry[1])
+        return found
 
     def summaries(self, number: int, offset: int, limit: int, max_batches: int) -> list[BatchSummary]:
         """See Storage."""
         environment = self._environment
+        waiting = self._journal.waiting()
         found: list[BatchSummary] = []
         prefix = U32.pack(number)
         unpack_key = LOG_KEY.unpack
@@ -308,9 +369,7 @@ class LmdbStorage(Storage):
                 txn = environment.begin_read(LOG_DB)
                 try:
                     cursor = txn.cursor()
-                    if not _seek(cursor, number, prefix, offset):
-                        return found
-                    for key, value in cursor.iternext():
+                    for key, value in cursor.iternext() if _seek(cursor, number, prefix, offset) else ():
                         owner, base = unpack_key(key)
                         if owner != number or base >= limit or len(found) >= max_batches:
                             break
@@ -319,6 +378,11 @@ class LmdbStorage(Storage):
                     txn.abort()
         except lmdb.Error as error:
             raise log_error(error, "reading batch headers") from error
+        last = [(found[-1].base_offset, b"")] if found else []
+        for _, batch in behind(waiting, number, offset, limit, last):
+            if len(found) >= max_batches:
+                break
+            found.append(BatchSummary(*offsets_and_timestamp(batch), len(batch)))
         return found
 
     def _get(self, database: bytes, key: bytes, doing: str) -> bytes | None:
@@ -390,7 +454,7 @@ class LmdbStorage(Storage):
         except OSError as error:
             # What the page cache holds after a failed flush is anybody's guess; start from what the file says.
             with self._write_lock:
-                self._environment.reopen()
+                self._reopen()
             raise LogError(f"flushing the log: {error}") from error
 
     def sizes(self) -> tuple[int, int]:
@@ -429,6 +493,9 @@ class LmdbStorage(Storage):
     def close(self) -> None:
         """See Storage."""
         try:
+            if self._doubt is None:
+                with contextlib.suppress(LogError):  # what cannot be moved now is moved when the folder is opened
+                    self._move_journal()
             with self._write_lock:
                 self._environment.close()
         except lmdb.Error as error:

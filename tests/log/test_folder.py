@@ -135,16 +135,17 @@ def test_durability_is_one_of_three(folder: Path) -> None:
 
 def test_a_newer_format_is_refused(folder: Path) -> None:
     make(folder)
-    put_raw(folder, b"meta", b"format", struct.pack(">I", 3))
-    what = "format version 3 is newer than 2, the newest this version of kcore knows"
+    put_raw(folder, b"meta", b"format", struct.pack(">I", 4))
+    what = "format version 4 is newer than 3, the newest this version of kcore knows"
     assert refusal(folder) == (what, "data.mdb")
-    put_raw(folder, b"meta", b"format", struct.pack(">I", 2))
+    put_raw(folder, b"meta", b"format", struct.pack(">I", 3))
     LmdbLogEngine(folder).close()
 
 
-def test_a_folder_from_before_compaction_goes_on(folder: Path) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_folder_from_before_compaction_or_the_journal_goes_on(version: int, folder: Path) -> None:
     stored = make(folder)
-    put_raw(folder, b"meta", b"format", struct.pack(">I", 1))
+    put_raw(folder, b"meta", b"format", struct.pack(">I", version))
     for _ in range(2):
         engine = LmdbLogEngine(folder)
         assert (engine.open(key()).cleaned_to, contents(engine.open(key()))) == (0, stored)
@@ -175,7 +176,7 @@ def test_an_older_format_is_migrated_step_by_step_and_once(folder: Path, monkeyp
 def test_an_older_format_without_a_known_step_is_refused(folder: Path) -> None:
     make(folder)
     put_raw(folder, b"meta", b"format", struct.pack(">I", 0))
-    assert refusal(folder)[0] == "no way from format version 0 to 2: the step from 0 is unknown"
+    assert refusal(folder)[0] == "no way from format version 0 to 3: the step from 0 is unknown"
 
 
 def test_a_file_without_format_or_with_damaged_metadata_is_refused(folder: Path) -> None:

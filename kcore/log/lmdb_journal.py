@@ -1,0 +1,194 @@
+"""The journal: small batches of many partitions side by side, until they are moved to their own places.
+
+In the log a partition's batches lie together. A round that has a little for each of fifty partitions would change
+fifty leaves of LMDB's tree and the branches above them; LMDB writes each of these pages anew, 4 KiB for a batch of 150
+bytes. Here a round is one value behind the last one: one or two pages. Once there is enough of it, one transaction puts
+all of it where it belongs, many batches a page.
+
+What must hold:
+
+* A partition's batches in the journal lie behind all of its batches in the log.
+* Whatever changes or deletes stored batches has the journal moved first, in its own transaction.
+* What is in the journal is in memory as well, for readers. A folder's journal is empty from its opening to its first
+  round, and behind a clean close; after a crash the next opening moves it.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from kcore.log.batch_header import last_offset
+from kcore.log.errors import LogError
+from kcore.log.lmdb_layout import LOG_KEY, U64
+
+if TYPE_CHECKING:
+    from kcore.log.round import Round
+
+MAX_ROUND_BYTES: Final = 64 << 10
+"""Larger rounds go to the log at once: their pages are full by themselves."""
+MAX_ROUNDS: Final = 256
+MAX_SIZE_BYTES: Final = 1 << 20
+"""With so much in it the journal is moved, which takes a few milliseconds."""
+
+Batches = dict[int, list[tuple[int, bytes]]]
+"""Partition number -> base offsets and batches, ascending."""
+
+_ENTRY: Final = struct.Struct(">IQI")  # partition number, base offset, bytes of the batch behind it
+
+
+def takes(round: Round) -> bool:
+    """Whether a round leaves the log alone: it appends a little or nothing, and changes no stored batches."""
+    if round.drops:
+        return False
+    size = 0
+    for sealed in round.partitions:
+        if sealed.chunks or sealed.rewrites:
+            return False
+        for batch in sealed.batches:
+            size += len(batch)
+    return size <= MAX_ROUND_BYTES
+
+
+class Journal:
+    """What one folder's journal holds.
+
+    Rounds are sorted by partition when somebody reads behind the log, or when they are moved: most readers are served
+    by the tail in memory, and never come here.
+    """
+
+    __slots__ = ("_fresh", "_lock", "_rounds", "_size_bytes", "_sorted")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._fresh: list[Round] = []
+        self._sorted: Batches = {}
+        self._rounds = 0
+        self._size_bytes = 0
+
+    def waiting(self) -> Batches:
+        """Its batches. The answer is replaced when they were moved, never emptied: a reader keeps what it has seen."""
+        with self._lock:
+            fresh, self._fresh = self._fresh, []
+            for round in fresh:
+                for sealed in round.partitions:
+                    if sealed.batches:
+                        batches = self._sorted.setdefault(sealed.number, [])
+                        batches.extend(zip(sealed.bases, sealed.batches, strict=True))
+            return self._sorted
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to move."""
+        return not self._rounds
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to move it."""
+        return self._rounds >= MAX_ROUNDS or self._size_bytes >= MAX_SIZE_BYTES
+
+    # ---- in a write transaction; nothing here changes what memory holds: the transaction may come to nothing
+
+    def put(self, txn: Any, database: Any, round: Round, first: bool) -> int:
+        """Writes a round's batches behind what is there; returns how many bytes these were.
+
+        `first`: the same transaction has moved what was there.
+        """
+        parts = []
+        for sealed in round.partitions:
+            number = sealed.number
+            for base, batch in zip(sealed.bases, sealed.batches, strict=True):
+                parts.append(_ENTRY.pack(number, base, len(batch)))
+                parts.append(batch)
+        if not parts:
+            return 0
+        value = b"".join(parts)
+        key = U64.pack(0 if first else self._rounds)
+        if not txn.put(key, value, overwrite=False, append=True, db=database):
+            raise LogError(f"round {self._rounds} is in the journal already")
+        return len(value)
+
+    def move(self, txn: Any, database: Any, log_db: Any) -> bool:
+        """Puts everything where it belongs, and empties the journal; False if there is nothing to move."""
+        if self.empty:
+            return False
+        pairs = [
+            (LOG_KEY.pack(number, base), batch)
+            for number, batches in sorted(self.waiting().items())
+            for base, batch in batches
+        ]
+        with txn.cursor(log_db) as cursor:
+            consumed, _ = cursor.putmulti(pairs)
+        if consumed != len(pairs):
+            raise LogError(f"{consumed} of {len(pairs)} batches could be moved out of the journal")
+        txn.drop(database, delete=False)
+        return True
+
+    # ---- behind a transaction
+
+    def moved(self) -> None:
+        """Everything is where it belongs."""
+        with self._lock:
+            self._sorted = {}
+            self._fresh = []
+            self._rounds = self._size_bytes = 0
+
+    def landed(self, round: Round, size_bytes: int) -> None:
+        """A round was written, in so many bytes."""
+        with self._lock:
+            self._fresh.append(round)
+            self._rounds += 1
+            self._size_bytes += size_bytes
+
+    def restore(self, entries: Iterator[tuple[bytes, bytes]]) -> None:
+        """Takes what a file holds, after an opening, or after a failure that left open what became of a transaction.
+
+        Raises:
+            LogError: it is damaged.
+        """
+        self.moved()
+        for expected, (key, value) in enumerate(entries):
+            if key != U64.pack(expected):
+                raise LogError(f"the journal is damaged: {key.hex()} stands where round {expected} belongs")
+            for number, base, batch in _entries(value, expected):
+                self._sorted.setdefault(number, []).append((base, batch))
+            self._rounds += 1
+            self._size_bytes += len(value)
+
+
+def _entries(value: bytes, round_number: int) -> Iterator[tuple[int, int, bytes]]:
+    at = 0
+    while at < len(value):
+        if len(value) - at < _ENTRY.size:
+            raise LogError(f"the journal is damaged: round {round_number} ends within an entry")
+        number, base, size = _ENTRY.unpack_from(value, at)
+        at += _ENTRY.size
+        if size > len(value) - at:
+            raise LogError(f"the journal is damaged: round {round_number} ends within a batch of {size} bytes")
+        yield number, base, value[at : at + size]
+        at += size
+
+
+def behind(
+    waiting: Batches, number: int, offset: int, limit: int, found: list[tuple[int, bytes]]
+) -> Iterator[tuple[int, bytes]]:
+    """A partition's batches in the journal that go on where a reading of its log ended.
+
+    Args:
+        waiting: what the journal held before the log was read: what was moved meanwhile is found in both, not in none.
+        number: the partition.
+        offset: what is read from.
+        limit: batches that begin at or behind it are not wanted.
+        found: what was found in the log.
+    """
+    batches = waiting.get(number)
+    if batches is None:
+        return
+    last = found[-1][0] if found else -1
+    for base, batch in batches:
+        if base >= limit:
+            return
+        if base > last and last_offset(batch) >= offset:
+            yield base, batch
