@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kcore.spark.manifest import ExportedFile
     from kcore.spark.sources import Source
 
+# Not taken from kcore.spark.export: arguments are known where the extra `spark` is not installed.
 FORMATS = ("parquet", "jsonl")
 
 

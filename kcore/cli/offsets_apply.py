@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kcore.cli import output, target
-
-if TYPE_CHECKING:
-    from kcore.spark.restore_target import Brokers
 
 COLUMNS = ("group", "topic", "partition", "from", "to", "result", "why")
 
@@ -32,9 +26,11 @@ def run(options: argparse.Namespace) -> int:
     """Carries a plan out; 1 if any of its rows is not as the plan wants it, be it that the plan itself refuses it."""
     from kcore.spark.restore_apply import apply  # noqa: PLC0415
     from kcore.spark.restore_plan import load  # noqa: PLC0415
+    from kcore.spark.restore_target import open_brokers  # noqa: PLC0415
 
     plan = load(options.plan)
-    with _brokers(options) as brokers:
+    target.check(options)
+    with open_brokers(options.bootstrap, options.data, target.security(options)) as brokers:
         applied = apply(plan, brokers, dry_run=options.dry_run, partial=options.partial)
     rows = [
         (one.row.group, one.row.topic, one.row.partition, one.row.from_offset, one.row.to_offset, one.result, one.why)
@@ -44,19 +40,3 @@ def run(options: argparse.Namespace) -> int:
     if options.format == "text":
         print(", ".join(f"{count} {result}" for result, count in sorted(Counter(a.result for a in applied).items())))
     return 0 if all(one.fine for one in applied) else 1
-
-
-@contextmanager
-def _brokers(options: argparse.Namespace) -> Iterator[Brokers]:
-    """The cluster or the folder that is to be written to."""
-    target.check(options)
-    if options.bootstrap is not None:
-        from kcore.client.cluster import Cluster  # noqa: PLC0415
-
-        with Cluster(options.bootstrap, security=target.security(options)) as cluster:
-            yield cluster
-    else:
-        from kcore.spark.restore_target import OneEngine  # noqa: PLC0415
-
-        with target.open_target(options) as engine:
-            yield OneEngine(engine)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kcore.errors import KcoreError
 from kcore.inspect.groups import EARLIEST, LATEST, Target
@@ -25,6 +26,9 @@ from kcore.protocol.messages.offset_fetch import (
 )
 from kcore.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
 from kcore.protocol.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from kcore.client import ClientSecurity
 
 METADATA_VERSION: Final = 12
 OFFSETS_VERSION: Final = 8
@@ -80,6 +84,31 @@ class OneEngine:
     def leader(self, topic: str, partition: int) -> Target:
         """See Brokers."""
         return self._engine
+
+
+@contextmanager
+def open_brokers(bootstrap: str | None, data: str | None, security: ClientSecurity | None = None) -> Iterator[Brokers]:
+    """Opens a target.
+
+    Args:
+        bootstrap: HOST:PORT of a cluster's broker; None: the target is a folder.
+        data: a data folder that no server has open, where there is no cluster.
+        security: TLS and SASL of the cluster; None: neither.
+
+    Raises:
+        KcoreError: it cannot be reached, or opened.
+    """
+    if bootstrap is not None:
+        from kcore.client.cluster import Cluster  # noqa: PLC0415
+
+        with Cluster(bootstrap, security=security) as cluster:
+            yield cluster
+    else:
+        import kcore  # noqa: PLC0415
+
+        assert data is not None, "one of the two is named"
+        with kcore.open(data, create=False) as engine:
+            yield OneEngine(engine)
 
 
 class Committed(NamedTuple):

@@ -9,11 +9,6 @@ from kcore.spark.audit.finding import Finding
 from kcore.spark.audit.kinds import SEVERITIES, rank
 
 
-def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings by severity, kind and place."""
-    return sorted(findings, key=lambda one: (rank(one.severity), one.kind, one.topic, one.partition, one.offset))
-
-
 def lines(findings: Iterable[Finding], total: int) -> list[str]:
     """A line a finding under a head, and how many more there are.
 

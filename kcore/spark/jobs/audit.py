@@ -14,7 +14,7 @@ from kcore.spark.audit.frames import audit_logs, finding_of, logs_of, said_of_fo
 from kcore.spark.audit.kinds import SEVERITIES, WARNING, rank
 from kcore.spark.audit.logs import GRACE_MS
 from kcore.spark.audit.report import lines, summary
-from kcore.spark.jobs.session import add_session_arguments, session
+from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, session
 from kcore.spark.manifest import write_whole
 from kcore.spark.sources import SegmentSource, open_source
 
@@ -104,7 +104,7 @@ def audit(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The job's arguments."""
-    parser.add_argument("path", metavar="FOLDER", help="an export, a data folder, or a broker's log folder")
+    add_folder_argument(parser)
     parser.add_argument("--out", required=True, metavar="FOLDER", help="where the table of findings goes")
     parser.add_argument("--topic", action="append", default=[], help="only that topic (may be repeated)")
     parser.add_argument(

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from kcore.errors import ConfigError
 from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.folder_frames import folder_state
-from kcore.spark.jobs.session import add_session_arguments, parse_offsets, session
+from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, parse_offsets, session
 from kcore.spark.restore import Then, counts, make_rows
 from kcore.spark.restore_plan import COMPACTED, REFUSE, WHOLE, Checked, Plan, is_csv
-from kcore.spark.restore_target import Brokers, OneEngine, by_group, look
+from kcore.spark.restore_target import Brokers, by_group, look, open_brokers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -106,25 +106,21 @@ def plan_restore(then: list[Then], brokers: Brokers | None, where: str, *, inclu
 @contextmanager
 def _target(options: argparse.Namespace) -> Iterator[tuple[Brokers | None, str]]:
     """The target that the arguments name, and what it is called."""
-    if options.bootstrap is not None:
-        from kcore.client import ClientSecurity  # noqa: PLC0415
-        from kcore.client.cluster import Cluster  # noqa: PLC0415
-
-        security = None if options.command_config is None else ClientSecurity.of_file(options.command_config)
-        with Cluster(options.bootstrap, security=security) as cluster:
-            yield cluster, options.bootstrap
-    elif options.data is not None:
-        import kcore  # noqa: PLC0415
-
-        with kcore.open(options.data, create=False) as engine:
-            yield OneEngine(engine), options.data
-    else:
+    if options.bootstrap is None and options.data is None:
         yield None, ""
+        return
+    security = None
+    if options.bootstrap is not None and options.command_config is not None:
+        from kcore.client import ClientSecurity  # noqa: PLC0415
+
+        security = ClientSecurity.of_file(options.command_config)
+    with open_brokers(options.bootstrap, options.data, security) as brokers:
+        yield brokers, options.bootstrap or options.data
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The job's arguments."""
-    parser.add_argument("path", metavar="FOLDER", help="an export, a data folder, or a broker's log folder")
+    add_folder_argument(parser)
     parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="the plan, .json or .csv")
     parser.add_argument("--as-of-ms", type=int, metavar="MS", help="the offsets at that time, in ms since the epoch")
     parser.add_argument(

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def add_folder_argument(parser: argparse.ArgumentParser) -> None:
+    """The argument that says where events come from, as `path`."""
+    parser.add_argument("path", metavar="FOLDER", help="an export, a data folder, or a broker's log folder")
+
+
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments that say where Spark runs."""
     parser.add_argument("--master", help="Spark's master; by default what spark-submit says, else local[*]")

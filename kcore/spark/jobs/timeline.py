@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.errors import KcoreError
 from kcore.spark.jobs.rebuild import facts_of
-from kcore.spark.jobs.session import add_session_arguments, session
+from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, session
 from kcore.spark.manifest import write_whole
 from kcore.spark.sources import open_source
 from kcore.spark.state import COORDINATOR_TOPICS
@@ -111,7 +111,7 @@ def _bounds(asked: Asked, facts: DataFrame) -> Bounds:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The job's arguments."""
     usual = Asked()
-    parser.add_argument("path", metavar="FOLDER", help="an export, a data folder, or a broker's log folder")
+    add_folder_argument(parser)
     parser.add_argument("--out", required=True, metavar="DIR", help="where tables and timeline.html go")
     parser.add_argument("--from-ms", type=int, metavar="MS", help="nothing that was over before, in ms since the epoch")
     parser.add_argument("--to-ms", type=int, metavar="MS", help="nothing that began at or after it, likewise")

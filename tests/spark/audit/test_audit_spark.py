@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from kcore.log.lmdb_layout import LOG_KEY
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.spark.audit.finding import Finding
 from kcore.spark.audit.frames import finding_of, said_of_folder, said_of_partitions
-from kcore.spark.audit.report import lines, summary, worst_first
+from kcore.spark.audit.kinds import rank
+from kcore.spark.audit.report import lines, summary
 from kcore.spark.event import EventRow, LogFault
 from kcore.spark.export import export
 from kcore.spark.jobs import audit as audit_job
@@ -73,6 +74,11 @@ def planted() -> list[Written]:
     offsets.commit("h", 1)
     data.raw(None, b"v")
     return [ids, offsets, data]
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """The order in which the job writes them."""
+    return sorted(findings, key=lambda one: (rank(one.severity), one.kind, one.topic, one.partition, one.offset))
 
 
 def table(spark: Any, out: Path) -> list[Finding]:
