@@ -11,18 +11,29 @@ from kcore.assignors import GroupAssignment, Member, Topics, arrays, get, load_a
 
 
 class EvenOdd:
-    """An assignor of one's own: one class. Even partitions to the first member, odd ones to the last."""
+    """An assignor of one's own: one class. Of each topic the first of its readers gets the even partitions, the last
+    one the odd ones."""
 
     name = "even-odd"
 
     def assign(
         self, members: Iterable[Member], topics: Topics, previous: GroupAssignment | None = None
-    ) -> dict[str, dict[str, list[int]]]:
-        """Every member id -> topic -> partitions; who is left out gets nothing."""
-        ids = sorted(member.member_id for member in members)
-        evens = {str(topic): list(range(0, topics[topic], 2)) for topic in topics}
-        odds = {str(topic): list(range(1, topics[topic], 2)) for topic in topics}
-        return {ids[0]: evens, ids[-1]: odds}
+    ) -> dict[str, dict[str | bytes, list[int]]]:
+        """Member id -> topic -> partitions; who is left out gets nothing.
+
+        Members say the names that they subscribe to. In a server's group `topics` has the ids of those that exist, and
+        finds them by name, too; either may stand in the result.
+        """
+        readers: dict[str | bytes, list[str]] = {}
+        for member in sorted(members, key=lambda member: member.member_id):
+            for topic in member.topics:
+                readers.setdefault(topic, []).append(member.member_id)
+        found: dict[str, dict[str | bytes, list[int]]] = {}
+        for topic, ids in readers.items():
+            for partition in range(topics.get(topic, 0)):
+                owner = ids[-1 if partition % 2 else 0]
+                found.setdefault(owner, {}).setdefault(topic, []).append(partition)
+        return found
 
 
 def main() -> None:

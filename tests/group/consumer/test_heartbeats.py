@@ -239,6 +239,19 @@ def test_an_assignor_of_ones_own() -> None:
     assert world.describe().assignor_name == "backwards"
 
 
+def test_the_assignor_of_the_examples_serves_a_group() -> None:
+    """Alone, with another member, and where not everybody reads everything."""
+    world = World({"a": 3, "b": 2}, group_consumer_assignors="examples.assignors:EvenOdd")
+    one, two, three = Member(world, "m1"), Member(world, "m2"), Member(world, "m3")
+    one.join(["a", "b", "missing"])
+    world.settle(one)
+    assert one.has() == {"a": [0, 1, 2], "b": [0, 1]}
+    two.join(["a"])
+    three.join(["b"])
+    world.settle(one, two, three)
+    assert (one.has(), two.has(), three.has()) == ({"a": [0, 2], "b": [0]}, {"a": [1]}, {"b": [1]})
+
+
 def test_an_assignor_that_fails_writes_nothing() -> None:
     """The client hears UNKNOWN_SERVER_ERROR, the group stays as it was; with another assignor it goes on."""
     world = World({"a": 3}, group_consumer_assignors=f"uniform,{__name__}:Broken")
