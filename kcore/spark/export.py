@@ -23,7 +23,6 @@ from kcore.spark.event import EventRow, LogFault
 from kcore.spark.manifest import MANIFEST, ExportedFile, ExportedPartition, Manifest, digest, put_in_place
 from kcore.spark.sources import OnFault, Part, Source, ignore
 
-FORMATS = ("parquet", "jsonl")
 ROWS_PER_FILE = 500_000
 
 Wanted = Callable[[str], bool]
@@ -58,7 +57,7 @@ def export(
         wanted: which topics.
         start: the first offset of every partition.
         stop: the offset before which to stop; None: the end.
-        form: one of `FORMATS`; an export keeps the one that it began with.
+        form: one of `manifest.FORMATS`; an export keeps the one that it began with.
         rows_per_file: at most so many rows go into a file.
         on_file: told of each file once it is in the manifest.
 
@@ -301,3 +300,23 @@ def _file_faults(path: Path, one: ExportedFile) -> Iterator[str]:
         yield f"has {path.stat().st_size} bytes, not {one.size_bytes}"
     elif digest(path) != one.sha256:
         yield "was changed: its checksum is another"
+    else:
+        try:
+            count, first, last = _held(path)
+        except (OSError, ValueError, KeyError, TypeError) as error:  # pyarrow's errors are of these
+            yield f"cannot be read: {error}"
+            return
+        if (count, first, last) != (one.count, one.first_offset, one.last_offset):
+            said = f"{one.count} of {one.first_offset} to {one.last_offset}"
+            yield f"has {count} rows of offsets {first} to {last}, and the manifest says {said}"
+
+
+def _held(path: Path) -> tuple[int, int, int]:
+    """How many rows a file has whose bytes are as they were written, and the offsets of the first and the last."""
+    if path.suffix == ".jsonl":
+        with open(path, "rb") as file:
+            offsets = [int(json.loads(line)["offset"]) for line in file]
+    else:
+        with pq.ParquetFile(path) as parquet:
+            offsets = parquet.read(columns=["offset"]).column("offset").to_pylist()
+    return (len(offsets), offsets[0], offsets[-1]) if offsets else (0, -1, -1)

@@ -8,14 +8,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path, PurePosixPath
+from types import NoneType
+from typing import Any, Final
 
 from kcore.errors import KcoreError
 
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 1
+FORMATS = ("parquet", "jsonl")
 CHUNK_BYTES = 1 << 20
 
 
@@ -39,6 +41,12 @@ class ExportedFile:
     size_bytes: int
     sha256: str
 
+    def __post_init__(self) -> None:
+        _check_types(self)
+        place = PurePosixPath(self.path)
+        if place.is_absolute() or ".." in place.parts:
+            raise ValueError(f"path {self.path!r} does not lie in the export")
+
 
 @dataclass(slots=True)
 class ExportedPartition:
@@ -59,6 +67,26 @@ class ExportedPartition:
     cleaned_to: int | None = None
     active_offset: int | None = None
     files: list[ExportedFile] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        _check_types(self)
+
+
+_KINDS: Final[dict[str, tuple[type, ...]]] = {
+    "int": (int,),
+    "int | None": (int, NoneType),
+    "str": (str,),
+    "list[ExportedFile]": (list,),
+}
+"""What a value may be, by its annotation."""
+
+
+def _check_types(of: ExportedFile | ExportedPartition) -> None:
+    """TypeError if a field is not what its annotation says: people edit manifests."""
+    for one in fields(of):
+        value = getattr(of, one.name)
+        if not isinstance(value, _KINDS[str(one.type)]):
+            raise TypeError(f"{one.name} is {value!r}, and should be {one.type}")
 
 
 @dataclass(slots=True)
@@ -91,6 +119,8 @@ class Manifest:
             if document["version"] != FORMAT_VERSION:
                 raise KcoreError(f"{folder}: the manifest is of version {document['version']}, not {FORMAT_VERSION}")
             manifest = cls(document["format"])
+            if manifest.form not in FORMATS:
+                raise ValueError(f"format {manifest.form!r} is none of {', '.join(FORMATS)}")
             for part in document["partitions"]:
                 files = [ExportedFile(**one) for one in part.pop("files")]
                 manifest.partitions[part["topic"], part["partition"]] = ExportedPartition(**part, files=files)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from itertools import islice
 from pathlib import Path
@@ -120,6 +121,50 @@ def test_verify_names_what_was_changed(small: Path, tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(KcoreError, match="cannot be read"):
         verify(tmp_path)
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_verify_looks_at_counts_and_offsets_too(small: Path, tmp_path: Path, form: str) -> None:
+    """A manifest that somebody edited is found out though every file is as it was written."""
+    export(SegmentSource(small), tmp_path, form=form, wanted=lambda topic: topic == "__share_group_state")
+    path = tmp_path / "manifest.json"
+    document = json.loads(path.read_text())
+    (part,) = document["partitions"]
+    (file,) = part["files"]
+    last, count = file["last_offset"], file["count"]
+    file["last_offset"], file["count"], part["next_offset"] = last + 5, 3, last + 6
+    path.write_text(json.dumps(document))
+    held = f"has {count} rows of offsets {file['first_offset']} to {last}"
+    said = f"the manifest says 3 of {file['first_offset']} to {last + 5}"
+    assert verify(tmp_path) == [f"{file['path']}: {held}, and {said}"]
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "value", "said"),
+    [
+        ("part", "next_offset", "soon", "next_offset is 'soon', and should be int"),
+        ("part", "cleaned_to", [], r"cleaned_to is \[\], and should be int | None"),
+        ("part", "files", 7, "int"),
+        ("file", "count", None, "count is None, and should be int"),
+        ("file", "path", "topic=a/../../../b", "does not lie in the export"),
+        ("file", "path", "/etc/hostname", "does not lie in the export"),
+        ("all", "format", "xml", "format 'xml' is none of parquet, jsonl"),
+        ("all", "version", 2, "the manifest is of version 2, not 1"),
+    ],
+)
+def test_a_manifest_that_cannot_be_is_an_error(
+    small: Path, tmp_path: Path, where: str, name: str, value: object, said: str
+) -> None:
+    """Whoever reads it: no file outside of the export is opened, and nothing is exported behind it."""
+    export(SegmentSource(small), tmp_path)
+    path = tmp_path / "manifest.json"
+    document = json.loads(path.read_text())
+    part = document["partitions"][0]
+    {"all": document, "part": part, "file": part["files"][0]}[where][name] = value
+    path.write_text(json.dumps(document))
+    for read in (verify, ExportSource, lambda folder: export(SegmentSource(small), folder)):
+        with pytest.raises(KcoreError, match=said):
+            read(tmp_path)
 
 
 def test_ranges_and_topics_are_chosen(small: Path, tmp_path: Path) -> None:
