@@ -159,7 +159,42 @@ class FolderSource(Source):
         self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
     ) -> Iterator[EventRow]:
         """See Source."""
-        from kcore.spark.batches import BatchError, check, rows_of  # noqa: PLC0415
+        from kcore.spark.batches import BatchError, rows_of  # noqa: PLC0415
+
+        for first, batch in self._stored(part, start, stop, on_fault):
+            try:
+                for row in rows_of(part.topic, part.partition, batch):
+                    if row.offset >= first and (stop is None or row.offset < stop):
+                        yield row
+            except BatchError as fault:
+                on_fault(LogFault(part.topic, part.partition, fault.offset, fault.kind, str(fault)))
+
+    def batches(
+        self,
+        part: Part,
+        start: int = 0,
+        stop: int | None = None,
+        on_fault: OnFault = ignore,
+        columns: Collection[str] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """See Source."""
+        from kcore.spark.arrow import BATCH_ROWS  # noqa: PLC0415
+        from kcore.spark.batches import BatchError, gatherer  # noqa: PLC0415
+
+        gathered = gatherer(part.topic, part.partition)
+        for first, batch in self._stored(part, start, stop, on_fault):
+            try:
+                gathered.add(batch, first, stop)
+            except BatchError as fault:
+                on_fault(LogFault(part.topic, part.partition, fault.offset, fault.kind, str(fault)))
+            if len(gathered) >= BATCH_ROWS:
+                yield gathered.take()
+        if len(gathered):
+            yield gathered.take()
+
+    def _stored(self, part: Part, start: int, stop: int | None, on_fault: OnFault) -> Iterator[tuple[int, bytes]]:
+        """The batches with wanted offsets that are whole, each with the first offset that is wanted."""
+        from kcore.spark.batches import BatchError, check  # noqa: PLC0415
 
         log = self._engine.open(self._keys[part.topic, part.partition])
         first = max(start, log.log_start_offset)
@@ -172,11 +207,10 @@ class FolderSource(Source):
         for base, batch in _around_damage(log, first, stop, damaged):
             try:
                 check(memoryview(batch), 0)
-                for row in rows_of(part.topic, part.partition, batch):
-                    if row.offset >= first and (stop is None or row.offset < stop):
-                        yield row
             except BatchError as fault:
                 damaged(base, fault.kind, str(fault))
+            else:
+                yield first, batch
 
     def close(self) -> None:
         """See Source."""

@@ -9,6 +9,7 @@ import os
 import random
 import time
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kcore.protocol.records import UnknownRecord, decode_key
+from kcore.spark.arrow import from_batch
+from kcore.spark.batch_replay import rebuild_batches
 from kcore.spark.event import EventRow
 from kcore.spark.rebuild import AsOf, rebuild
 from kcore.spark.sources import FolderSource
@@ -154,6 +157,8 @@ def test_the_rebuild_is_the_engine_at_the_end_and_at_earlier_offsets(tmp_path: P
     with FolderSource(tmp_path / "data") as source:
         parts = [part for part in source.parts() if part.topic in ("__consumer_offsets", "__transaction_state")]
         logs = {part[:2]: list(source.rows(part)) for part in parts}
+        batches = {part[:2]: list(source.batches(part)) for part in parts}
+    assert {place: list(chain.from_iterable(map(from_batch, of))) for place, of in batches.items()} == logs
     events = sum(map(len, logs.values()))
     kinds, tombstones = counted(logs)
     print(f"{events} events made in {made_s - started_s:.0f} s: {dict(kinds)}, of these tombstones: {dict(tombstones)}")
@@ -165,10 +170,11 @@ def test_the_rebuild_is_the_engine_at_the_end_and_at_earlier_offsets(tmp_path: P
         for place, stand in moment.items():
             if not stand.end:
                 continue
-            result = rebuild(*place, logs[place], AsOf(offset=stand.end))
-            assert result.state.faults == []
-            rows = shown(table_rows(result.state, result.cut), stand.unwritten)
-            assert difference(rows, stand.rows) == [], (place, stand.end)
+            as_of = AsOf(offset=stand.end)
+            for result in (rebuild(*place, logs[place], as_of), rebuild_batches(*place, batches[place], as_of)):
+                assert result.state.faults == []
+                rows = shown(table_rows(result.state, result.cut), stand.unwritten)
+                assert difference(rows, stand.rows) == [], (place, stand.end)
             compared += len(rows)
             unwritten += len(stand.unwritten)
     print(f"{compared} rows of {len(moments)} moments compared in {time.monotonic() - made_s:.0f} s")
