@@ -13,9 +13,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from itertools import groupby
-from operator import attrgetter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 import pandas as pd
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from kcore.clock import ManualClock
@@ -33,12 +33,14 @@ from kcore.log import PartitionKey
 from kcore.protocol.records import CONSUMER_OFFSETS, decode_key, decode_value
 from kcore.runtime.partitioner import partition_for
 from kcore.spark.arrow import from_batch
+from kcore.spark.batch_replay import REPLAYED, rebuild_batches
 from kcore.spark.export import ExportSource, export
 from kcore.spark.folder_frames import folder_state
-from kcore.spark.frames import LogFacts, replay_batches
 from kcore.spark.jobs.rebuild import rebuild as rebuild_job
-from kcore.spark.rebuild import END, rebuild
-from kcore.spark.sources import FolderSource
+from kcore.spark.rebuild import Rebuilt, rebuild
+from kcore.spark.sources import FolderSource, Part
+from kcore.spark.state_tables import all_tables
+from kcore.spark.table_files import write_tables
 from kcore_ext.batch import BatchBuilder
 from kcore_ext.offsets import CommitKey, OffsetAndMetadata
 
@@ -173,46 +175,100 @@ def test_end_to_end_replay_alone(benchmark: Benchmark, spark: Any, events: Path)
 # ---- the split, on one core and without Spark
 
 
-@pytest.fixture(scope="module")
-def batches(events: Path) -> list[Any]:
-    """What a task gets: Arrow batches of at most `EVENTS` rows of some partitions, a million at most."""
-    found, rows = [], 0
-    source = ExportSource(events)
+def parts_of(source: ExportSource) -> list[Part]:
+    """Partitions with a million events together, or a little more; all, if there are fewer."""
+    found: list[Part] = []
     for part in source.parts():
-        for batch in source.batches(part):
-            found.append(batch)
-            rows += batch.num_rows
-        if rows >= 1_000_000:
-            break
+        if sum(one.end or 0 for one in found) < 1_000_000:
+            found.append(part)
     return found
 
 
-def count_rows(batches: list[Any]) -> int:
+def read(source: ExportSource, part: Part) -> list[Any]:
+    return list(source.batches(part, columns=[name for name, _ in REPLAYED]))
+
+
+def rebuilt(source: ExportSource, part: Part) -> Rebuilt:
+    return rebuild_batches(*part[:2], read(source, part), cleaned_to=part.cleaned_to)
+
+
+@pytest.fixture(scope="module")
+def batches(events: Path) -> dict[tuple[str, int], list[Any]]:
+    """What a task reads: Arrow batches by partition, a million events at most."""
+    source = ExportSource(events)
+    return {part[:2]: read(source, part) for part in parts_of(source)}
+
+
+@pytest.fixture(scope="module")
+def states(events: Path) -> list[Rebuilt]:
+    """What they come to."""
+    source = ExportSource(events)
+    return [rebuilt(source, part) for part in parts_of(source)]
+
+
+def count_rows(batches: Iterable[Any]) -> int:
     return sum(batch.num_rows for batch in batches)
 
 
-def test_split_passing_rows(benchmark: Benchmark, batches: list[Any]) -> None:
-    """Arrow to Python rows, and nothing else."""
-    benchmark.extra_info["events"] = count_rows(batches)  # type: ignore[attr-defined]
-    assert benchmark(lambda: sum(1 for batch in batches for _ in from_batch(batch))) == count_rows(batches)
-
-
-def test_split_decode_and_replay(benchmark: Benchmark, batches: list[Any]) -> None:
-    """Python rows to state."""
-    rows = [row for batch in batches for row in from_batch(batch)]
+def test_split_reading(benchmark: Benchmark, events: Path) -> None:
+    """Parquet to Arrow."""
+    source = ExportSource(events)
 
     def run() -> int:
-        by_place = groupby(rows, key=attrgetter("topic", "partition"))
-        return sum(rebuild(*place, of_place).state.records for place, of_place in by_place)
+        return sum(count_rows(read(source, part)) for part in parts_of(source))
 
-    benchmark.extra_info["events"] = len(rows)  # type: ignore[attr-defined]
-    assert benchmark(run) == len(rows)
+    benchmark.extra_info["events"] = benchmark(run)  # type: ignore[attr-defined]
 
 
-def test_split_all_of_a_task(benchmark: Benchmark, batches: list[Any]) -> None:
-    """Arrow to tables, as a task does it."""
-    benchmark.extra_info["events"] = count_rows(batches)  # type: ignore[attr-defined]
-    assert benchmark(lambda: sum(b.num_rows for b in replay_batches(batches, {}, END, LogFacts())))
+def test_split_decode_and_replay(benchmark: Benchmark, batches: dict[tuple[str, int], list[Any]]) -> None:
+    """Arrow to state."""
+
+    def run() -> int:
+        return sum(rebuild_batches(*place, of_place).state.records for place, of_place in batches.items())
+
+    benchmark.extra_info["events"] = benchmark(run)  # type: ignore[attr-defined]
+    assert benchmark.extra_info["events"] == sum(map(count_rows, batches.values()))  # type: ignore[attr-defined]
+
+
+def test_split_decode_and_replay_row_by_row(benchmark: Benchmark, batches: dict[tuple[str, int], list[Any]]) -> None:
+    """The same by way of an object a row: what transactions, groups and damage take."""
+
+    def run() -> int:
+        rows = {place: chain.from_iterable(map(from_batch, of_place)) for place, of_place in whole.items()}
+        return sum(rebuild(*place, of_place).state.records for place, of_place in rows.items())
+
+    whole = {place: [with_place(batch, *place) for batch in of_place] for place, of_place in batches.items()}
+    benchmark.extra_info["events"] = benchmark.pedantic(run, rounds=3, warmup_rounds=0)  # type: ignore[attr-defined]
+    assert benchmark.extra_info["events"] == sum(map(count_rows, batches.values()))  # type: ignore[attr-defined]
+
+
+def with_place(batch: Any, topic: str, partition: int) -> Any:
+    size = batch.num_rows
+    place = [pa.repeat(pa.scalar(topic), size), pa.repeat(pa.scalar(partition, pa.int32()), size)]
+    return pa.RecordBatch.from_arrays([*batch.columns, *place], names=[*batch.schema.names, "topic", "partition"])
+
+
+def test_split_rows_of_tables(benchmark: Benchmark, states: list[Rebuilt]) -> None:
+    """State to Arrow."""
+    found = benchmark(lambda: count_rows(batch for _, batch in all_tables(states)))
+    benchmark.extra_info["rows"] = found  # type: ignore[attr-defined]
+
+
+def test_split_files(benchmark: Benchmark, states: list[Rebuilt], tmp_path: Path) -> None:
+    """Tables to Parquet files, durably."""
+    tables = list(all_tables(states))
+    assert benchmark(lambda: sum(one.rows for one in write_tables(tables, tmp_path))) == count_rows(
+        b for _, b in tables
+    )
+
+
+def test_split_all_of_a_task(benchmark: Benchmark, events: Path, tmp_path: Path) -> None:
+    """Parquet to the tables' Parquet, as a task does it."""
+    source = ExportSource(events)
+    parts = parts_of(source)
+    benchmark.extra_info["events"] = sum(part.end or 0 for part in parts)  # type: ignore[attr-defined]
+    found = benchmark(lambda: list(write_tables(all_tables(rebuilt(source, part) for part in parts), tmp_path)))
+    assert sum(one.rows for one in found if one.table == "partitions") == len(parts)
 
 
 # ---- beside it
@@ -268,24 +324,24 @@ def test_pandas_replays(benchmark: Benchmark, events: Path) -> None:
 
 PEAK = """
 import re, sys
+from kcore.spark.batch_replay import REPLAYED, rebuild_batches
 from kcore.spark.export import ExportSource
-from kcore.spark.folder_frames import folder_state
-from kcore.spark.frames import LogFacts, replay_batches
-from kcore.spark.rebuild import END
+from kcore.spark.state_tables import all_tables
+from kcore.spark.table_files import write_tables
 source = ExportSource(sys.argv[1])
 def peak_kb():
     return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 before = peak_kb()
 part = max(source.parts(), key=lambda part: part.end)
-for _ in replay_batches(source.batches(part), {}, END, LogFacts()):
-    pass
+batches = source.batches(part, columns=[name for name, _ in REPLAYED])
+list(write_tables(all_tables([rebuild_batches(*part[:2], batches)]), sys.argv[2]))
 print(part.end, before, peak_kb())
 """
 
 
-def test_peak_memory(benchmark: Benchmark, events: Path) -> None:
+def test_peak_memory(benchmark: Benchmark, events: Path, tmp_path: Path) -> None:
     """What the task of the largest partition holds at most, beside what it holds before it begins."""
-    command = [sys.executable, "-c", PEAK, str(events)]
+    command = [sys.executable, "-c", PEAK, str(events), str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
 
     def run() -> list[int]:
