@@ -51,6 +51,7 @@ def transform(value: bytes) -> bytes:
 
 def copy(bootstrap: str) -> None:
     """Copies until it is killed; says after each commit how many records were in it."""
+    taken: list[object] = []  # partitions that were taken away from the consumer since the last batch
     while True:
         consumer = Consumer(
             CLIENT
@@ -69,18 +70,23 @@ def copy(bootstrap: str) -> None:
         )
         try:
             producer.init_transactions(CALL_S)
-            consumer.subscribe([SOURCE])
+            consumer.subscribe([SOURCE], on_revoke=lambda _, parts: taken.extend(parts))
             while True:
-                copy_batch(consumer, producer)
+                copy_batch(consumer, producer, taken)
         except KafkaException as error:
             # Fenced, or so long without a server that the transaction is lost: begin again from what is committed.
             print(f"again: {error}", file=sys.stderr, flush=True)
             consumer.close()
 
 
-def copy_batch(consumer: Consumer, producer: Producer) -> None:
+def copy_batch(consumer: Consumer, producer: Producer, taken: list[object]) -> None:
     """One transaction: all of it, or nothing."""
     messages = [message for message in consumer.consume(BATCH, 0.1) if not message.error()]
+    if taken:
+        # The group was rebalanced while these came: they, or some, will come again from what is committed.
+        taken.clear()
+        rewind(consumer)
+        return
     if not messages:
         return
     producer.begin_transaction()
