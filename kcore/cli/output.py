@@ -5,7 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
+
+from kcore.spark.timeline.text import clean
+
+CELL_CHARACTERS: Final = 250
+"""So wide is a cell at most: a group's id may have 32,767 characters. All names of topics find room."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,10 +27,16 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], form: str)
             print(json.dumps(dict(zip(columns, row, strict=True)), default=_plain))
         return
     cells = [[name.upper().replace("_", "-") for name in columns]]
-    cells += [["-" if value is None else str(value) for value in row] for row in rows]
+    cells += [["-" if value is None else _cell(str(value)) for value in row] for row in rows]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
     for row in cells:
         print("  ".join(value.ljust(width) for value, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _cell(text: str) -> str:
+    """A text as it may stand in a table: names come from clients, and may hold line ends, or what steers a terminal."""
+    text = clean(text)
+    return text if len(text) <= CELL_CHARACTERS else f"{text[: CELL_CHARACTERS - 1]}…"
 
 
 def _plain(value: Any) -> Any:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from typing import Final
 
 from kcore.spark.audit.finding import Finding
 from kcore.spark.audit.kinds import SEVERITIES, rank
+from kcore.spark.timeline.text import clean
+
+SENTENCE_LETTERS: Final = 400
+"""So many are shown of a sentence; the table holds all of it."""
 
 
 def lines(findings: Iterable[Finding], total: int) -> list[str]:
@@ -18,7 +23,7 @@ def lines(findings: Iterable[Finding], total: int) -> list[str]:
     """
     rows = [("severity", "kind", "where", "when", "what")]
     rows += [
-        (one.severity, one.kind, f"{one.topic}-{one.partition}@{one.offset}", when(one), one.sentence)
+        (one.severity, one.kind, f"{one.topic}-{one.partition}@{one.offset}", when(one), _sentence(one.sentence))
         for one in findings
     ]
     if len(rows) == 1:
@@ -27,6 +32,12 @@ def lines(findings: Iterable[Finding], total: int) -> list[str]:
     shown = ["  ".join([*(row[i].ljust(widths[i]) for i in range(4)), row[4]]) for row in rows]
     left = total - (len(rows) - 1)
     return [*shown, f"and {left} more: see the table"] if left else shown
+
+
+def _sentence(text: str) -> str:
+    """A sentence in one line of a terminal, whatever clients' names are in it."""
+    letters = clean(text)
+    return letters if len(letters) <= SENTENCE_LETTERS else f"{letters[: SENTENCE_LETTERS - 1]}…"
 
 
 def when(one: Finding) -> str:

@@ -18,7 +18,7 @@ from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.spark.audit.finding import Finding
 from kcore.spark.audit.frames import finding_of, said_of_folder, said_of_partitions
 from kcore.spark.audit.kinds import rank
-from kcore.spark.audit.report import lines, summary
+from kcore.spark.audit.report import SENTENCE_LETTERS, lines, summary
 from kcore.spark.event import EventRow, LogFault
 from kcore.spark.export import export
 from kcore.spark.jobs import audit as audit_job
@@ -243,3 +243,11 @@ def test_the_status_says_whether_anything_is_bad_enough() -> None:
     with pytest.raises(SystemExit) as stopped:
         parser.parse_args(["f", "--out", "o", "--fail-on", "bad"])
     assert stopped.value.code == 2
+
+
+def test_a_finding_is_one_line_whatever_clients_call_their_groups() -> None:
+    """What steers a terminal is shown as a code; an id of 30,000 letters does not hide all others."""
+    rough = "Group new\nline\x1b[2J " + "b" * 30_000 + " went back."
+    finding = Finding("kind", "error", "__consumer_offsets", 0, 1, -1, "", None, None, None, None, None, (), rough)
+    _, line = lines([finding], 1)
+    assert line.endswith("Group new\\x0aline\\x1b[2J " + "b" * (SENTENCE_LETTERS - 26) + "…")
