@@ -45,6 +45,11 @@ cdef struct Index:
     int unused                     # numbers taken back, chained, -1: none
 
 
+cdef inline u64 mixed(u64 mix, u64 word) noexcept nogil:
+    """A hash of what was mixed before and one word more: a step of FNV-1a."""
+    return (mix ^ word) * 1099511628211ULL
+
+
 cdef class Scratch:
     """The memory of one call: gone when the object is."""
     cdef Memory memory

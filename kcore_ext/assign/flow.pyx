@@ -33,6 +33,7 @@ from kcore_ext.assign.containers cimport (
     i64,
     ints,
     longs,
+    mixed,
     nones,
     push,
     push_long,
@@ -301,7 +302,7 @@ cdef int _pool_of_each(Problem p, Memory* memory, bint racks, const int* topic_o
         if racks:
             n = _rack_row(p, q, row)
             for i in range(n):
-                mix = (mix ^ <u64>(row[i] + 1)) * 1099511628211ULL
+                mix = mixed(mix, <u64>(row[i] + 1))
         pool = found(&seen, mix)
         while pool >= 0:
             there = sample.at[pool]

@@ -5,6 +5,10 @@ from cpython.number cimport PyNumber_Index
 
 from kcore_ext.assign.containers cimport Memory
 
+cdef enum:
+    # Numbers of partitions are C ints, and one more than the last must be one too.
+    MOST_PARTITIONS = 2147483646
+
 
 cdef class Topics:
     cdef readonly tuple ordered       # ascending: names by UTF-16, ids by signed halves

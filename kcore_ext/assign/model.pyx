@@ -32,7 +32,6 @@ cdef long long _serials = 0
 
 cdef enum:
     MOST_RUNS = 1 << 16
-    MOST_PARTITIONS = 2147483646
 
 
 cdef class Topics:

@@ -2,6 +2,10 @@
 
 from kcore_ext.assign.containers cimport IntVec, Memory
 
+cdef enum:
+    # Members and partitions of so small a group that letting go of the interpreter's lock costs more than the work.
+    SMALL_GROUP = 4096
+
 
 cdef class Problem:
     cdef Memory memory               # of all arrays below

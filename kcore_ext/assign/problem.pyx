@@ -12,12 +12,12 @@ from kcore_ext.assign.containers cimport (
     found,
     found_next,
     ints,
+    mixed,
     nones,
     release,
+    u64,
     zeros,
 )
-
-ctypedef unsigned long long u64
 
 cdef object np = None
 
@@ -182,9 +182,9 @@ cdef class Problem:
             n = topic_first[t + 1] - topic_first[t]
             if n == 0:
                 continue
-            mix = 1469598103934665603ULL
+            mix = 1469598103934665603ULL  # where FNV-1a begins
             for i in range(topic_first[t], topic_first[t + 1]):
-                mix = (mix ^ <u64>topic_kinds[i]) * 1099511628211ULL
+                mix = mixed(mix, <u64>topic_kinds[i])
             c = found(&seen, mix)
             while c >= 0:
                 candidate = representative[c]

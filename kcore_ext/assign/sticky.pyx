@@ -7,7 +7,7 @@ from kcore_ext.assign.constrained cimport constrained
 from kcore_ext.assign.containers cimport IntVec, Memory, Scratch, copied, fill, flags, nones, push, zeros
 from kcore_ext.assign.general cimport general
 from kcore_ext.assign.lower cimport OWNED, USER_DATA, Lowered, lower
-from kcore_ext.assign.problem cimport Problem, as_array, checked_owner, new_array
+from kcore_ext.assign.problem cimport SMALL_GROUP, Problem, as_array, checked_owner, new_array
 from kcore_ext.assign.result cimport GroupAssignment
 
 
@@ -147,8 +147,7 @@ def run(Problem problem not None, previous=None, bint cooperative=False):
     if previous is not None:
         checked_owner(problem, previous, front.owner)
         front.given = True
-    if problem.members + problem.partitions < 4096:
-        # Letting go of the interpreter lock costs more than so small a group.
+    if problem.members + problem.partitions < SMALL_GROUP:
         solve(problem, &scratch.memory, &front, cooperative, &withheld)
     else:
         with nogil:

@@ -10,7 +10,7 @@ from kcore_ext.assign.claims cimport Rows, rows_into
 from kcore_ext.assign.containers cimport IntVec, Memory, Scratch, copied, fill, flags, ints, nones, push, take, zeros
 from kcore_ext.assign.ids cimport order_of_ids
 from kcore_ext.assign.lower cimport Lowered, take_ids
-from kcore_ext.assign.model cimport Topics
+from kcore_ext.assign.model cimport MOST_PARTITIONS, Topics
 from kcore_ext.assign.problem cimport Problem, as_array, checked_owner, checked_rows, new_array, numbers_of
 from kcore_ext.assign.result cimport GroupAssignment
 
@@ -549,7 +549,7 @@ def run(Problem problem not None, process_of, stateful, standby_replicas, active
 
 
 cdef int _checked_replicas(object standby_replicas, int tasks) except -1:
-    if not 0 <= standby_replicas <= 2147483646 // max(tasks, 1) - 1:
+    if not 0 <= standby_replicas <= MOST_PARTITIONS // max(tasks, 1) - 1:
         raise ValueError(f"num_standby_replicas: {standby_replicas} copies of each of {tasks} tasks")
     return standby_replicas
 

@@ -21,7 +21,7 @@ from kcore_ext.assign.containers cimport (
     zeros,
 )
 from kcore_ext.assign.lower cimport OWNED, Lowered, lower
-from kcore_ext.assign.problem cimport Problem, checked_owner, new_array
+from kcore_ext.assign.problem cimport SMALL_GROUP, Problem, checked_owner, new_array
 from kcore_ext.assign.result cimport GroupAssignment
 
 cdef enum:
@@ -353,8 +353,7 @@ def run(Problem problem not None, previous=None):
     cdef int* owner
     out = new_array(problem.partitions, &owner)
     checked_owner(problem, previous, owner)
-    if problem.members + problem.partitions < 4096:
-        # Letting go of the interpreter lock costs more than so small a group.
+    if problem.members + problem.partitions < SMALL_GROUP:
         _solve(problem, &scratch.memory, owner)
     else:
         with nogil:
