@@ -57,6 +57,7 @@ cdef class RequestLine:
     cdef object _buffer                 # bytes, or a bytearray while a large frame arrives
     cdef Py_ssize_t _position           # what was taken of it
     cdef bint _serving
+    cdef bint _announced                # the owner knows that there may be something to take
     cdef Answer _first                  # the row of answers, in the order of their requests
     cdef Answer _last
     cdef list _out

@@ -19,7 +19,10 @@ class Owner(Protocol):
         ...
 
     def arrived(self) -> None:
-        """An answer came that was waited for: there may be something to take, and requests behind it to serve."""
+        """An answer came that was waited for: there may be something to take, and requests behind it to serve.
+
+        It is said once until something is taken.
+        """
         ...
 
     def cannot_answer(self, failed: Answer, error: Exception) -> None:

@@ -373,7 +373,8 @@ cdef class RequestLine:
             self._drop_first()
         if self._first is None:
             self.parked = False
-        if self._owner is not None:
+        if not self._announced and self._owner is not None:
+            self._announced = True
             self._owner.arrived()
 
     @property
@@ -401,6 +402,7 @@ cdef class RequestLine:
 
     def take(self):
         cdef bytes data
+        self._announced = False
         if not self._out:
             return None
         data = self._out[0] if len(self._out) == 1 else b"".join(self._out)

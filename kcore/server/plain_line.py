@@ -92,6 +92,7 @@ class PlainLine:
         self._answers: deque[PlainAnswer] = deque()  # in the order of the requests; the first one has not come
         self._out: list[bytes] = []
         self._serving = False
+        self._announced = False  # the owner knows that there may be something to take
 
     # ---- bytes in
 
@@ -203,7 +204,9 @@ class PlainLine:
                 self._out.append(frame)
         if not answers:
             self.parked = False
-        self.owner.arrived()
+        if not self._announced:
+            self._announced = True
+            self.owner.arrived()
 
     @property
     def waiting(self) -> bool:
@@ -219,6 +222,7 @@ class PlainLine:
 
     def take(self) -> bytes | None:
         """What may be sent now; None for nothing."""
+        self._announced = False
         if not self._out:
             return None
         data = b"".join(self._out)
