@@ -14,7 +14,7 @@ from tools import fuzz
 from tools.fuzzing.targets import TARGETS, Target
 
 SEED = int(os.environ.get("KCORE_FUZZ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
-COUNTS = {"requests": 3_000, "metadata": 3_000, "sasl": 1_000}
+COUNTS = {"requests": 3_000, "metadata": 3_000, "sasl": 1_000, "columns": 150, "replays": 500}
 CASES = sorted(fuzz.CORPUS.glob("*.hex"))
 
 

@@ -7,7 +7,6 @@ import logging
 import math
 import random
 import struct
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -54,25 +53,9 @@ from kcore_ext.batch import (
     validate,
 )
 from kcore_ext.codec import decode_request_header, encode_request, encode_response
+from tools.fuzzing.logs import Columns, Replays
+from tools.fuzzing.target import BugError, Target
 from tools.fuzzing.values import batch, message
-
-
-class BugError(AssertionError):
-    """Something that must hold does not."""
-
-
-class Target(ABC):
-    """One reader of strangers' bytes."""
-
-    name: str
-
-    @abstractmethod
-    def make(self, rng: random.Random) -> bytes:
-        """A valid input, as a rule."""
-
-    @abstractmethod
-    def run(self, data: bytes) -> None:
-        """Reads an input; raises where there is a bug."""
 
 
 class Messages(Target):
@@ -422,6 +405,7 @@ class Sasl(Target):
 
 
 TARGETS: dict[str, Callable[[], Target]] = {
-    cls.name: cls for cls in (Messages, Records, Metadata, ConsumerProtocol, Batches, Frames, Sasl, Requests)
+    cls.name: cls
+    for cls in (Messages, Records, Metadata, ConsumerProtocol, Batches, Columns, Replays, Frames, Sasl, Requests)
 }
 """Every target by name."""

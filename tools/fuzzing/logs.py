@@ -1,0 +1,166 @@
+"""Targets of the data pipeline: compiled code over Arrow's buffers says what its twins in plain Python say."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, key_classes
+from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from tools.fuzzing.target import BugError, Target
+from tools.fuzzing.values import message
+
+TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
+HEAD = struct.Struct(">BBHH")  # flags, a second byte, the sizes of key and value
+NO_KEY, NO_VALUE, CONTROL, BATCH_ONLY, PRODUCER, TRANSACTIONAL = (1 << bit for bit in range(6))
+MAX_RECORDS = 200
+
+
+def record(topic: str, rng: random.Random) -> tuple[bytes, bytes]:
+    """Key and value of any type that a topic has, in any version."""
+    cls = rng.choice(list(key_classes(topic).values()))
+    version = rng.randint(cls.VALUE.MIN_VERSION, cls.VALUE.MAX_VERSION)
+    return message(cls, 0, rng).encode_key(), message(cls.VALUE, version, rng).encode_value(version)
+
+
+def packed(flags: int, second: int, key: bytes, value: bytes) -> bytes:
+    """A record of an input."""
+    return HEAD.pack(flags, second, len(key), len(value)) + key + value
+
+
+def unpacked(data: bytes) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
+    """The records of an input, whatever it is."""
+    at = 0
+    for _ in range(MAX_RECORDS):
+        if at + HEAD.size > len(data):
+            return
+        flags, second, key_size, value_size = HEAD.unpack_from(data, at)
+        middle = at + HEAD.size + key_size
+        key, value = data[at + HEAD.size : middle], data[middle : middle + value_size]
+        at = middle + value_size
+        yield flags, second, None if flags & NO_KEY else key, None if flags & NO_VALUE else value
+
+
+class Columns(Target):
+    """Records as typed columns: the extension, and the twin for executors without it."""
+
+    name = "columns"
+
+    def __init__(self) -> None:
+        import pyarrow as pa  # noqa: PLC0415
+
+        from kcore.spark.decode import decode_batch, record_types  # noqa: PLC0415
+        from kcore.spark.decode_compiled import CompiledDecoder  # noqa: PLC0415
+        from kcore.spark.decode_pure import PureDecoder  # noqa: PLC0415
+
+        self.pa, self.decode = pa, decode_batch
+        self.names = tuple(record_types())
+        self.decoders = CompiledDecoder(self.names), PureDecoder(self.names)
+        self.run(packed(0, 0, b"\0\0", b""))
+
+    def make(self, rng: random.Random) -> bytes:
+        """See Target."""
+        found = []
+        for _ in range(rng.randint(1, 6)):
+            topic = rng.randrange(len(TOPICS))
+            flags = rng.choice((0, 0, 0, NO_VALUE, NO_KEY, CONTROL, BATCH_ONLY))
+            found.append(packed(flags, topic, *record(TOPICS[topic], rng)))
+        return b"".join(found)
+
+    def run(self, data: bytes) -> None:
+        """See Target."""
+        pa, rows = self.pa, list(unpacked(data))
+        columns = {
+            "key": pa.array([key for _, _, key, _ in rows], pa.binary()),
+            "value": pa.array([value for _, _, _, value in rows], pa.binary()),
+            "topic": pa.array([(*TOPICS, "orders", None)[second % 5] for _, second, _, _ in rows], pa.string()),
+            "partition": pa.array([0] * len(rows), pa.int32()),
+            "offset": pa.array(range(len(rows)), pa.int64()),
+            "timestamp": pa.array([0] * len(rows), pa.timestamp("us", "UTC")),
+            "control": pa.array([bool(flags & CONTROL) for flags, *_ in rows], pa.bool_()),
+            "batch_only": pa.array([bool(flags & BATCH_ONLY) for flags, *_ in rows], pa.bool_()),
+        }
+        batch = pa.RecordBatch.from_pydict(columns)
+        compiled, pure = (self.decode(batch, self.names, decoder) for decoder in self.decoders)
+        for column in compiled.columns:
+            column.validate(full=True)
+        for found, expected in zip(compiled.to_pylist(), pure.to_pylist(), strict=True):
+            if repr(found) != repr(expected):  # a float that is no number equals nothing
+                raise BugError(f"{found!r} instead of {expected!r}")
+
+
+class Replays(Target):
+    """A coordinator's log, replayed in columns and row by row."""
+
+    name = "replays"
+
+    def __init__(self) -> None:
+        from kcore.spark.arrow import to_batch  # noqa: PLC0415
+        from kcore.spark.batch_replay import rebuild_batches  # noqa: PLC0415
+        from kcore.spark.event import EventRow  # noqa: PLC0415
+        from kcore.spark.rebuild import AsOf, rebuild  # noqa: PLC0415
+        from kcore.spark.state_tables import state_tables  # noqa: PLC0415
+        from kcore.spark.tables import table_rows  # noqa: PLC0415
+
+        self.row, self.to_batch, self.as_of = EventRow, to_batch, AsOf
+        self.in_columns, self.in_rows, self.tables, self.table_rows = rebuild_batches, rebuild, state_tables, table_rows
+        self.run(b"\0\xff" + packed(0, 1, b"\0\0", b""))
+
+    def make(self, rng: random.Random) -> bytes:
+        """See Target."""
+        topic = rng.choice((0, 0, 0, 1, 2))
+        flags = (0, 0, 0, 0, NO_VALUE, NO_KEY, PRODUCER, PRODUCER | TRANSACTIONAL, PRODUCER | CONTROL, BATCH_ONLY)
+        found = [
+            packed(rng.choice(flags), rng.choice((1, 1, 1, 0, 2)), *self._record(topic, rng))
+            for _ in range(rng.randint(1, 12))
+        ]
+        return bytes((topic, rng.choice((255, 5)))) + b"".join(found)
+
+    @staticmethod
+    def _record(topic: int, rng: random.Random) -> tuple[bytes, bytes]:
+        """Committed offsets more often than others: they are what is replayed in columns."""
+        if topic or rng.random() < 0.3:
+            return record(TOPICS[topic], rng)
+        version = rng.randint(0, 4)
+        return message(OffsetCommitKey, 0, rng).encode_key(), message(OffsetCommitValue, version, rng).encode_value(
+            version
+        )
+
+    def run(self, data: bytes) -> None:
+        """See Target."""
+        if len(data) < 2:
+            return
+        topic, cut = TOPICS[data[0] % len(TOPICS)], None if data[1] == 255 else data[1]
+        rows, offset = [], 0
+        for flags, step, key, value in unpacked(data[2:]):
+            offset += step % 4
+            producer_id = flags >> 6 if flags & PRODUCER else -1
+            batch_only = bool(flags & BATCH_ONLY)
+            rows.append(
+                self.row(
+                    None if batch_only else key,
+                    None if batch_only else value,
+                    topic,
+                    0,
+                    offset,
+                    1_000 + step,
+                    producer_id=producer_id,
+                    producer_epoch=step >> 4,
+                    transactional=bool(flags & TRANSACTIONAL),
+                    control=bool(flags & CONTROL),
+                    batch_only=batch_only,
+                )
+            )
+        if not rows:
+            return
+        as_of = self.as_of(cut)
+        found, expected = self.in_columns(topic, 0, [self.to_batch(rows)], as_of), self.in_rows(topic, 0, rows, as_of)
+        if repr(self._facts(found)) != repr(self._facts(expected)):
+            raise BugError(f"{self._facts(found)} instead of {self._facts(expected)}")
+        for _, batch in self.tables(found.state, found.cut):
+            batch.validate(full=True)
+
+    def _facts(self, result: Any) -> list[Any]:
+        return [result.state.faults, *self.table_rows(result.state, result.cut)]
