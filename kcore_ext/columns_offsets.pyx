@@ -6,7 +6,9 @@ from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcmp
 
 from kcore_ext.codec_plan cimport BOOL, INT32, INT64, STRING
-from kcore_ext.columns_store cimport Column, ColumnNode, finish, pad, plain_column, put_bytes, reserve
+from kcore_ext.columns_store cimport (
+    Column, ColumnNode, finish, pad, plain_column, put_bytes, put_flag, put_int32, put_int64, reserve,
+)
 from kcore_ext.offsets cimport OffsetAndMetadata
 
 cdef enum:
@@ -61,21 +63,6 @@ cdef class OffsetColumns:
 
     def take(self):
         return [finish(<ColumnNode>node) for node in self.nodes]
-
-
-cdef inline void put_int32(Column* column, int32_t number) noexcept:
-    (<int32_t*>column.values)[column.length] = number
-    column.length += 1
-
-
-cdef inline void put_int64(Column* column, int64_t number) noexcept:
-    (<int64_t*>column.values)[column.length] = number
-    column.length += 1
-
-
-cdef inline void put_flag(Column* column, bint flag) noexcept:
-    column.values[column.length] = flag
-    column.length += 1
 
 
 cdef int put_known(Column* column, int64_t number) except -1:

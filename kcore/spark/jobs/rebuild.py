@@ -15,7 +15,7 @@ from kcore.spark.data_folder import Written, check_empty, write_data_folder
 from kcore.spark.event import EventRow
 from kcore.spark.folder_frames import folder_living, folder_tables
 from kcore.spark.frames import LogFacts
-from kcore.spark.jobs.session import add_session_arguments, parse_offsets, session
+from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, parse_offsets, session
 from kcore.spark.manifest import write_whole
 from kcore.spark.sources import open_source
 from kcore.spark.state import COORDINATOR_TOPICS
@@ -135,7 +135,7 @@ def event_of(row: Row) -> EventRow:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The job's arguments."""
-    parser.add_argument("path", metavar="FOLDER", help="an export, a data folder, or a broker's log folder")
+    add_folder_argument(parser)
     parser.add_argument("--out", required=True, metavar="FOLDER", help="where the tables go")
     parser.add_argument("--as-of-ms", type=int, metavar="MS", help="the state at that time, in ms since the epoch")
     parser.add_argument(
