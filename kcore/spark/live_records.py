@@ -95,12 +95,7 @@ class LiveRecords:
         for group_id in store.groups():
             for partitions in store.topics(group_id).values():
                 alive.update(offset.record_offset for offset in partitions.values())
-            for topic, of_topic in store.pending_topics(group_id).items():
-                for partition, producer_ids in of_topic.items():
-                    for producer_id in producer_ids:
-                        pending = store.pending(producer_id, group_id, topic, partition)
-                        assert pending is not None, "whoever is open on a partition has an offset pending there"
-                        alive.add(pending.record_offset)
+            alive.update(offset.record_offset for *_, offset in store.pending_offsets(group_id))
         return alive
 
     def rows(self) -> Iterator[EventRow]:

@@ -63,12 +63,8 @@ def _offset_batches(state: PartitionState) -> Iterator[pa.RecordBatch]:
     for group_id in store.groups():
         for topic, partitions in store.topics(group_id).items():
             columns.add_all(group_id, topic, partitions)
-        for topic, of_topic in store.pending_topics(group_id).items():
-            for partition, producer_ids in of_topic.items():
-                for producer_id in sorted(producer_ids):
-                    pending = store.pending(producer_id, group_id, topic, partition)
-                    assert pending is not None, "whoever is open on a partition has an offset pending there"
-                    columns.add(group_id, topic, partition, pending, producer_id)
+        for topic, partition, producer_id, pending in store.pending_offsets(group_id):
+            columns.add(group_id, topic, partition, pending, producer_id)
         if len(columns) >= ROWS_PER_BATCH:
             yield _offset_batch(columns)
     if len(columns):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kcore.group.classic.group import ClassicGroup
@@ -17,6 +17,7 @@ from kcore.spark.group_records import SHARE
 from kcore.spark.keyed_groups import KeyedGroup, KeyedGroups
 from kcore.spark.state import PartitionState
 from kcore.transaction.shard import TransactionShard
+from kcore.transaction.states import NAMES
 
 TableRow = tuple[str, dict[str, Any]]
 """(table, column -> value); columns that are not named are null."""
@@ -296,12 +297,8 @@ def _offset_rows(offsets: OffsetStore) -> Iterator[TableRow]:
         for topic, partitions in offsets.topics(group_id).items():
             for partition, offset in partitions.items():
                 yield "offsets", _offset(group_id, topic, partition, offset, None)
-        pending: Mapping[str, Mapping[int, set[int]]] = offsets.pending_topics(group_id)
-        for topic, of_topic in pending.items():
-            for partition, producer_ids in of_topic.items():
-                for producer_id in sorted(producer_ids):
-                    offset_of = offsets.pending(producer_id, group_id, topic, partition)
-                    yield "offsets", _offset(group_id, topic, partition, offset_of, producer_id)
+        for topic, partition, producer_id, offset in offsets.pending_offsets(group_id):
+            yield "offsets", _offset(group_id, topic, partition, offset, producer_id)
 
 
 def _offset(group_id: str, topic: str, partition: int, offset: Any, producer_id: int | None) -> dict[str, Any]:
@@ -331,7 +328,7 @@ def transaction_rows(shard: TransactionShard) -> Iterator[TableRow]:
             "transactions",
             {
                 "transactional_id": transactional_id,
-                "state": transaction.state.name.title().replace("_", ""),
+                "state": NAMES[transaction.state],
                 "producer_id": transaction.producer_id,
                 "producer_epoch": transaction.producer_epoch,
                 "previous_producer_id": transaction.previous_producer_id,

@@ -81,6 +81,15 @@ class OffsetStore:
         """What a producer's open transaction holds for a partition, None if nothing."""
         return self._pending.get(producer_id, {}).get(group_id, NO_TOPICS).get(topic, NO_PARTITIONS).get(partition)
 
+    def pending_offsets(self, group_id: str) -> Iterator[tuple[str, int, int, OffsetAndMetadata]]:
+        """Every pending offset of a group: topic, partition, producer id, the offset; a partition's by producer id."""
+        for topic, partitions in self.pending_topics(group_id).items():
+            for partition, producer_ids in partitions.items():
+                for producer_id in sorted(producer_ids):
+                    offset = self.pending(producer_id, group_id, topic, partition)
+                    assert offset is not None, "whoever is open on a partition has an offset pending there"
+                    yield topic, partition, producer_id, offset
+
     def has_pending(self, group_id: str, topic: str, partition: int) -> bool:
         """Whether an open transaction holds an offset of a partition, so that the group's own is not stable."""
         topics = self._open.get(group_id)
