@@ -158,6 +158,9 @@ class SyncEngine(_Caller):
     ) -> R:
         """Decides a request and returns its response once it is as durable as the settings promise.
 
+        Responses are to be read, not written: one may be given out again, or share parts with the next. Copy what you
+        want to change (`copy.deepcopy`).
+
         Args:
             request: a request message.
             version: the version it is meant in; None: the newest.
@@ -204,6 +207,8 @@ class AsyncEngine(_Caller):
         """Decides a request; awaits its response, which comes once it is as durable as the settings promise.
 
         Cancelling the await does not take the request back: what was decided stays decided.
+        Responses are to be read, not written: one may be given out again, or share parts with the next. Copy what you
+        want to change (`copy.deepcopy`).
 
         Args:
             request: a request message.
