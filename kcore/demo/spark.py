@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import sys
 import time
 from pathlib import Path
 from typing import Final
@@ -15,7 +14,7 @@ from kcore.demo.show import Show
 from kcore.demo.traffic import SETTINGS, Traffic
 from kcore.errors import ConfigError
 from kcore.spark.jobs import submit
-from kcore.spark.jobs.session import check_java
+from kcore.spark.jobs.session import check_java, prepare_local_workers
 from kcore.testing import ServerProcess
 
 SPARK_SETTINGS: Final = {
@@ -115,7 +114,7 @@ class SparkStory:
 
 def _use_spark_settings() -> None:
     """For the Java machine that the first job starts, and the workers that it starts."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    prepare_local_workers()
     if "PYSPARK_SUBMIT_ARGS" not in os.environ:
         arguments: list[str] = []
         for name, value in SPARK_SETTINGS.items():

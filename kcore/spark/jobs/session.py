@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import kcore
 from kcore.errors import KcoreError
 
 if TYPE_CHECKING:
@@ -31,6 +35,19 @@ def check_java() -> None:
             "Spark needs a Java runtime, version 17 or newer, and there is no `java` on the path. "
             "Debian and Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17"
         )
+
+
+def prepare_local_workers() -> None:
+    """Workers of this machine are this interpreter, not whatever `python3` is here, and have this kcore.
+
+    Spark finds data sources by looking through the folders of the module path: those of an editable install, which
+    are not in it, it would miss.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    root = str(Path(kcore.__file__).parents[1])
+    before = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
+    if root not in before:
+        os.environ["PYTHONPATH"] = os.pathsep.join([*before, root])
 
 
 @contextmanager
