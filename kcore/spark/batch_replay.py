@@ -79,16 +79,16 @@ class BatchReplay:
         state.records += walk.plain - self._plain
         self._added, self._plain = walk.added, walk.plain
 
-    def end(self, active_offset: int | None = None) -> Rebuilt:
-        """The state, once the log is read to its end; `active_offset` is where the newest segment begins."""
+    def end(self, active_offset: int | None = None, log_start: int = 0) -> Rebuilt:
+        """The state, once the log is read to its end; the arguments are those of `rebuild`."""
         walk, state = self._walk, self._state
         if walk.first >= 0:
             state.first_offset, state.next_offset = walk.first, walk.last + 1
             state.last_timestamp_ms = walk.last_timestamp_ms
         if walk.log_first >= 0:
             repeated_at = walk.repeated_at if walk.repeated_at >= 0 else None
-            state.completeness.was_seen(walk.log_first, walk.gaps, repeated_at)
-        state.completeness.at_end(active_offset, walk.log_last + 1)
+            state.completeness.was_seen(walk.log_first, walk.gaps, walk.last_gap, repeated_at)
+        state.completeness.at_end(active_offset, walk.log_last + 1, log_start)
         return Rebuilt(state, walk.cut)
 
 
@@ -100,12 +100,13 @@ def rebuild_batches(
     *,
     cleaned_to: int | None = None,
     active_offset: int | None = None,
+    log_start: int = 0,
 ) -> Rebuilt:
     """The state of one partition as of a moment, as `rebuild` gives it, from record batches; see there."""
     replay = BatchReplay(topic, partition, as_of, cleaned_to)
     for batch in batches:
         replay.add(batch)
-    return replay.end(active_offset)
+    return replay.end(active_offset, log_start)
 
 
 def _offsets_of(shard: GroupShard) -> Callable[[str, str], dict[int, OffsetAndMetadata]]:

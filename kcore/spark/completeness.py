@@ -26,10 +26,12 @@ class Completeness:
     Attributes:
         cleaned_to: an offset at or above the one that compaction has come to; None while nothing bounds it.
         gaps: whether any offset was missing.
+        last_gap: the offset behind the last ones that are missing before the cut; -1 for none.
+        lost: whether the log lacks what compaction did not take: not even the state at its end is sure then.
         first_offset: that of the first row; -1 before it.
     """
 
-    __slots__ = ("_given", "_keys", "_topic", "cleaned_to", "first_offset", "gaps")
+    __slots__ = ("_given", "_keys", "_topic", "cleaned_to", "first_offset", "gaps", "last_gap", "lost")
 
     def __init__(self, topic: str, cleaned_to: int | None = None) -> None:
         self._topic = topic
@@ -37,15 +39,25 @@ class Completeness:
         self._keys: set[bytes] = set()
         self.cleaned_to = cleaned_to
         self.gaps = False
+        self.last_gap = -1
+        self.lost = False
         self.first_offset = -1
 
-    def saw(self, row: EventRow, expected: int) -> None:
-        """The next row of the log; `expected` is the offset behind the one before it, -1 before the first."""
+    def saw(self, row: EventRow, expected: int, beyond: bool = False) -> None:
+        """The next row of the log.
+
+        Args:
+            row: the row.
+            expected: the offset behind the one before it, -1 before the first.
+            beyond: whether the one before it was behind the cut already.
+        """
         if expected < 0:
             self.first_offset = row.offset
             self.gaps = row.offset > 0
         elif row.offset != expected:
             self.gaps = True
+            if not beyond:
+                self.last_gap = row.offset
         if self.cleaned_to is None and not row.control and row.key is not None:
             # An aborted transaction's records go whatever their keys; a second one says nothing less for that.
             if row.key in self._keys:
@@ -54,17 +66,29 @@ class Completeness:
             else:
                 self._keys.add(row.key)
 
-    def was_seen(self, first_offset: int, gaps: bool, repeated_at: int | None) -> None:
-        """A log of which somebody else saw every row: where it begins, whether it has gaps, which key came again."""
-        self.first_offset, self.gaps = first_offset, gaps
+    def was_seen(self, first_offset: int, gaps: bool, last_gap: int, repeated_at: int | None) -> None:
+        """A log of which somebody else saw every row: where it begins, its gaps, and which key came again."""
+        self.first_offset, self.gaps, self.last_gap = first_offset, gaps, last_gap
         if self.cleaned_to is None:
             self.cleaned_to = repeated_at
 
-    def at_end(self, active_offset: int | None, next_offset: int) -> None:
-        """The log is read to its end; the newest segment, which begins at `active_offset`, is never compacted."""
+    def at_end(self, active_offset: int | None, next_offset: int, log_start: int = 0) -> None:
+        """The log is read to its end.
+
+        Args:
+            active_offset: where the newest segment begins, which is never compacted; None if that is not known.
+            next_offset: the end.
+            log_start: where what was to be read begins. In front of it all is missing, and no compaction took it.
+        """
+        limit = next_offset if active_offset is None else active_offset
+        bound = limit if self._given or self.cleaned_to is None else min(self.cleaned_to, limit)
+        if self._topic == SHARE_GROUP_STATE:
+            bound = 0
+        else:
+            self.lost |= log_start > 0
+        self.lost |= self.last_gap > bound
         if self._given:
             return
-        limit = next_offset if active_offset is None else active_offset
         self.cleaned_to = limit if self.cleaned_to is None else min(self.cleaned_to, limit)
 
     def is_complete(self, last_stable_offset: int, cut: bool) -> bool:
@@ -72,8 +96,10 @@ class Completeness:
 
         Args:
             last_stable_offset: that of the cut.
-            cut: whether there is anything behind it; the end of a log is always right.
+            cut: whether there is anything behind it; the end of a log is right, if nothing of the log is lost.
         """
+        if self.lost:
+            return False
         if not cut or not self.gaps:
             return True
         if self._topic == SHARE_GROUP_STATE:

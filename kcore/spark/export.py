@@ -96,7 +96,9 @@ def _begin(
     place = (part.topic, part.partition)
     exported = manifest.partitions.get(place)
     if exported is None:
-        exported = manifest.partitions[place] = ExportedPartition(*place, max(start, 0))
+        exported = manifest.partitions[place] = ExportedPartition(
+            *place, max(start, 0), log_start=max(start, part.log_start)
+        )
     known = [offset for offset in (exported.cleaned_to, part.cleaned_to) if offset is not None]
     exported.cleaned_to = max(known) if known and part.cleaned_to is not None else exported.cleaned_to
     exported.active_offset = part.active_offset
@@ -210,6 +212,7 @@ class ExportSource(Source):
                 part.next_offset,
                 part.cleaned_to,
                 part.active_offset,
+                part.log_start,
             )
             for place, part in sorted(self._manifest.partitions.items())
         ]

@@ -111,7 +111,7 @@ def _replayed(
             for batch in batches:
                 for task in batch.column("id").to_pylist():
                     yield from give(
-                        _rebuilt(source, part, moments.get(part[:2], otherwise), give is _living)
+                        rebuilt_of(source, part, moments.get(part[:2], otherwise), give is _living)
                         for part in tasks[task]
                     )
 
@@ -127,7 +127,7 @@ def shares(parts: Iterable[Part], count: int) -> list[list[Part]]:
 # ---- what runs on executors
 
 
-def _rebuilt(source: Source, part: Part, as_of: AsOf, with_records: bool) -> Rebuilt:
+def rebuilt_of(source: Source, part: Part, as_of: AsOf, with_records: bool) -> Rebuilt:
     """One partition; what could not be read of it is among its faults."""
     from kcore.spark.arrow import from_batch  # noqa: PLC0415
     from kcore.spark.batch_replay import REPLAYED, rebuild_batches  # noqa: PLC0415
@@ -143,15 +143,23 @@ def _rebuilt(source: Source, part: Part, as_of: AsOf, with_records: bool) -> Reb
             as_of,
             cleaned_to=part.cleaned_to,
             active_offset=part.active_offset,
+            log_start=part.log_start,
             with_records=True,
         )
     else:
         names = [name for name, _ in REPLAYED]
         batches = source.batches(part, on_fault=unread.append, columns=names)
         result = rebuild_batches(
-            *part[:2], batches, as_of, cleaned_to=part.cleaned_to, active_offset=part.active_offset
+            *part[:2],
+            batches,
+            as_of,
+            cleaned_to=part.cleaned_to,
+            active_offset=part.active_offset,
+            log_start=part.log_start,
         )
     for fault in unread:
+        if fault.kind == "truncated" and fault.offset < min(part.active_offset or 0, result.state.next_offset):
+            result.state.completeness.lost = True  # only the newest segment may end so
         result.state.fault(fault.offset, fault.kind, fault.detail)
     return result
 

@@ -58,6 +58,7 @@ class ExportedPartition:
         next_offset: where the next run goes on.
         cleaned_to: how far compaction had come in what was read; None if the source did not know.
         active_offset: where the newest segment began; None if there were none.
+        log_start: where the log began, or what was asked of it.
         files: by offset.
     """
 
@@ -66,6 +67,7 @@ class ExportedPartition:
     next_offset: int
     cleaned_to: int | None = None
     active_offset: int | None = None
+    log_start: int = 0
     files: list[ExportedFile] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -55,6 +55,7 @@ def rebuild(
     *,
     cleaned_to: int | None = None,
     active_offset: int | None = None,
+    log_start: int = 0,
     with_records: bool = False,
 ) -> Rebuilt:
     """The state of one partition as of a moment.
@@ -68,6 +69,7 @@ def rebuild(
         as_of: the moment.
         cleaned_to: where compaction has come to, if that is known.
         active_offset: where the newest segment begins, if that is known.
+        log_start: where the log that was to be read begins.
         with_records: whether to keep the records that the state is made of.
     """
     state = PartitionState(topic, partition, cleaned_to)
@@ -78,14 +80,15 @@ def rebuild(
     for row in rows:
         if row.offset <= last:
             continue
+        beyond = cut
         if not cut and as_of.excludes(row):
             cut = True
         if cut:
-            completeness.saw(row, last + 1 if last >= 0 else -1)
+            completeness.saw(row, last + 1 if last >= 0 else -1, beyond)
         else:
             state.apply(row)
             if live is not None:
                 live.saw(row)
         last = row.offset
-    completeness.at_end(active_offset, last + 1)
+    completeness.at_end(active_offset, last + 1, log_start)
     return Rebuilt(state, cut, live)

@@ -47,6 +47,11 @@ class SegmentPartition(NamedTuple):
     cleaned_to: int | None = None
 
     @property
+    def first_offset(self) -> int:
+        """The base offset of the oldest segment: compaction keeps that, whatever it takes."""
+        return int(Path(self.paths[0]).stem) if self.paths else 0
+
+    @property
     def active_offset(self) -> int:
         """The base offset of the newest segment: the cleaner never touches it."""
         return int(Path(self.paths[-1]).stem) if self.paths else 0
@@ -168,6 +173,10 @@ def _segment_batches(
             header = _checked(view, position, next_offset, beyond)
         except BatchError as fault:
             again.end()
+            if not data[position:].strip(b"\0"):  # room that was taken before it was needed
+                zeros = BatchError("truncated", f"from position {position} on there are zeros")
+                _report(part, path, zeros, next_offset, on_fault)
+                return
             _report(part, path, fault, next_offset, on_fault)
             position = _behind_damage(data, position, fault.size_bytes, range(next_offset, beyond))
             continue

@@ -33,6 +33,7 @@ class Part(NamedTuple):
         end: the offset behind the last one, None where only reading tells.
         cleaned_to: where compaction has come to; None if the source does not know.
         active_offset: the base offset of the newest segment, which is never compacted; None if there are no segments.
+        log_start: where the log begins; what was in front of it is not there, and compaction did not take it.
     """
 
     topic: str
@@ -41,6 +42,7 @@ class Part(NamedTuple):
     end: int | None = None
     cleaned_to: int | None = None
     active_offset: int | None = None
+    log_start: int = 0
 
 
 class Source(ABC):
@@ -106,7 +108,15 @@ class SegmentSource(Source):
     def parts(self) -> list[Part]:
         """See Source."""
         return [
-            Part(part.topic, part.partition, int(Path(part.paths[0]).stem), None, part.cleaned_to, part.active_offset)
+            Part(
+                part.topic,
+                part.partition,
+                part.first_offset,
+                None,
+                part.cleaned_to,
+                part.active_offset,
+                part.first_offset,
+            )
             for part in self._parts.values()
         ]
 
@@ -152,7 +162,8 @@ class FolderSource(Source):
         found = []
         for (topic, partition), key in sorted(self._keys.items()):
             log = self._engine.open(key)
-            found.append(Part(topic, partition, log.log_start_offset, log.high_watermark, log.cleaned_to))
+            start = log.log_start_offset
+            found.append(Part(topic, partition, start, log.high_watermark, log.cleaned_to, log_start=start))
         return found
 
     def rows(
@@ -271,7 +282,7 @@ class ServerSource(Source):
                 where = (topic.name, part.partition_index)
                 leader = self._leader(*where)
                 start, end = (list_offset(leader, *where, timestamp) for timestamp in (EARLIEST, LATEST))
-                found.append(Part(*where, start, end))
+                found.append(Part(*where, start, end, log_start=start))
         return sorted(found)
 
     def _leader(self, topic: str, partition: int) -> Any:

@@ -119,6 +119,8 @@ class PartitionState:
 
     def fault(self, offset: int, kind: str, detail: str) -> None:
         """Notes what could not be applied."""
+        if kind == "corrupt" and offset <= max(self.next_offset, 0):  # what is behind a cut is not missed
+            self.completeness.lost = True
         self.fault_count += 1
         if len(self.faults) < MAX_FAULTS:
             self.faults.append(LogFault(self.topic, self.partition, offset, kind, detail))

@@ -120,7 +120,8 @@ def all_of(result: Rebuilt) -> tuple[Any, ...]:
     facts = (state.first_offset, state.next_offset, state.last_timestamp_ms, state.records, state.unknown)
     offsets = state.groups.offsets.offset_count, state.groups.offsets.topics("g0")
     log = completeness.first_offset, completeness.gaps, completeness.cleaned_to
-    return result.cut, facts, log, offsets, state.fault_count, state.faults, list(table_rows(state, result.cut))
+    lost = completeness.last_gap, completeness.lost
+    return result.cut, facts, log, lost, offsets, state.fault_count, state.faults, list(table_rows(state, result.cut))
 
 
 def in_columns(result: Rebuilt) -> dict[str, list[dict[str, Any]]]:

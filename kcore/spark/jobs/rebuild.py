@@ -184,7 +184,7 @@ def run(options: argparse.Namespace) -> int:
     for topic, count in sorted(written.records.items()) if written is not None else ():
         print(f"{count} records of {topic} in {options.data_folder}")
     if incomplete:
-        print(f"{incomplete} partitions were compacted since then: see `complete` in the table `partitions`")
+        print(f"{incomplete} partitions are not complete: compacted since then, or damaged; see the table `partitions`")
     return 1 if incomplete else 0
 
 
