@@ -15,7 +15,7 @@ from kcore.errors import ConfigError, KcoreError
 
 if TYPE_CHECKING:
     from kcore.spark.export import ExportReport
-    from kcore.spark.manifest import ExportedFile
+    from kcore.spark.manifest import ExportedFile, Manifest
     from kcore.spark.sources import Source
 
 # Not taken from kcore.spark.export: arguments are known where the extra `spark` is not installed.
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Exports, or verifies."""
     try:
-        from kcore.spark.export import export, verify  # noqa: PLC0415
+        from kcore.spark.export import export, open_export, verify  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError(f"exports need the extra `spark` (pip install kcore[spark]): {error}") from error
     if options.data[:1] == ["verify"]:
@@ -51,13 +51,14 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError("name a folder, or --bootstrap HOST:PORT of a running server, and --out FOLDER")
     if options.follow and options.bootstrap is None:
         raise ConfigError("--follow needs --bootstrap: a folder that nobody has open does not grow")
-    status = _report(_once(export, options))
     if not options.follow:
-        return status
+        return _report(_once(export, options))
+    _report(_once(export, options))
+    manifest = open_export(Path(options.out), options.format)
     while True:
         time.sleep(options.interval)
         try:
-            _report(_once(export, options), quiet=True)
+            _report(_once(export, options, manifest), quiet=True)
         except KcoreError as error:  # the server may come back; what was exported is kept
             print(f"kcore: {error}; trying again", file=sys.stderr, flush=True)
 
@@ -71,7 +72,9 @@ def _report(report: ExportReport, quiet: bool = False) -> int:
     return 1 if report.faults else 0
 
 
-def _once(export: Callable[..., ExportReport], options: argparse.Namespace) -> ExportReport:
+def _once(
+    export: Callable[..., ExportReport], options: argparse.Namespace, manifest: Manifest | None = None
+) -> ExportReport:
     from kcore.broker.names import INTERNAL_TOPICS  # noqa: PLC0415
     from kcore.client.cluster import Cluster  # noqa: PLC0415
     from kcore.spark.sources import ServerSource, open_source  # noqa: PLC0415
@@ -89,7 +92,7 @@ def _once(export: Callable[..., ExportReport], options: argparse.Namespace) -> E
         missing = sorted(frozenset(options.topic) - {part.topic for part in source.parts()})
         if missing:
             raise KcoreError(f"{', '.join(missing)}: no such topic")
-        return export(source, options.out, wanted=topics.__contains__, on_file=_tell, **more)
+        return export(source, options.out, wanted=topics.__contains__, on_file=_tell, manifest=manifest, **more)
 
 
 def _tell(written: ExportedFile) -> None:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from kcore.errors import KcoreError
 from kcore.spark.arrow import BATCH_ROWS, EVENT_SCHEMA, from_batch, in_range, to_batches
 from kcore.spark.event import EventRow, LogFault
-from kcore.spark.manifest import MANIFEST, ExportedFile, ExportedPartition, Manifest, digest, put_in_place
+from kcore.spark.manifest import JOURNAL, MANIFEST, ExportedFile, ExportedPartition, Manifest, digest, put_in_place
 from kcore.spark.sources import OnFault, Part, Source, ignore
 
 ROWS_PER_FILE = 500_000
@@ -46,6 +46,7 @@ def export(
     form: str = "parquet",
     rows_per_file: int = ROWS_PER_FILE,
     on_file: Callable[[ExportedFile], None] = lambda file: None,
+    manifest: Manifest | None = None,
 ) -> ExportReport:
     """Writes what a source holds and an export does not hold yet.
 
@@ -60,16 +61,15 @@ def export(
         form: one of `manifest.FORMATS`; an export keeps the one that it began with.
         rows_per_file: at most so many rows go into a file.
         on_file: told of each file once it is in the manifest.
+        manifest: what `open_export` gave, for a process that exports again and again: it need not be read each time.
 
     Raises:
         KcoreError: the folder holds an export in another format.
     """
     folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    manifest = Manifest.load(folder) if (folder / MANIFEST).exists() else Manifest(form)
-    if manifest.form != form:
-        raise KcoreError(f"{folder} holds an export in {manifest.form}, not {form}")
-    _drop_leftovers(folder, manifest)
+    again = manifest is not None and (folder / MANIFEST).exists()
+    if manifest is None:
+        manifest = open_export(folder, form)
     report = ExportReport(0, 0, [])
     for part in source.parts():
         if wanted(part.topic):
@@ -77,8 +77,25 @@ def export(
             for written in _files(pieces, exported, folder, manifest, rows_per_file):
                 on_file(written)
                 report = report._replace(files=report.files + 1, rows=report.rows + written.count)
-    manifest.save(folder)
+    if not again:
+        manifest.save(folder)
     return report
+
+
+def open_export(folder: Path, form: str) -> Manifest:
+    """What a folder holds of an export; the folder is made, and what a run that was stopped had begun is thrown away.
+
+    Raises:
+        KcoreError: the folder holds an export in another format, or its manifest cannot be read.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest = Manifest.load(folder) if (folder / MANIFEST).exists() else Manifest(form)
+    if manifest.form != form:
+        raise KcoreError(f"{folder} holds an export in {manifest.form}, not {form}")
+    if (folder / JOURNAL).exists():
+        manifest.save(folder)  # its last line may be half a line
+    _drop_leftovers(folder, manifest)
+    return manifest
 
 
 def _drop_leftovers(folder: Path, manifest: Manifest) -> None:
@@ -113,7 +130,7 @@ def _files(
     while (written := _write_file(folder, place, pieces, manifest.form, rows_per_file)) is not None:
         exported.files.append(written)
         exported.next_offset = written.last_offset + 1
-        manifest.save(folder)
+        manifest.note(folder, exported)
         yield written
 
 

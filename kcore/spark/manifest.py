@@ -16,6 +16,10 @@ from typing import Any, Final
 from kcore.errors import KcoreError
 
 MANIFEST = "manifest.json"
+JOURNAL = "manifest.jsonl"
+"""What came to the manifest since it was written, a file a line: to write all of it for each file would take ever
+longer. It lies there only for as long as it is shorter than the manifest."""
+MOST_NOTED = 1_000
 FORMAT_VERSION = 1
 FORMATS = ("parquet", "jsonl")
 CHUNK_BYTES = 1 << 20
@@ -98,16 +102,38 @@ class Manifest:
     Attributes:
         form: `parquet` or `jsonl`.
         partitions: by topic and number.
+        noted: how many lines the journal has.
     """
 
     form: str
     partitions: dict[tuple[str, int], ExportedPartition] = field(default_factory=dict)
+    noted: int = field(default=0, compare=False)
+
+    def note(self, folder: Path, part: ExportedPartition) -> None:
+        """The newest file of a partition is part of the export now, durably."""
+        if not (folder / MANIFEST).exists() or self.noted >= max(MOST_NOTED, self._file_count()):
+            self.save(folder)
+            return
+        line = {**asdict(part), "files": [asdict(part.files[-1])]}
+        begins = not self.noted
+        with open(folder / JOURNAL, "ab") as file:
+            file.write(json.dumps(line).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        if begins:
+            sync_folder(folder)
+        self.noted += 1
+
+    def _file_count(self) -> int:
+        return sum(len(part.files) for part in self.partitions.values())
 
     def save(self, folder: Path) -> None:
-        """Puts it in the place of the one before, whole or not at all."""
+        """Puts it in the place of the one before, whole or not at all; the journal goes."""
         parts = [asdict(part) for _, part in sorted(self.partitions.items())]
         document = {"version": FORMAT_VERSION, "format": self.form, "partitions": parts}
         write_whole(folder / MANIFEST, (json.dumps(document, indent=1) + "\n").encode())
+        (folder / JOURNAL).unlink(missing_ok=True)
+        self.noted = 0
 
     @classmethod
     def load(cls, folder: Path) -> Manifest:
@@ -124,11 +150,31 @@ class Manifest:
             if manifest.form not in FORMATS:
                 raise ValueError(f"format {manifest.form!r} is none of {', '.join(FORMATS)}")
             for part in document["partitions"]:
-                files = [ExportedFile(**one) for one in part.pop("files")]
-                manifest.partitions[part["topic"], part["partition"]] = ExportedPartition(**part, files=files)
+                found = _partition(part)
+                manifest.partitions[found.topic, found.partition] = found
+            manifest._take_journal(folder)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise KcoreError(f"{folder}: the manifest cannot be read: {error}") from error
         return manifest
+
+    def _take_journal(self, folder: Path) -> None:
+        """What the journal says beyond the manifest, which may have been written from it already."""
+        path = folder / JOURNAL
+        data = path.read_bytes() if path.exists() else b""
+        for line in data[: data.rfind(b"\n") + 1].splitlines():  # a line without an end was never whole
+            part = _partition(json.loads(line))
+            known = self.partitions.get((part.topic, part.partition))
+            if known is None:
+                self.partitions[part.topic, part.partition] = part
+            elif part.next_offset > known.next_offset:
+                known.files += part.files
+                part.files = known.files
+                self.partitions[part.topic, part.partition] = part
+            self.noted += 1
+
+
+def _partition(said: dict[str, Any]) -> ExportedPartition:
+    return ExportedPartition(**{**said, "files": [ExportedFile(**one) for one in said["files"]]})
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -144,7 +190,12 @@ def write_whole(path: Path, data: bytes) -> None:
 def put_in_place(temporary: Path, path: Path) -> None:
     """Gives a finished file its name, durably."""
     os.replace(temporary, path)
-    folder = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Makes the names of the files in a folder durable."""
+    folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:

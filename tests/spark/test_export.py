@@ -14,7 +14,8 @@ import kcore
 from kcore.errors import KcoreError
 from kcore.spark.arrow import from_batch, to_batch, to_batches
 from kcore.spark.event import EventRow
-from kcore.spark.export import ExportSource, export, verify
+from kcore.spark.export import ExportSource, export, open_export, verify
+from kcore.spark.manifest import JOURNAL, Manifest
 from kcore.spark.sources import FolderSource, Part, SegmentSource, ServerSource, Source, open_source
 from tests import kit
 
@@ -272,3 +273,45 @@ def test_damaged_copies_of_segments_are_read_as_far_as_they_go(kafka_logs: Path,
     rest = list(islice(SegmentSource(tmp_path).rows(part, on_fault=faults.append), 5))
     assert faults[-1].kind == "corrupt"
     assert rest[0].offset > whole[0].offset
+
+
+def test_a_manifest_is_not_written_anew_for_each_file(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are noted in a journal, which is read behind it, half a line at its end or not, until it is taken in."""
+    monkeypatch.setattr("kcore.spark.manifest.MOST_NOTED", 5)
+    saved: list[int] = []
+    save = Manifest.save
+    monkeypatch.setattr(Manifest, "save", lambda self, folder: (saved.append(1), save(self, folder))[1])
+    held = open_export(tmp_path, "parquet")
+    whole = everything(SegmentSource(small))
+    for stop in range(100, 3_000, 100):
+        export(SegmentSource(small), tmp_path, stop=stop, manifest=held)
+        assert verify(tmp_path) == []
+        cut = {place: [row for row in rows if row.offset < stop] for place, rows in whole.items()}
+        assert everything(ExportSource(tmp_path)) == cut
+    files = len(list(tmp_path.glob("topic=*/*/*")))
+    assert files > 30
+    assert len(saved) < files / 3
+    assert (tmp_path / JOURNAL).exists()
+    known = Manifest.load(tmp_path)
+    assert known == held
+    with open(tmp_path / JOURNAL, "ab") as file:
+        file.write(b'{"topic": "__consumer_offsets", "part')
+    assert Manifest.load(tmp_path) == held
+    export(SegmentSource(small), tmp_path)
+    assert not (tmp_path / JOURNAL).exists()
+    assert verify(tmp_path) == []
+    assert everything(ExportSource(tmp_path)) == whole
+
+
+def test_a_journal_that_was_taken_in_already_says_nothing_new(small: Path, tmp_path: Path) -> None:
+    """The process was stopped between the two: the manifest was there, and the journal not gone yet."""
+    held = open_export(tmp_path, "parquet")
+    for stop in (100, 200, 300):
+        export(SegmentSource(small), tmp_path, stop=stop, manifest=held)
+    journal = (tmp_path / JOURNAL).read_bytes()
+    held.save(tmp_path)
+    (tmp_path / JOURNAL).write_bytes(journal)
+    assert Manifest.load(tmp_path) == held
+    assert verify(tmp_path) == []
