@@ -46,7 +46,7 @@ def update(change: MemberChange) -> tuple[int, Target]:
         return group.assignment_epoch, change.target
     job = AssignmentJob(change)
     services = group.shard.consumer
-    if len(group.members) > services.inline_members and group.live:
+    if job.members_count > services.inline_members and group.live:
         job.begin()
         return group.assignment_epoch, change.target
     try:
@@ -101,9 +101,19 @@ class AssignmentJob:
         group: whose target.
         group_epoch: the epoch that it is for.
         assignor_name: who computes it.
+        members_count: how many members it is for.
     """
 
-    __slots__ = ("_assignor", "_members", "_previous", "_topics", "assignor_name", "group", "group_epoch")
+    __slots__ = (
+        "_assignor",
+        "_members",
+        "_previous",
+        "_topics",
+        "assignor_name",
+        "group",
+        "group_epoch",
+        "members_count",
+    )
 
     def __init__(self, change: MemberChange) -> None:
         group = change.group
@@ -114,6 +124,7 @@ class AssignmentJob:
         self._assignor: Any = services.assignors[self.assignor_name]
         self._previous = group.last_assignment
         self._members = self._make_members(change)
+        self.members_count = len(self._members)
         self._topics = self._make_topics()
 
     def _make_members(self, change: MemberChange) -> list[AssignorMember]:

@@ -267,6 +267,19 @@ def test_an_assignor_that_fails_writes_nothing() -> None:
     world.settle(one, two)
 
 
+def test_the_member_that_makes_a_group_large_does_not_wait_for_the_assignor(world: World) -> None:
+    """Who comes counts: a target for one member more than may be computed within a heartbeat is computed beside."""
+    jobs: list[Callable[[], Any]] = []
+    world.consumer.background = lambda compute, done: jobs.append(compute)
+    world.consumer.inline_members = 2
+    one, two, three = (Member(world, f"m{number}") for number in (1, 2, 3))
+    one.join(["a"])
+    two.join(["a"])
+    assert (jobs, world.group.assignment_epoch) == ([], 3)
+    three.join(["a"])
+    assert (len(jobs), world.group.assignment_epoch) == (1, 3)
+
+
 def test_targets_of_large_groups_are_computed_beside_and_written_in_slices(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
