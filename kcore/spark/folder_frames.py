@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kcore.errors import KcoreError
 from kcore.spark.frames import STATE_DDL
 from kcore.spark.state import COORDINATOR_TOPICS
 
@@ -43,6 +44,9 @@ def folder_state(
         partitions: which of their partitions; None: all.
         offsets: (topic, partition) -> the offset before which to stop; others are read to their ends.
         timestamp_ms: stop before the first record with a later timestamp.
+
+    Raises:
+        KcoreError: an offset is of a partition that is not there.
     """
     return _replayed(spark, path, (topics, partitions), (offsets, timestamp_ms), (_tables, STATE_DDL))
 
@@ -103,6 +107,7 @@ def _replayed(
     otherwise = AsOf(None, timestamp_ms)
     with open_source(path) as source:
         parts = [p for p in source.parts() if p.topic in names and (numbers is None or p.partition in numbers)]
+        _check_places(path, source, offsets or {})
         tasks = shares(parts, 4 * spark.sparkContext.defaultParallelism if source.parallel else 1)
     folder = str(path)
 
@@ -116,6 +121,14 @@ def _replayed(
                     )
 
     return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(replay, ddl)
+
+
+def _check_places(path: str | Path, source: Source, offsets: Mapping[tuple[str, int], int]) -> None:
+    """KcoreError for an offset of a partition that is not there: its state would be another than was asked for."""
+    missing = sorted(offsets.keys() - {part[:2] for part in source.parts()})
+    if missing:
+        names = ", ".join(f"{topic}-{partition}" for topic, partition in missing)
+        raise KcoreError(f"{path} holds no {names}, of which a state before an offset was asked for")
 
 
 def shares(parts: Iterable[Part], count: int) -> list[list[Part]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kcore.errors import KcoreError
 from kcore.spark.export import export
 from kcore.spark.frames import rebuild_state, table_of
 from kcore.spark.jobs import rebuild as rebuild_job
@@ -51,6 +52,12 @@ def test_ranges_are_pushed_down(spark: Any, kafka_logs: Path) -> None:
     assert found == [(partition, offset) for partition in (1, 2) for offset in range(100, 105)]
 
 
+def test_where_nothing_is_wanted_there_are_no_rows(spark: Any, exported: Path) -> None:
+    """A topic that is not there, and a range that ends before it begins."""
+    for options in ({"topic": "nope"}, {"startingOffset": "200", "endingOffset": "100"}):
+        assert spark.read.format("kcore").options(**options).load(str(exported)).collect() == []
+
+
 def test_the_job_gives_what_the_broker_said(spark: Any, exported: Path, tmp_path: Path) -> None:
     """Raw logs, exported, rebuilt by Spark into Parquet, equal the broker's own answers."""
     said = oracle.load()["moment-1"]
@@ -84,6 +91,13 @@ def test_a_cut_by_offset_is_told_apart_by_partition(spark: Any, kafka_logs: Path
         4: 1054,
     }
     assert all(row["complete"] for row in log.values())
+
+
+def test_an_offset_of_a_log_that_is_not_there_is_an_error(exported: Path, tmp_path: Path, spark: Any) -> None:
+    """A slip of the pen would else give the state at the end, and call it complete."""
+    for place in (("__consumer_offsets", 77), ("__consumer_offset", 0)):
+        with pytest.raises(KcoreError, match=f"holds no {place[0]}-{place[1]}, of which"):
+            rebuild_job.rebuild(spark, exported, tmp_path / "state", offsets={place: 5})
 
 
 def test_a_stream_reads_what_an_export_grows_by(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
