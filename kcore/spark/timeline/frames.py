@@ -184,7 +184,10 @@ def commit_windows(commits: DataFrame, window_ms: int) -> DataFrame:
 
 
 def commit_gaps(commits: DataFrame, rebalances: DataFrame, logs: DataFrame, bounds: Bounds) -> DataFrame:
-    """Times of at least `gap_ms` in which a group committed nothing of a topic that it had committed before."""
+    """Times of at least `gap_ms` in which a group committed nothing of a topic that it had committed before.
+
+    The rebalances in each are counted along the time, not gap by gap: a group that is often silent may rebalance often.
+    """
     end_ms = 2**63 - 1 if bounds.to_ms is None else bounds.to_ms
     return commits.sparkSession.sql(
         """
@@ -198,13 +201,28 @@ def commit_gaps(commits: DataFrame, rebalances: DataFrame, logs: DataFrame, boun
         gaps as (
             select o.*, coalesce(next_ms, least(e.end_ms, {end_ms})) as to_ms, next_ms is null as open
             from ordered o cross join (select max(last_ms) as end_ms from {logs}) e
+        ),
+        long as (
+            select group_id, from_ms, to_ms,
+                   struct(coordinator_partition, group_id, topic, from_ms, to_ms, open, whole) as gap
+            from gaps where to_ms - from_ms >= {gap_ms}
+        ),
+        steps as (
+            select group_id, from_ms as at_ms, 0 as step, gap from long
+            union all
+            select group_id, start_ms, 1, null from {rebalances} where outcome <> 'replaced'
+            union all
+            select group_id, to_ms, 2, gap from long
+        ),
+        counted as (
+            select gap, step, count_if(step = 1) over (
+                partition by group_id order by at_ms, step rows between unbounded preceding and current row) as so_far
+            from steps
         )
-        select g.coordinator_partition, g.group_id, g.topic, g.from_ms, g.to_ms, g.to_ms - g.from_ms as gap_ms, g.open,
-               count(r.start_ms) as rebalances, g.whole
-        from gaps g left join {rebalances} r
-          on g.group_id = r.group_id and r.start_ms >= g.from_ms and r.start_ms <= g.to_ms and r.outcome <> 'replaced'
-        where g.to_ms - g.from_ms >= {gap_ms}
-        group by all
+        select gap.coordinator_partition, gap.group_id, gap.topic, gap.from_ms, gap.to_ms,
+               gap.to_ms - gap.from_ms as gap_ms, gap.open,
+               max(if(step = 2, so_far, null)) - max(if(step = 0, so_far, null)) as rebalances, gap.whole
+        from counted where gap is not null group by gap
         """,
         commits=commits,
         rebalances=rebalances,
@@ -215,7 +233,10 @@ def commit_gaps(commits: DataFrame, rebalances: DataFrame, logs: DataFrame, boun
 
 
 def storms(rebalances: DataFrame, bounds: Bounds) -> DataFrame:
-    """Rebalances of one group of which `storm_count` begin within `storm_window_ms`, joined where they overlap."""
+    """Rebalances of one group of which `storm_count` begin within `storm_window_ms`, joined where they overlap.
+
+    Storms are apart from each other, so that each rebalance is of the last one that began before it, or of none.
+    """
     return rebalances.sparkSession.sql(
         """
         with numbered as (
@@ -235,13 +256,23 @@ def storms(rebalances: DataFrame, bounds: Bounds) -> DataFrame:
             from hot
         ),
         spans as (select group_id, run, min(since) as from_ms, max(start_ms) as to_ms from runs group by group_id, run),
+        steps as (
+            select group_id, from_ms as at_ms, 0 as step, struct(from_ms, to_ms) as span, null as r from spans
+            union all
+            select group_id, start_ms, 1, null, struct(cause, outcome, joined, `left`, moved, whole)
+            from {rebalances} where outcome <> 'replaced'
+        ),
+        placed as (
+            select group_id, at_ms, r, last_value(span, true) over (
+                partition by group_id order by at_ms, step rows between unbounded preceding and current row) as span
+            from steps
+        ),
         counted as (
-            select s.group_id, s.from_ms, s.to_ms, r.cause, count(*) as rebalances,
+            select group_id, span.from_ms, span.to_ms, r.cause, count(*) as rebalances,
                    count_if(r.outcome = 'superseded') as superseded, sum(size(r.joined)) as members_joined,
                    sum(size(r.`left`)) as members_left, sum(coalesce(r.moved, 0)) as moved, bool_and(r.whole) as whole
-            from spans s join {rebalances} r
-              on s.group_id = r.group_id and r.start_ms between s.from_ms and s.to_ms and r.outcome <> 'replaced'
-            group by all
+            from placed where r is not null and at_ms <= span.to_ms
+            group by group_id, span.from_ms, span.to_ms, r.cause
         )
         select group_id, from_ms, to_ms, sum(rebalances) as rebalances, sum(superseded) as superseded,
                sum(members_joined) as members_joined, sum(members_left) as members_left, sum(moved) as moved,
