@@ -13,6 +13,14 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from kcore.spark.datasource import Piece, Range, Slice, read_slice, slices_of
 from kcore.spark.sources import Part, Source, open_source
 
+try:
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+except ImportError:  # an older Spark, which takes one micro-batch then
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Nobody asks for it."""
+
+
 Offsets = dict[str, int]
 """Partition (`TOPIC-NUMBER`) -> the offset that comes next."""
 
@@ -22,7 +30,7 @@ def name_of(part: Part) -> str:
     return f"{part.topic}-{part.partition}"
 
 
-class KcoreStreamReader(DataSourceStreamReader):
+class KcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what was added to a folder since the last micro-batch."""
 
     def __init__(self, path: str, wanted: Range, options: Any) -> None:
@@ -31,10 +39,20 @@ class KcoreStreamReader(DataSourceStreamReader):
         limit = options.get("maxOffsetsPerTrigger")
         self._limit = None if limit is None else int(limit)
         self._given: Offsets = {}
+        self._last: Offsets | None = None
 
     def initialOffset(self) -> Offsets:  # noqa: N802  # Spark's name
         """Before everything."""
         return {}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
+        """What there is now is all that will be read, in as many micro-batches as the limit makes of it."""
+        ends: Offsets = {}
+        with open_source(self._path) as source:
+            for part in source.parts():
+                if self._wanted.wants(part):
+                    ends[name_of(part)] = part.end if part.end is not None else _end_of(source, part, part.start)
+        self._last = ends
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> Offsets:  # noqa: N802  # Spark's name
         """Where the folder ends now, or where the limit does."""
@@ -51,6 +69,8 @@ class KcoreStreamReader(DataSourceStreamReader):
         end = part.end if part.end is not None else _end_of(source, part, first)
         if self._wanted.stop is not None:
             end = min(end, self._wanted.stop)
+        if self._last is not None:
+            end = min(end, self._last.get(name_of(part), 0))
         if self._limit is not None:
             end = min(end, first + self._limit)
         if end > first:

@@ -93,6 +93,24 @@ def test_a_cut_by_offset_is_told_apart_by_partition(spark: Any, kafka_logs: Path
     assert all(row["complete"] for row in log.values())
 
 
+def test_a_stream_of_what_is_there_now_takes_all_of_it(spark: Any, exported: Path, tmp_path: Path) -> None:
+    """In as many micro-batches as the limit makes of it, and nothing twice."""
+    frame = spark.readStream.format("kcore").option("topic", "__transaction_state").option("maxOffsetsPerTrigger", 700)
+    query = (
+        frame.load(str(exported))
+        .select("partition", "offset")
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(tmp_path / "out"))
+    )
+    query.awaitTermination()
+    there = spark.read.format("kcore").option("topic", "__transaction_state").load(str(exported))
+    expected = sorted(there.select("partition", "offset").collect())
+    assert len(expected) > 3_500
+    assert sorted(spark.read.parquet(str(tmp_path / "out")).select("partition", "offset").collect()) == expected
+
+
 def test_an_offset_of_a_log_that_is_not_there_is_an_error(exported: Path, tmp_path: Path, spark: Any) -> None:
     """A slip of the pen would else give the state at the end, and call it complete."""
     for place in (("__consumer_offsets", 77), ("__consumer_offset", 0)):
