@@ -49,6 +49,9 @@ def run(options: argparse.Namespace) -> int:
         return _verify(verify, options)
     if len(options.data) > 1 or bool(options.data) == (options.bootstrap is not None) or options.out is None:
         raise ConfigError("name a folder, or --bootstrap HOST:PORT of a running server, and --out FOLDER")
+    if options.from_offset < 0 or (options.to_offset is not None and options.to_offset < options.from_offset):
+        to = "" if options.to_offset is None else f" --to {options.to_offset}"
+        raise ConfigError(f"--from {options.from_offset}{to}: no range of offsets")
     if options.follow and options.bootstrap is None:
         raise ConfigError("--follow needs --bootstrap: a folder that nobody has open does not grow")
     if not options.follow:

@@ -71,6 +71,8 @@ def test_ranges_are_kept_to_and_what_is_there_is_not_exported_again(run: Run, pl
         ((), "name a folder, or --bootstrap HOST:PORT of a running server, and --out FOLDER"),
         (("DATA",), "name a folder, or --bootstrap HOST:PORT of a running server, and --out FOLDER"),
         (("DATA", "--follow", "--out", "OUT"), "--follow needs --bootstrap: a folder that nobody has open "),
+        (("DATA", "--out", "OUT", "--from", "-1"), "--from -1: no range of offsets"),
+        (("DATA", "--out", "OUT", "--from", "5", "--to", "4"), "--from 5 --to 4: no range of offsets"),
         (("DATA", "--topic", "none", "--topic", "lines", "--out", "OUT"), "none: no such topic"),
         (("MISSING", "--out", "OUT"), "MISSING is no folder"),
         (("DATA", "--format", "jsonl", "--out", "PARQUET"), "PARQUET holds an export in parquet, not jsonl"),

@@ -161,7 +161,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the job in a session of its own; 1 if a partition's state could not be known whole."""
+    """Runs the job in a session of its own; 1 if a partition's state could not be known whole, or not all applied."""
     offsets = parse_offsets(options.as_of_offset)
     given = parse_partitions(options.topic_partitions)
     written: Written | None = None
@@ -185,7 +185,9 @@ def run(options: argparse.Namespace) -> int:
         print(f"{count} records of {topic} in {options.data_folder}")
     if incomplete:
         print(f"{incomplete} partitions are not complete: compacted since then, or damaged; see the table `partitions`")
-    return 1 if incomplete else 0
+    if counts["faults"]:
+        print(f"{counts['faults']} places could not be read or applied; see the table `faults`")
+    return 1 if incomplete or counts["faults"] else 0
 
 
 def parse_partitions(texts: Sequence[str]) -> dict[str, int]:

@@ -55,9 +55,10 @@ def session(options: argparse.Namespace, job: str) -> Iterator[SparkSession]:
     """A session for one job, in UTC, stopped behind it.
 
     Raises:
-        KcoreError: there is no Java runtime here.
+        KcoreError: there is no Java runtime here, or a task failed: the last line of what it says.
     """
     check_java()
+    from pyspark.errors import PySparkException  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     builder = SparkSession.builder.appName(f"kcore {job}").config("spark.sql.session.timeZone", "UTC")
@@ -66,6 +67,10 @@ def session(options: argparse.Namespace, job: str) -> Iterator[SparkSession]:
     spark = builder.getOrCreate()
     try:
         yield spark
+    except PySparkException as error:
+        # Pages of Java's frames and Python's: what is wrong stands in the last line.
+        said = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise KcoreError(f"the job failed: {said[-1] if said else type(error).__name__}") from error
     finally:
         spark.stop()
 
