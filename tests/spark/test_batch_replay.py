@@ -29,9 +29,11 @@ EVENTS = 400
 WALL_MS = 1_700_000_000_000
 
 
-def offset_key(chance: random.Random, version: int) -> bytes:
+def offset_key(chance: random.Random, version: int, width: int) -> bytes:
     key = OffsetCommitKey(
-        group=f"g{chance.randrange(4)}", topic=f"t{chance.randrange(3)}", partition=chance.choice([0, 1, 300, -1])
+        group=f"g{chance.randrange(width)}",
+        topic=f"t{chance.randrange(width)}",
+        partition=chance.choice([0, 1, 300, -1][:width]),
     )
     return version.to_bytes(2, "big") + key.encode_key()[2:]
 
@@ -52,8 +54,8 @@ def damaged(chance: random.Random, data: bytes) -> bytes:
     return chance.choice([data[:at], data + b"\0", b"\x00\x07" + data[2:], data[:at] + b"\xff" + data[at + 1 :]])
 
 
-def record(chance: random.Random, topic: str) -> tuple[bytes | None, bytes | None]:
-    """Key and value of a record that may be anything, and mostly is a committed offset."""
+def record(chance: random.Random, topic: str, width: int) -> tuple[bytes | None, bytes | None]:
+    """Key and value of a record that may be anything, and mostly is a committed offset of so many groups."""
     kind = chance.random()
     if topic == TRANSACTION_STATE or kind < 0.03:
         key: Any = TransactionLogKey(transactional_id=f"tx{chance.randrange(3)}")
@@ -66,7 +68,7 @@ def record(chance: random.Random, topic: str) -> tuple[bytes | None, bytes | Non
         body = ShareGroupMetadataValue(epoch=chance.randrange(9))
         pair = ShareGroupMetadataKey(group_id=f"g{chance.randrange(6)}").encode_key(), body.encode_value(0)
     else:
-        pair = offset_key(chance, chance.randrange(2)), offset_value(chance)
+        pair = offset_key(chance, chance.randrange(2), width), offset_value(chance)
     key, value = pair
     what = chance.random()
     if what < 0.05:
@@ -82,8 +84,9 @@ def random_log(chance: random.Random, topic: str) -> list[EventRow]:
     """Records, transactions, markers, batches of nothing; gaps, offsets that come again; times that go back."""
     rows: list[EventRow] = []
     offset = chance.choice([0, 0, 7])
+    width = chance.choice([1, 2, 4])
     for _ in range(chance.randrange(EVENTS)):
-        key, value = record(chance, topic)
+        key, value = record(chance, topic, width)
         timestamp_ms = -1 if chance.random() < 0.02 else WALL_MS + 10 * len(rows) - chance.randrange(50)
         row = EventRow(key, value, topic, 3, offset, timestamp_ms)
         what = chance.random()
