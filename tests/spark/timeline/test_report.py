@@ -29,7 +29,6 @@ BOUNDS = {
 
 def summary(name: str = "g", *, whole: bool = True) -> dict[str, Any]:
     """A summary in which every text that a client may choose is `name`."""
-    step = {"at_ms": AT_MS, "count": 3}
     log = {
         "coordinator_partition": 0,
         "topic": "__consumer_offsets",
@@ -46,16 +45,30 @@ def summary(name: str = "g", *, whole: bool = True) -> dict[str, Any]:
         ("groups", "rebalances", "superseded", "storms", "moved", "commits", "gaps", "transactions", "aborted",
          "timed_out", "open", "faults", "rebalances_not_whole", "commits_aborted"), 1_234,
     )  # fmt: skip
+    return (
+        {
+            "source": name,
+            "groups_asked": [name],
+            "bounds": BOUNDS,
+            "from_ms": AT_MS,
+            "to_ms": AT_MS + 5_000,
+            "step_ms": 1_000,
+            "logs": [log],
+            "totals": totals,
+        }
+        | rebalances(name, whole)
+        | commits(name, whole)
+        | transactions(name, whole)
+    )
+
+
+STEP = {"at_ms": AT_MS, "count": 3}
+
+
+def rebalances(name: str, whole: bool) -> dict[str, Any]:
+    """What a summary says of rebalances."""
     return {
-        "source": name,
-        "groups_asked": [name],
-        "bounds": BOUNDS,
-        "from_ms": AT_MS,
-        "to_ms": AT_MS + 5_000,
-        "step_ms": 1_000,
-        "logs": [log],
-        "totals": totals,
-        "causes": [{**step, "cause": "member joined"}],
+        "causes": [{**STEP, "cause": "member joined"}],
         "cause_totals": [{"cause": "member joined", "group_type": "consumer", "count": 3}],
         "restless": [
             {
@@ -68,7 +81,7 @@ def summary(name: str = "g", *, whole: bool = True) -> dict[str, Any]:
                 "moved": 4,
             }
         ],
-        "restless_steps": [{**step, "group_id": name}],
+        "restless_steps": [{**STEP, "group_id": name}],
         "longest_rebalances": [
             {
                 "group_id": name,
@@ -107,6 +120,12 @@ def summary(name: str = "g", *, whole: bool = True) -> dict[str, Any]:
                 "whole": whole,
             }
         ],
+    }
+
+
+def commits(name: str, whole: bool) -> dict[str, Any]:
+    """What it says of commits."""
+    return {
         "committers": [{"group_id": name, "commits": 5, "aborted": 1, "longest_gap_ms": None}],
         "commit_steps": [{"group_id": name, "at_ms": AT_MS, "commits": 5, "transactional": 2, "aborted": 1}],
         "committed_topics": [
@@ -132,7 +151,13 @@ def summary(name: str = "g", *, whole: bool = True) -> dict[str, Any]:
                 "whole": whole,
             }
         ],
-        "transaction_steps": [{**step, "outcome": "timed out"}],
+    }
+
+
+def transactions(name: str, whole: bool) -> dict[str, Any]:
+    """What it says of transactions."""
+    return {
+        "transaction_steps": [{**STEP, "outcome": "timed out"}],
         "transaction_totals": [
             {"outcome": "aborted", "cause": "timeout", "count": 3, "longest_ms": 9, "median_ms": 5, "p99_ms": 9}
         ],
