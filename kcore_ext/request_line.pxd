@@ -50,7 +50,6 @@ cdef class RequestLine:
     cdef readonly Py_ssize_t held_bytes
     cdef object _owner
     cdef list _routes
-    cdef object _pending_type
     cdef object _frame_error
     cdef Py_ssize_t _max_frame_bytes
     cdef Py_ssize_t _buffer_bytes

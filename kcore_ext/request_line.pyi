@@ -99,7 +99,6 @@ class RequestLine:
     Args:
         owner: whose line it is.
         routes: what is served, by API key; None for keys that are not.
-        pending_type: the class of answers that come later.
         frame_error: raised for a length that no frame can have.
         max_frame_bytes: the largest length that is accepted.
         buffer_bytes: what may be held of answers before requests wait.
@@ -122,7 +121,6 @@ class RequestLine:
         owner: Owner,
         routes: list[Route | None],
         *,
-        pending_type: type,
         frame_error: Callable[[str], Exception],
         max_frame_bytes: int,
         buffer_bytes: int,

@@ -23,6 +23,7 @@ from kcore_ext.codec_plan import EncodeError
 from kcore_ext.codec cimport RequestHead, encode_response_frame, read_request_header
 from kcore_ext.codec_plan cimport Plan, schema_of
 from kcore_ext.codec_read cimport read_message
+from kcore_ext.decision cimport Pending
 
 cdef extern from "Python.h":
     bint PyBytes_CheckExact(object)
@@ -122,14 +123,12 @@ cdef class RequestLine:
         owner,
         list routes not None,
         *,
-        type pending_type not None,
         frame_error,
         Py_ssize_t max_frame_bytes,
         Py_ssize_t buffer_bytes,
     ):
         self._owner = owner
         self._routes = routes
-        self._pending_type = pending_type
         self._frame_error = frame_error
         self._max_frame_bytes = max_frame_bytes
         self._buffer_bytes = buffer_bytes
@@ -287,7 +286,7 @@ cdef class RequestLine:
             response = route.handle(context, request)
         except Exception as error:
             response = self._owner.failed(route, context, request, error)
-        if isinstance(response, self._pending_type):
+        if isinstance(response, Pending):
             if not response.done:
                 answer = Answer(self, route, version, correlation_id)
                 answer._pending = response

@@ -40,7 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serves until SIGTERM or SIGINT."""
-    gc.disable()  # until all is imported: nothing of that is garbage, and looking for some is a fifth of the start
     given: dict[str, str] = {}
     if options.data is not None:
         given["kcore.data.dir"] = options.data
@@ -51,6 +50,7 @@ def run(options: argparse.Namespace) -> int:
         print_config(config)
         return 0
     logs.configure(sys.stderr, options.log_level, options.log_format)
+    gc.disable()  # until all is imported: nothing of that is garbage, and looking for some is a fifth of the start
     return run_loop(_serve(config))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kcore.broker.producing import CloseConnectionError
 from kcore.logs import fields
 from kcore.protocol import DecodeError
-from kcore.runtime import Pending, RequestContext
+from kcore.runtime import RequestContext
 from kcore.security.principal import ANONYMOUS
 from kcore.server.dispatch import RefusedError
 from kcore.server.frames import FrameError
@@ -78,7 +78,6 @@ class Connection(asyncio.Protocol):
         self._line = RequestLine(
             self,
             server.dispatch.routes,
-            pending_type=Pending,
             frame_error=FrameError,
             max_frame_bytes=server.config.socket_request_max_bytes,
             buffer_bytes=self._buffer_bytes,

@@ -75,7 +75,6 @@ class PlainLine:
         owner: Owner,
         routes: list[Route | None],
         *,
-        pending_type: type = Pending,
         frame_error: Callable[[str], Exception] = FrameError,
         max_frame_bytes: int,
         buffer_bytes: int,
@@ -86,7 +85,6 @@ class PlainLine:
         self.stopped = False
         self.held_bytes = 0
         self._routes = routes
-        self._pending_type = pending_type
         self._buffer_bytes = buffer_bytes
         self._frames = FrameCutter(max_frame_bytes, frame_error)
         self._answers: deque[PlainAnswer] = deque()  # in the order of the requests; the first one has not come
@@ -161,8 +159,7 @@ class PlainLine:
             response = route.handle(context, request)
         except Exception as error:
             response = self.owner.failed(route, context, request, error)
-        if isinstance(response, self._pending_type):
-            assert isinstance(response, Pending)
+        if isinstance(response, Pending):
             if not response.done:
                 answer = PlainAnswer(self, route, version, correlation_id)
                 answer.pending = response

@@ -129,7 +129,6 @@ class Owner:
         self.line = make(
             self,
             routes,
-            pending_type=Pending,
             frame_error=FrameError,
             max_frame_bytes=MAX_FRAME,
             buffer_bytes=BUFFER,
