@@ -142,9 +142,10 @@ class LmdbStorage(Storage):
         environment, journal = self._environment, self._journal
         if not journal.empty:
             self._transact(
-                lambda txn: journal.move(txn, environment.journal_db, environment.log_db), "moving the journal"
+                lambda txn: journal.move(txn, environment.journal_db, environment.log_db),
+                "moving the journal",
+                journal.moved,
             )
-            journal.moved()
 
     def _reopen(self) -> int:
         """Opens the environment anew after a failure; returns the last transaction that the file has."""
@@ -308,13 +309,18 @@ class LmdbStorage(Storage):
     def _last_txn_id(self) -> int:
         return int(self._environment.env_for_write.info()["last_txnid"])
 
-    def _transact(self, work: Callable[[Any], Any], doing: str) -> Any:
-        """Run `work(txn)` in a write transaction of its own, growing the map as needed; raises LogError."""
+    def _transact(self, work: Callable[[Any], Any], doing: str, landed: Callable[[], None] = lambda: None) -> Any:
+        """Run `work(txn)` in a write transaction of its own, growing the map as needed; raises LogError.
+
+        Behind its commit, and before anybody else writes, `landed` is called.
+        """
         with self._write_lock:
             while True:
                 try:
                     with self._environment.env_for_write.begin(write=True) as txn:
-                        return work(txn)
+                        result = work(txn)
+                    landed()
+                    return result
                 except lmdb.MapFullError:
                     self._environment.grow()
                 except lmdb.MapResizedError:
@@ -325,10 +331,13 @@ class LmdbStorage(Storage):
 
     def reclaim(self, tasks: list[ReclaimTask], max_entries: int) -> int:
         """See Storage."""
-        self._move_journal()
-        done: int = self._transact(
-            lambda txn: reclaim_tasks(txn, self._environment, tasks, max_entries), "giving back space"
-        )
+        environment, journal = self._environment, self._journal
+
+        def work(txn: Any) -> int:
+            journal.move(txn, environment.journal_db, environment.log_db)
+            return reclaim_tasks(txn, environment, tasks, max_entries)
+
+        done: int = self._transact(work, "giving back space", journal.moved)
         return done
 
     # -- reading ------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import lmdb
 import pytest
 
 from kcore.log import DataFolderError, LmdbLogEngine, MemoryLogEngine, verify_folder
-from kcore.log.lmdb_journal import MAX_ROUND_BYTES, MAX_ROUNDS, MAX_SIZE_BYTES
+from kcore.log.lmdb_journal import MAX_ROUND_BYTES, MAX_ROUNDS, MAX_SIZE_BYTES, Journal
 from kcore.log.lmdb_layout import JOURNAL_DB, LOG_DB
 from tests.log.batches import batch, contents, key, stamped
 
@@ -184,3 +184,23 @@ def test_any_rounds_read_as_they_do_in_memory(seed: int, folder: Path, tmp_path:
         read = [[bytes(data) for data in engine.open(where).read(offset, 9_000)] for engine in (durable, memory)]
         assert read[0] == read[1], f"seed {seed}, round {turn}"
     durable.close()
+
+
+def test_nobody_writes_between_a_move_and_its_being_remembered(
+    engine: LmdbLogEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Space is given back on any thread: a round that another one wrote meanwhile would be taken for moved."""
+    locked: list[bool] = []
+    real = Journal.moved
+
+    def moved(journal: Journal) -> None:
+        locked.append(engine._storage._write_lock.locked())  # type: ignore[attr-defined]
+        real(journal)
+
+    monkeypatch.setattr(Journal, "moved", moved)
+    stored = append_rounds(engine, 3)
+    engine.open(key(1)).delete_before(2)
+    engine.commit()
+    assert not engine.reclaim(10)
+    assert locked == [True]
+    assert contents(engine.open(key(1))) == stored[1][1:]
