@@ -10,11 +10,12 @@ from typing import Final
 
 from kcore.log.errors import FailureReason, LogClosedError, LogError
 from kcore.log.interface import EngineStats, Finding, LogEngine, PartitionKey, PartitionLog
-from kcore.log.partition import ABSENT, CLOSED, DROPPED, LIVE, StagedPartitionLog
+from kcore.log.partition import StagedPartitionLog
 from kcore.log.round import PartitionMeta, Round
 from kcore.log.storage import ReclaimTask, Storage
-from kcore.log.tail import TailCache
 from kcore.log.verify import verify_partition
+from kcore_ext.log_core import ABSENT, CLOSED, DROPPED, LIVE, EngineCore
+from kcore_ext.log_tail import TailCache
 
 TAIL_SIZE_BYTES: Final = 64 << 20
 """Default bound of the newest batches kept in memory, over all partitions of an engine."""
@@ -27,12 +28,11 @@ _NO_DROPS: Final[list[StagedPartitionLog]] = []
 _BY_NUMBER = attrgetter("_number")
 
 
-class StagedLogEngine(LogEngine):
+class StagedLogEngine(EngineCore, LogEngine):
     """A LogEngine over a Storage. Opened by its subclasses' constructors."""
 
     __slots__ = (
         "_closed",
-        "_dirty",
         "_drops",
         "_garbage",
         "_in_flight",
@@ -42,7 +42,6 @@ class StagedLogEngine(LogEngine):
         "_next_number",
         "_reclaim_lock",
         "_storage",
-        "_tails",
         "node_epoch",
     )
 
@@ -50,7 +49,6 @@ class StagedLogEngine(LogEngine):
         self._storage = storage
         self._tails = TailCache(tail_size_bytes)
         self._closed: str | None = None
-        self._dirty: list[StagedPartitionLog] = []
         self._drops: list[StagedPartitionLog] = []
         self._metas: dict[str, bytes | None] = {}
         self._in_flight: Round | None = None
@@ -136,11 +134,10 @@ class StagedLogEngine(LogEngine):
             dirty.sort(key=_BY_NUMBER)
         metas, drops = self._metas, self._drops
         # An empty container is shared, never handed to the round: what is staged next must not show up in it.
-        sealed = Round([log._seal() for log in dirty], metas or _NO_METAS, drops or _NO_DROPS, 0)
+        sealed = Round(self._seal_dirty(), metas or _NO_METAS, drops or _NO_DROPS, 0)
         if self._new_numbers:
             sealed.next_number = self._next_number
             self._new_numbers = False
-        self._dirty = []
         if metas:
             self._metas = {}
         if drops:
@@ -157,8 +154,7 @@ class StagedLogEngine(LogEngine):
     def finish(self, round: Round) -> None:
         """See LogEngine."""
         self._in_flight = None
-        for sealed in round.partitions:
-            sealed.log._finish(sealed)
+        self._finish_sealed(round.partitions)
         for log in round.drops:
             log._durable_meta = None
             log._tail.clear()

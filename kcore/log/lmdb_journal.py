@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kcore.log.batch_header import last_offset
 from kcore.log.errors import LogError
-from kcore.log.lmdb_layout import LOG_KEY, U64
+from kcore.log.lmdb_layout import U64
+from kcore_ext.log_core import journal_entries, log_pairs, sort_batches
 
 if TYPE_CHECKING:
     from kcore.log.round import Round
@@ -39,17 +40,13 @@ Batches = dict[int, list[tuple[int, bytes]]]
 _ENTRY: Final = struct.Struct(">IQI")  # partition number, base offset, bytes of the batch behind it
 
 
-def takes(round: Round) -> bool:
-    """Whether a round leaves the log alone: it appends a little or nothing, and changes no stored batches."""
-    if round.drops:
-        return False
-    size = 0
-    for sealed in round.partitions:
-        if sealed.chunks or sealed.rewrites:
-            return False
-        for batch in sealed.batches:
-            size += len(batch)
-    return size <= MAX_ROUND_BYTES
+def entries_of(round: Round) -> bytes | None:
+    """A round as the journal keeps it: each batch behind its partition's number, its base offset and its size.
+
+    Returns:
+        None if the round is not for the journal: it changes stored batches, or is too large.
+    """
+    return None if round.drops else journal_entries(round.partitions, MAX_ROUND_BYTES)
 
 
 class Journal:
@@ -72,11 +69,7 @@ class Journal:
         """Its batches. The answer is replaced when they were moved, never emptied: a reader keeps what it has seen."""
         with self._lock:
             fresh, self._fresh = self._fresh, []
-            for round in fresh:
-                for sealed in round.partitions:
-                    if sealed.batches:
-                        batches = self._sorted.setdefault(sealed.number, [])
-                        batches.extend(zip(sealed.bases, sealed.batches, strict=True))
+            sort_batches(fresh, self._sorted)
             return self._sorted
 
     @property
@@ -91,34 +84,20 @@ class Journal:
 
     # ---- in a write transaction; nothing here changes what memory holds: the transaction may come to nothing
 
-    def put(self, txn: Any, database: Any, round: Round, first: bool) -> int:
-        """Writes a round's batches behind what is there; returns how many bytes these were.
+    def put(self, txn: Any, database: Any, entries: bytes, first: bool) -> None:
+        """Writes a round's entries behind what is there.
 
         `first`: the same transaction has moved what was there.
         """
-        parts = []
-        for sealed in round.partitions:
-            number = sealed.number
-            for base, batch in zip(sealed.bases, sealed.batches, strict=True):
-                parts.append(_ENTRY.pack(number, base, len(batch)))
-                parts.append(batch)
-        if not parts:
-            return 0
-        value = b"".join(parts)
         key = U64.pack(0 if first else self._rounds)
-        if not txn.put(key, value, overwrite=False, append=True, db=database):
+        if not txn.put(key, entries, overwrite=False, append=True, db=database):
             raise LogError(f"round {self._rounds} is in the journal already")
-        return len(value)
 
     def move(self, txn: Any, database: Any, log_db: Any) -> bool:
         """Puts everything where it belongs, and empties the journal; False if there is nothing to move."""
         if self.empty:
             return False
-        pairs = [
-            (LOG_KEY.pack(number, base), batch)
-            for number, batches in sorted(self.waiting().items())
-            for base, batch in batches
-        ]
+        pairs = log_pairs(self.waiting())
         with txn.cursor(log_db) as cursor:
             consumed, _ = cursor.putmulti(pairs)
         if consumed != len(pairs):

@@ -7,7 +7,7 @@ import os
 import struct
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lmdb
 
@@ -16,7 +16,7 @@ from kcore.log.data_folder import COMPACT_NAME, DATA_NAME, LMDB_LOCK_NAME, DataF
 from kcore.log.errors import CorruptLogError, DataFolderError, LogError
 from kcore.log.interface import BatchSummary, Finding, PartitionKey
 from kcore.log.lmdb_environment import LmdbEnvironment, log_error
-from kcore.log.lmdb_journal import Journal, behind, takes
+from kcore.log.lmdb_journal import Journal, behind, entries_of
 from kcore.log.lmdb_layout import (
     DROPPED_PREFIX,
     FORMAT_KEY,
@@ -39,9 +39,12 @@ from kcore.log.lmdb_layout import (
 from kcore.log.lmdb_reclaim import reclaim_tasks
 from kcore.log.lmdb_recovery import load_partitions, stray_numbers
 from kcore.log.lmdb_rewrite import rewrite_batches
-from kcore.log.round import Round, SealedPartition, StoredPartition
+from kcore.log.round import Round, StoredPartition
 from kcore.log.storage import ReclaimTask, Storage
 from kcore_ext.batch.run import gather
+
+if TYPE_CHECKING:
+    from kcore_ext.log_core import SealedPartition
 
 _pack_log_key = LOG_KEY.pack
 
@@ -181,20 +184,20 @@ class LmdbStorage(Storage):
         with self._write_lock:
             if self._doubt is not None:
                 raise LogError(self._doubt)
-            journaled = takes(round)
+            entries = entries_of(round)
             while True:
-                txn_id = journaled_bytes = 0
+                txn_id = 0
                 moved = False
                 try:
                     txn = self._environment.env_for_write.begin(write=True)
                     try:
-                        moved, journaled_bytes = self._put_round(txn, round, journaled)
+                        moved = self._put_round(txn, round, entries)
                         txn_id = txn.id()
                     except BaseException:
                         txn.abort()
                         raise
                     txn.commit()
-                    self._landed(round, journaled_bytes, moved)
+                    self._landed(round, entries, moved)
                     return
                 except lmdb.MapFullError:
                     self._environment.grow()
@@ -212,27 +215,27 @@ class LmdbStorage(Storage):
                         self._read_journal()
                     raise
 
-    def _landed(self, round: Round, journaled_bytes: int, moved: bool) -> None:
+    def _landed(self, round: Round, entries: bytes | None, moved: bool) -> None:
         """The round's transaction is in the file."""
         if moved:
             self._journal.moved()
-        if journaled_bytes:
-            self._journal.landed(round, journaled_bytes)
+        if entries:
+            self._journal.landed(round, len(entries))
         round.landed = True
 
-    def _put_round(self, txn: Any, round: Round, journaled: bool) -> tuple[bool, int]:
-        """Writes a round; returns whether the journal was moved before, and how many bytes went to it."""
+    def _put_round(self, txn: Any, round: Round, entries: bytes | None) -> bool:
+        """Writes a round, to the journal if it has entries there; returns whether the journal was moved before."""
         environment, journal = self._environment, self._journal
-        moved, journaled_bytes = False, 0
-        if not journaled or journal.full:
+        moved = False
+        if entries is None or journal.full:
             moved = journal.move(txn, environment.journal_db, environment.log_db)
-        if journaled:
-            journaled_bytes = journal.put(txn, environment.journal_db, round, first=moved)
-        else:
+        if entries is None:
             self._put_batches(txn, round)
+        elif entries:
+            journal.put(txn, environment.journal_db, entries, first=moved)
         if round.drops or round.metas or round.next_number or any(part.meta is not None for part in round.partitions):
             self._put_metas(txn, round)
-        return moved, journaled_bytes
+        return moved
 
     def _put_batches(self, txn: Any, round: Round) -> None:
         log_db = self._environment.log_db

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING
 
 from kcore.log.batch_header import last_offset, offsets_and_timestamp
 from kcore.log.engine import StagedLogEngine
 from kcore.log.errors import CorruptLogError
 from kcore.log.interface import BatchSummary, Finding, PartitionKey
-from kcore.log.round import PartitionMeta, Round, SealedPartition, StoredPartition
+from kcore.log.round import PartitionMeta, Round, StoredPartition
 from kcore.log.storage import ReclaimTask, Storage
+
+if TYPE_CHECKING:
+    from kcore_ext.log_core import SealedPartition
 
 
 class _MemoryPartition:

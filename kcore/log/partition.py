@@ -29,19 +29,14 @@ from kcore.log.interface import (
     SnapshotInfo,
     TimestampedBatch,
 )
-from kcore.log.round import PartitionMeta, SealedPartition
+from kcore.log.round import PartitionMeta
 from kcore.log.snapshot import SnapshotWriter, read_chunks
-from kcore.log.tail import PartitionTail
 from kcore.log.time_index import TimeIndex
-from kcore_ext.batch import stamped
 from kcore_ext.batch.run import count_sound
+from kcore_ext.log_core import ABSENT, CLOSED, LIVE, LogCore
 
 if TYPE_CHECKING:
     from kcore.log.engine import StagedLogEngine
-    from kcore_ext.batch import BatchBuilder
-
-LIVE, ABSENT, DROPPED, CLOSED = range(4)
-"""What a handle stands for: a partition; one whose creation failed; one that is gone; a closed engine's."""
 
 SLICE_BYTES = 1 << 20
 SLICE_BATCHES = 512
@@ -50,33 +45,18 @@ RUN_BYTES = 1 << 18
 """What an iteration reads at once: small, so that a load in slices pauses often enough."""
 
 
-class StagedPartitionLog(PartitionLog):
-    """A partition of a StagedLogEngine.
+class StagedPartitionLog(LogCore, PartitionLog):
+    """A partition of a StagedLogEngine. What is done for every batch and every round is compiled: see `LogCore`.
 
     Two views of the metadata: `_meta` with what is staged, `_durable_meta` as committed (None: not created yet).
     While a round is being written, `_sealed` is this partition's part of it.
     """
 
-    __slots__ = (
-        "_bases",
-        "_batches",
-        "_durable_meta",
-        "_engine",
-        "_meta",
-        "_number",
-        "_rewrites",
-        "_sealed",
-        "_snapshot_writer",
-        "_staged",
-        "_state",
-        "_tail",
-        "_time_index",
-        "end_offset",
-        "high_watermark",
-        "key",
-        "leader_epoch",
-        "log_start_offset",
-    )
+    __slots__ = ("_time_index",)
+
+    _meta: PartitionMeta
+    _durable_meta: PartitionMeta | None
+    _snapshot_writer: SnapshotWriter | None
 
     def __init__(
         self, engine: StagedLogEngine, key: PartitionKey, meta: PartitionMeta, end_offset: int, durable: bool
@@ -91,36 +71,13 @@ class StagedPartitionLog(PartitionLog):
         self._meta = meta
         self._durable_meta = meta if durable else None
         self._state = LIVE
-        self._staged = False
-        self._sealed: SealedPartition | None = None
-        self._bases: list[int] = []
-        self._batches: list[bytes] = []
-        self._rewrites: dict[int, bytes | None] = {}
-        self._snapshot_writer: SnapshotWriter | None = None
-        self._tail = PartitionTail()
+        self._snapshot_writer = None
         self._time_index: TimeIndex | None = None
 
     def __repr__(self) -> str:
         return f"<log {self.key} [{self.log_start_offset}, {self.high_watermark}, {self.end_offset}]>"
 
     # -- staging ------------------------------------------------------------------------------------------------
-
-    def append(self, batch: bytes | bytearray, leader_epoch: int) -> int:
-        """See PartitionLog."""
-        if self._state != LIVE:
-            self._revive()
-        base = self.end_offset
-        taken = stamped(batch, base, leader_epoch)
-        if taken is None:
-            self._refuse_batch(batch)
-        if leader_epoch != self.leader_epoch:
-            self._begin_epoch(leader_epoch, base)
-        if not self._staged:
-            self._stage()
-        self._bases.append(base)
-        self._batches.append(taken[0])
-        self.end_offset = base + taken[1] + 1
-        return base
 
     @staticmethod
     def _refuse_batch(batch: bytes | bytearray) -> NoReturn:
@@ -129,21 +86,6 @@ class StagedPartitionLog(PartitionLog):
             raise InvalidBatchError(f"{size} bytes")
         length, _, magic, _, _, delta = unpack_checked(batch)
         raise InvalidBatchError(f"length {length} in {size} bytes, magic {magic}, last offset delta {delta}")
-
-    def append_built(self, batch: BatchBuilder, leader_epoch: int) -> int:
-        """See PartitionLog."""
-        if self._state != LIVE:
-            self._revive()
-        base = self.end_offset
-        if leader_epoch != self.leader_epoch:
-            self._begin_epoch(leader_epoch, base)
-        built = batch.build(base, leader_epoch)
-        if not self._staged:
-            self._stage()
-        self._bases.append(base)
-        self._batches.append(built)
-        self.end_offset = base + batch.last_offset_delta + 1
-        return base
 
     def _begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
         """Refuse an older epoch; record a newer one in the staged metadata."""
@@ -215,12 +157,6 @@ class StagedPartitionLog(PartitionLog):
         self._require_readable()
         self._engine._add_garbage(self)
 
-    def _stage(self) -> None:
-        """Make sure the next round takes this partition."""
-        if not self._staged:
-            self._staged = True
-            self._engine._dirty.append(self)
-
     def _revive(self) -> None:
         """For a handle that is not live: stage its creation anew if that had failed, refuse everything else."""
         if self._state != ABSENT:
@@ -238,49 +174,22 @@ class StagedPartitionLog(PartitionLog):
 
     # -- rounds -------------------------------------------------------------------------------------------------
 
-    def _seal(self) -> SealedPartition:
-        """Hand what is staged to a round."""
-        meta = self._meta
-        writer = self._snapshot_writer
-        sealed = SealedPartition(
-            self,
-            self.key,
-            self._number,
-            self._bases,
-            self._batches,
-            self.end_offset,
-            None if meta is self._durable_meta else meta,
-            None if writer is None else writer.take(),
-            self._rewrites,
-        )
-        self._bases = []
-        self._batches = []
-        if self._rewrites:
-            self._rewrites = {}
-        self._staged = False
-        self._sealed = sealed
-        return sealed
+    def _rewritten(self, rewrites: Mapping[int, bytes | None]) -> None:
+        """Compaction has put other batches in the place of stored ones."""
+        # What the index says of batches is not true any more; it is built anew when somebody asks.
+        self._time_index = None
+        self._tail.drop_below(max(rewrites) + 1)
 
-    def _finish(self, sealed: SealedPartition) -> None:
-        """The round is durable: let readers see it."""
-        self._sealed = None
-        if sealed.rewrites:
-            # What the index says of batches is not true any more; it is built anew when somebody asks.
-            self._time_index = None
-            self._tail.drop_below(max(sealed.rewrites) + 1)
-        if sealed.batches:
-            self._engine._tails.add(self._tail, sealed.bases, sealed.batches)
-            self.high_watermark = sealed.end_offset
-        meta = sealed.meta
-        if meta is not None:
-            before = self._durable_meta
-            self._durable_meta = meta
-            if before is not None and before.log_start_offset != meta.log_start_offset:
-                self.log_start_offset = meta.log_start_offset
-                self._engine._add_garbage(self)
-            writer = self._snapshot_writer
-            if writer is not None and meta.snapshot is not None and meta.snapshot.offset == writer.offset:
-                self._snapshot_writer = None
+    def _meta_landed(self, meta: PartitionMeta) -> None:
+        """A round has changed the metadata."""
+        before = self._durable_meta
+        self._durable_meta = meta
+        if before is not None and before.log_start_offset != meta.log_start_offset:
+            self.log_start_offset = meta.log_start_offset
+            self._engine._add_garbage(self)
+        writer = self._snapshot_writer
+        if writer is not None and meta.snapshot is not None and meta.snapshot.offset == writer.offset:
+            self._snapshot_writer = None
 
     def _discard(self) -> None:
         """Forget what is staged: back to the round that is being written if there is one, else to what is durable."""
@@ -307,21 +216,11 @@ class StagedPartitionLog(PartitionLog):
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    def read(
-        self, offset: int, max_bytes: int, upto_offset: int | None = None, at_least_one: bool = True
-    ) -> list[bytes]:
-        """See PartitionLog."""
-        self._require_readable()
-        limit = self.high_watermark
-        if upto_offset is not None and upto_offset < limit:
-            limit = upto_offset
-        if offset < self.log_start_offset or offset > self.end_offset:
-            raise OffsetOutOfRangeError(offset, self.log_start_offset, self.end_offset)
-        if offset >= limit:
-            return []
-        found = self._tail.read(offset, limit, max_bytes, at_least_one)
-        if found is not None:
-            return found
+    def _out_of_range(self, offset: int) -> NoReturn:
+        raise OffsetOutOfRangeError(offset, self.log_start_offset, self.end_offset)
+
+    def _read_stored(self, offset: int, limit: int, max_bytes: int, at_least_one: bool) -> list[bytes]:
+        """As `read` with `limit` at most the high watermark, for what is not in memory any more."""
         # A reader's limit may be as large as it likes; one read transaction stays bounded all the same.
         stored = self._engine._storage.slice(self._number, offset, limit, min(max_bytes, SLICE_BYTES), SLICE_BATCHES)
         self._check_start(stored, offset, limit)
@@ -373,7 +272,7 @@ class StagedPartitionLog(PartitionLog):
         limit = self.high_watermark if stop is None else min(stop, self.high_watermark)
         offset = self.log_start_offset if start is None else start
         if offset < self.log_start_offset or offset > self.end_offset:
-            raise OffsetOutOfRangeError(offset, self.log_start_offset, self.end_offset)
+            self._out_of_range(offset)
         return self._iterate(offset, limit, check_crc)
 
     def _iterate(self, offset: int, limit: int, check_crc: bool) -> Iterator[list[tuple[int, bytes]]]:

@@ -12,6 +12,7 @@ from kcore.log.interface import EpochEntry, PartitionKey, SnapshotInfo
 
 if TYPE_CHECKING:
     from kcore.log.partition import StagedPartitionLog
+    from kcore_ext.log_core import SealedPartition
 
 _FIXED = struct.Struct(">IQBI")
 _SNAPSHOT = struct.Struct(">QIQI")
@@ -86,39 +87,6 @@ class SnapshotChunk(NamedTuple):
     offset: int
     chunk_index: int
     data: bytes
-
-
-class SealedPartition:
-    """One partition's part of a round.
-
-    `bases[i]` is the base offset of `batches[i]`; `end_offset` the end after the last one. `meta` is None when only
-    batches (or chunks) were staged. `rewrites` says what compaction puts in the place of stored batches, by base
-    offset (None: nothing).
-    """
-
-    __slots__ = ("bases", "batches", "chunks", "end_offset", "key", "log", "meta", "number", "rewrites")
-
-    def __init__(
-        self,
-        log: StagedPartitionLog,
-        key: PartitionKey,
-        number: int,
-        bases: list[int],
-        batches: list[bytes],
-        end_offset: int,
-        meta: PartitionMeta | None,
-        chunks: list[SnapshotChunk] | None,
-        rewrites: dict[int, bytes | None],
-    ) -> None:
-        self.log = log
-        self.key = key
-        self.number = number
-        self.bases = bases
-        self.batches = batches
-        self.end_offset = end_offset
-        self.meta = meta
-        self.chunks = chunks
-        self.rewrites = rewrites
 
 
 class Round:

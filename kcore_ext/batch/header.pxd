@@ -26,3 +26,4 @@ cdef uint32_t checksum(const unsigned char* start, Py_ssize_t size) noexcept
 cdef BatchHeader read_header(const unsigned char* start, Py_ssize_t size, Py_ssize_t position)
 cdef BatchHeader read_whole(const unsigned char* start, Py_ssize_t size, Py_ssize_t position)
 cdef int check_crc(const unsigned char* start, BatchHeader header) except -1
+cdef bytes copy_stamped(object buffer, int64_t base_offset, int32_t leader_epoch, int32_t* last_delta)

@@ -242,17 +242,23 @@ def stamped(buffer, int64_t base_offset, int32_t leader_epoch):
     Returns:
         (bytes, last offset delta); None if the buffer does not hold exactly one batch v2.
     """
+    cdef int32_t last_delta = 0
+    cdef bytes made = copy_stamped(buffer, base_offset, leader_epoch, &last_delta)
+    return None if made is None else (made, last_delta)
+
+
+cdef bytes copy_stamped(object buffer, int64_t base_offset, int32_t leader_epoch, int32_t* last_delta):
+    """`stamped` at C level; None as there."""
     cdef Py_buffer view
     cdef unsigned char* at
     cdef bytes made
-    cdef int32_t last_delta
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
         at = <unsigned char*>view.buf
         if view.len < HEADER_BYTES or get_i32(at + 8) != view.len - LENGTH_OVERHEAD or at[MAGIC_AT] != 2:
             return None
-        last_delta = get_i32(at + 23)
-        if last_delta < 0:
+        last_delta[0] = get_i32(at + 23)
+        if last_delta[0] < 0:
             return None
         if type(buffer) is bytearray:
             put_i64(at, base_offset)
@@ -263,7 +269,7 @@ def stamped(buffer, int64_t base_offset, int32_t leader_epoch):
     at = <unsigned char*>PyBytes_AS_STRING(made)
     put_i64(at, base_offset)
     put_i32(at + 12, leader_epoch)
-    return made, last_delta
+    return made
 
 
 def stamp_append_time(buffer, int64_t timestamp_ms, Py_ssize_t position=0):

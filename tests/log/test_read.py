@@ -8,7 +8,7 @@ import pytest
 
 from kcore.log import LogEngine, OffsetOutOfRangeError, TimestampedBatch
 from kcore.log import partition as partition_module
-from kcore.log.tail import TRIM_THRESHOLD, PartitionTail, TailCache
+from kcore_ext.log_tail import BATCH_OVERHEAD, TRIM_THRESHOLD, PartitionTail, TailCache
 from tests.log.batches import batch, contents, fill, key, stamped
 from tests.log.conftest import Store
 
@@ -189,11 +189,11 @@ def test_a_round_written_on_another_thread(store: Store) -> None:
 
 
 def test_tail_holds_the_newest_and_stays_within_its_bound() -> None:
-    cache, first, second = TailCache(81 * 10), PartitionTail(), PartitionTail()
+    cache, first, second = TailCache((81 + BATCH_OVERHEAD) * 10), PartitionTail(), PartitionTail()
     stored = [stamped(batch(2), 2 * at, 0) for at in range(12)]
     cache.add(first, [0, 2, 4, 6], stored[:4])
     cache.add(second, [0, 2, 4, 6, 8, 10, 12, 14], stored[:8])
-    assert cache.size_bytes == 81 * 10
+    assert cache.size_bytes == (81 + BATCH_OVERHEAD) * 10
     assert first.read(3, 8, 1 << 20, True) is None
     assert first.read(4, 8, 1 << 20, True) == stored[2:4]
     assert first.read(4, 7, 1 << 20, True) == stored[2:3]
@@ -201,11 +201,11 @@ def test_tail_holds_the_newest_and_stays_within_its_bound() -> None:
 
 
 def test_tail_forgets_what_it_let_go() -> None:
-    cache, tail = TailCache(81 * 4), PartitionTail()
+    cache, tail = TailCache((81 + BATCH_OVERHEAD) * 4), PartitionTail()
     count = TRIM_THRESHOLD * 3
     for at in range(count):
         cache.add(tail, [at], [stamped(batch(), at, 0)])
-    assert len(tail._lists[0]) <= 2 * TRIM_THRESHOLD
+    assert len(tail) == 4
     assert tail.read(count - 4, count, 1 << 20, True) == [stamped(batch(), at, 0) for at in range(count - 4, count)]
     assert tail.read(count - 5, count, 1 << 20, True) is None
     cache.add(tail, [count], [stamped(batch(size_bytes=1000), count, 0)])

@@ -1,0 +1,35 @@
+"""The tail of the log in memory, for other compiled modules."""
+
+cimport cython
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
+
+
+@cython.final
+cdef class PartitionTail:
+    cdef list batches               # None for what was let go
+    cdef int64_t* bases             # the base offset of each
+    cdef Py_ssize_t room            # how many `bases` has room for
+    cdef Py_ssize_t head            # the first that was not let go
+
+    cdef int push(self, int64_t base, bytes batch) except -1
+    cdef int evict_one(self) except -1
+    cdef list find(self, int64_t offset, int64_t limit, Py_ssize_t max_bytes, bint at_least_one)
+
+
+cdef struct Held:
+    PyObject* tail
+    Py_ssize_t size
+
+
+@cython.final
+cdef class TailCache:
+    cdef Py_ssize_t max_bytes
+    cdef readonly Py_ssize_t size_bytes
+    cdef Held* order                # a ring: which tail got a batch of which size, oldest first
+    cdef Py_ssize_t room            # of the ring, a power of two
+    cdef Py_ssize_t first
+    cdef Py_ssize_t count
+
+    cdef int take(self, PartitionTail tail, list bases, list batches) except -1
+    cdef int remember(self, PartitionTail tail, Py_ssize_t size) except -1
