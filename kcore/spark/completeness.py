@@ -5,9 +5,10 @@ was a key's newest one at the cut may be gone, for a newer one came behind the c
 compaction had not come beyond the cut's *last stable offset*. The cut itself is no bound: a transaction that was open
 there may have ended before the cleaner came, which then removed its offsets, or what they replaced.
 
-How far compaction has come is in a broker's checkpoint, which exports and copies of segments mostly lack. The log says
-it too, from above: compaction keeps one record of a key below where it has come to. So where a key comes for a second
-time, it had not come.
+How far compaction has come, a kcore data folder says, which moves that mark and the log in one transaction. A broker's
+checkpoint is no bound: it is written when the cleaner is through, and the files are replaced one by one before, so that
+a copy may hold what was compacted beyond it. But any log says it from above: compaction keeps one record of a key below
+where it has come to. So where a key comes for a second time, it had not come. The audit judges by the same (`History`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Completeness:
 
     Args:
         topic: whose partition it is; `__share_group_state` is not compacted but cut off at the front (KIP-932).
-        cleaned_to: what a checkpoint says, None without one.
+        cleaned_to: where compaction has come to, if that is known for sure; None: the log itself is asked.
 
     Attributes:
         cleaned_to: an offset at or above the one that compaction has come to; None while nothing bounds it.
@@ -81,7 +82,7 @@ class Completeness:
             log_start: where what was to be read begins. In front of it all is missing, and no compaction took it.
         """
         limit = next_offset if active_offset is None else active_offset
-        bound = limit if self._given or self.cleaned_to is None else min(self.cleaned_to, limit)
+        bound = limit if self.cleaned_to is None else min(self.cleaned_to, limit)
         if self._topic == SHARE_GROUP_STATE:
             bound = 0
         else:

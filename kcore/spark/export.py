@@ -117,7 +117,7 @@ def _begin(
             *place, max(start, 0), log_start=max(start, part.log_start)
         )
     known = [offset for offset in (exported.cleaned_to, part.cleaned_to) if offset is not None]
-    exported.cleaned_to = max(known) if known and part.cleaned_to is not None else exported.cleaned_to
+    exported.cleaned_to = None if part.cleaned_to is None else max(known)
     exported.active_offset = part.active_offset
     return _Pieces(source.batches(part, exported.next_offset, stop, on_fault)), exported
 
@@ -227,7 +227,8 @@ class ExportSource(Source):
                 *place,
                 part.files[0].first_offset if part.files else part.next_offset,
                 part.next_offset,
-                part.cleaned_to,
+                # With segments it can only be a broker's checkpoint; see `Part`.
+                part.cleaned_to if part.active_offset is None else None,
                 part.active_offset,
                 part.log_start,
             )

@@ -60,7 +60,7 @@ class ExportedPartition:
         topic: its topic.
         partition: its number.
         next_offset: where the next run goes on.
-        cleaned_to: how far compaction had come in what was read; None if the source did not know.
+        cleaned_to: how far compaction had come in what was read; None if the source of the last run did not know.
         active_offset: where the newest segment began; None if there were none.
         log_start: where the log began, or what was asked of it.
         files: by offset.

@@ -38,13 +38,13 @@ class SegmentPartition(NamedTuple):
         topic: its topic.
         partition: its number.
         paths: its segment files, oldest first.
-        cleaned_to: where the cleaner's checkpoint beside it says that compaction has come to; None where there is none.
+        checkpoint: where the cleaner's checkpoint beside it says that compaction has come to; None where there is none.
     """
 
     topic: str
     partition: int
     paths: tuple[str, ...]
-    cleaned_to: int | None = None
+    checkpoint: int | None = None
 
     @property
     def first_offset(self) -> int:
@@ -67,8 +67,8 @@ def find_partitions(root: str | Path) -> list[SegmentPartition]:
         paths = _segments(folder) if match and folder.is_dir() else []
         if match and paths:
             topic, partition = match["topic"], int(match["partition"])
-            cleaned_to = _checkpoint(folder.parent / CLEANER_CHECKPOINT).get((topic, partition))
-            found.append(SegmentPartition(topic, partition, tuple(map(str, paths)), cleaned_to))
+            checkpoint = _checkpoint(folder.parent / CLEANER_CHECKPOINT).get((topic, partition))
+            found.append(SegmentPartition(topic, partition, tuple(map(str, paths)), checkpoint))
     return sorted(found)
 
 

@@ -31,7 +31,8 @@ class Part(NamedTuple):
         partition: its number.
         start: the first offset that may be asked for.
         end: the offset behind the last one, None where only reading tells.
-        cleaned_to: where compaction has come to; None if the source does not know.
+        cleaned_to: where compaction has come to; None if the source does not know for sure. A broker's checkpoint is no
+            such knowledge: it is written when the cleaner is through with a log, whose files it replaced one by one.
         active_offset: the base offset of the newest segment, which is never compacted; None if there are no segments.
         log_start: where the log begins; what was in front of it is not there, and compaction did not take it.
     """
@@ -112,10 +113,8 @@ class SegmentSource(Source):
                 part.topic,
                 part.partition,
                 part.first_offset,
-                None,
-                part.cleaned_to,
-                part.active_offset,
-                part.first_offset,
+                active_offset=part.active_offset,
+                log_start=part.first_offset,
             )
             for part in self._parts.values()
         ]

@@ -109,10 +109,10 @@ def test_compaction_is_found_in_the_log_itself(kafka_logs: Path, kafka_oracle: O
                 assert found - truth["cleaned_to"] < 50
 
 
-def test_a_checkpoint_beside_the_segments_is_believed(kafka_logs: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_beside_the_segments_is_read(kafka_logs: Path, tmp_path: Path) -> None:
     source = kafka_logs / "moment-4"
     for name in ("__consumer_offsets-0", "__transaction_state-0"):
         (tmp_path / name).symlink_to(source / name)
     (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\n__consumer_offsets 0 41117\n")
     first, second = find_partitions(tmp_path)
-    assert (first.cleaned_to, second.cleaned_to) == (41117, None)
+    assert (first.checkpoint, second.checkpoint) == (41117, None)

@@ -5,13 +5,20 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import lmdb
 import pytest
 
+import kcore
+from kcore.spark.audit.finding import Finding
+from kcore.spark.audit.frames import said_of_part
+from kcore.spark.audit.kinds import ERROR
 from kcore.spark.batches import check
 from kcore.spark.export import export
 from kcore.spark.folder_frames import rebuilt_of
 from kcore.spark.rebuild import END, AsOf
 from kcore.spark.sources import open_source
+from kcore.spark.state import COORDINATOR_TOPICS
+from tests import kit
 
 Place = tuple[str, int]
 
@@ -20,7 +27,7 @@ def incomplete(folder: Path, as_of: AsOf = END) -> set[Place]:
     """The partitions whose state is not sure, by rows and by columns."""
     found: dict[bool, set[Place]] = {True: set(), False: set()}
     with open_source(folder) as source:
-        for part in source.parts():
+        for part in (part for part in source.parts() if part.topic in COORDINATOR_TOPICS):
             for with_records, places in found.items():
                 state, cut, _ = rebuilt_of(source, part, as_of, with_records)
                 if not state.completeness.is_complete(state.last_stable_offset, cut):
@@ -52,6 +59,23 @@ def damage(path: Path, share: float) -> None:
     path.write_bytes(data)
 
 
+def cut_out(path: Path) -> None:
+    """Takes the batches in the middle out of a segment."""
+    data = memoryview(path.read_bytes())
+    starts = [0]
+    while starts[-1] < len(data):
+        starts.append(starts[-1] + check(data, starts[-1]).size_bytes)
+    third = len(starts) // 3
+    path.write_bytes(bytes(data[: starts[third]]) + bytes(data[starts[2 * third] :]))
+
+
+def errors(folder: Path) -> list[str]:
+    """The kinds of errors that audits of its partitions find."""
+    with open_source(folder) as source:
+        said = [one for part in source.parts() for one in said_of_part(source, part)]
+    return [one.kind for one in said if isinstance(one, Finding) and one.severity == ERROR]
+
+
 def test_what_compaction_left_is_complete_at_the_end(logs: Path, tmp_path: Path) -> None:
     assert incomplete(logs) == set()
     with open_source(logs) as source:
@@ -71,17 +95,41 @@ def test_a_front_that_is_missing(logs: Path, tmp_path: Path) -> None:
 
 
 def test_a_gap_where_compaction_had_not_come(logs: Path, tmp_path: Path) -> None:
-    middle = segment(logs, OFFSETS, 1)
-    data = memoryview(middle.read_bytes())
-    starts = [0]
-    while starts[-1] < len(data):
-        starts.append(starts[-1] + check(data, starts[-1]).size_bytes)
-    third = len(starts) // 3
-    middle.write_bytes(bytes(data[: starts[third]]) + bytes(data[starts[2 * third] :]))
+    cut_out(segment(logs, OFFSETS, 1))
     assert incomplete(logs) == {OFFSETS}
     with open_source(logs) as source:
         export(source, tmp_path / "events")
     assert incomplete(tmp_path / "events") == {OFFSETS}
+
+
+@pytest.mark.parametrize("checkpoint", [0, 9_590, 10**9])
+def test_a_checkpoint_is_no_proof(logs: Path, tmp_path: Path, checkpoint: int) -> None:
+    """It may lag behind a cleaner that was at work, or be newer than the files: the log is asked, by audits too."""
+    as_of = AsOf(offset=9_000)
+    assert incomplete(logs, as_of) == {OFFSETS}
+    (logs / "cleaner-offset-checkpoint").write_text(f"0\n1\n__consumer_offsets 3 {checkpoint}\n")
+    assert incomplete(logs, as_of) == {OFFSETS}
+    assert errors(logs) == []
+    cut_out(segment(logs, OFFSETS, 1))
+    with open_source(logs) as source:
+        export(source, tmp_path / "events")
+    for folder in (logs, tmp_path / "events"):
+        assert incomplete(folder) == {OFFSETS}
+        assert errors(folder) == ["offset-gap"]
+
+
+def test_a_data_folder_that_lacks_a_batch(tmp_path: Path) -> None:
+    """Its mark is exact: what is missing beyond it no compaction took, whatever keys there are."""
+    with kcore.open(tmp_path, config={**kit.QUICK, "offsets.topic.num.partitions": "1"}) as engine:
+        kit.make_topic(engine, "orders", 2)
+        for group in range(6):
+            engine.send(kit.commit(f"group-{group}", {("orders", 0): 7}), kit.COMMIT_VERSION)
+    assert incomplete(tmp_path) == set()
+    with lmdb.open(str(tmp_path), max_dbs=8) as env, env.begin(write=True, db=env.open_db(b"log")) as txn:
+        (key,) = [key for key, value in txn.cursor() if b"group-3" in value]
+        assert txn.delete(key)
+    assert incomplete(tmp_path) == {(OFFSETS[0], 0)}
+    assert errors(tmp_path) == ["offset-gap"]
 
 
 @pytest.mark.parametrize("place", [OFFSETS, TRANSACTIONS, SHARES])

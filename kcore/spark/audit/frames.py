@@ -31,26 +31,23 @@ SAID_DDL = f"finding struct<{findings_ddl()}>, fact struct<{FACT_DDL}>"
 ROWS_PER_BATCH = 5_000
 
 
-def said_of_folder(
-    spark: SparkSession, path: str | Path, parts: Sequence[Part], cleaned_to: Mapping[tuple[str, int], int]
-) -> DataFrame:
+def said_of_folder(spark: SparkSession, path: str | Path, parts: Sequence[Part]) -> DataFrame:
     """The findings of every partition of a folder by itself, and the facts that others must agree with (`SAID_DDL`).
 
     Args:
         spark: a session.
         path: an export, a data folder, or a broker's log folder, where executors find it too.
         parts: which of its partitions.
-        cleaned_to: where compaction has come to, as far as that is known.
     """
     with open_source(path) as source:
         tasks = shares(parts, 4 * spark.sparkContext.defaultParallelism if source.parallel else 1)
-    known, folder = dict(cleaned_to), str(path)
+    folder = str(path)
 
     def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with open_source(folder) as source:
             for batch in batches:
                 for task in batch.column("id").to_pylist():
-                    said = (_said_of(source, part, known.get(part[:2])) for part in tasks[task])
+                    said = (said_of_part(source, part) for part in tasks[task])
                     yield from _in_batches(chain.from_iterable(said), _said_batch)
 
     return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(look, SAID_DDL)
@@ -122,7 +119,7 @@ def audit_logs(said: DataFrame, logs: Logs, tasks: int | None = None) -> DataFra
 # ---- what runs on executors
 
 
-def _said_of(source: Source, part: Part, cleaned_to: int | None) -> Iterator[Finding | Fact]:
+def said_of_part(source: Source, part: Part) -> Iterator[Finding | Fact]:
     """What is said of one partition, where it is read."""
     from kcore.spark.audit.partition import examine  # noqa: PLC0415
 
@@ -135,7 +132,7 @@ def _said_of(source: Source, part: Part, cleaned_to: int | None) -> Iterator[Fin
             yield row
         yield from faults
 
-    return examine(part.topic, part.partition, rows(), cleaned_to=cleaned_to)
+    return examine(part.topic, part.partition, rows(), cleaned_to=part.cleaned_to)
 
 
 def look_at(batches: Iterable[pa.RecordBatch], cleaned_to: Mapping[tuple[str, int], int]) -> Iterator[pa.RecordBatch]:

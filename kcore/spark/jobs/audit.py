@@ -16,7 +16,7 @@ from kcore.spark.audit.logs import GRACE_MS
 from kcore.spark.audit.report import lines, summary
 from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, session
 from kcore.spark.manifest import write_whole
-from kcore.spark.sources import SegmentSource, open_source
+from kcore.spark.sources import open_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,12 +75,9 @@ def audit(
     (target / DONE).unlink(missing_ok=True)
     with open_source(path) as source:
         parts = [part for part in source.parts() if not topics or part.topic in topics]
-        # A broker writes its checkpoint behind its cleaner: a copy made meanwhile has gaps beyond it.
-        trusted = not isinstance(source, SegmentSource)
-    cleaned_to = {part[:2]: part.cleaned_to for part in parts if trusted and part.cleaned_to is not None}
     if not parts:
         raise KcoreError(f"{path} holds no logs" + (f" of {', '.join(topics)}" if topics else ""))
-    said = said_of_folder(spark, path, parts, cleaned_to).persist(StorageLevel.DISK_ONLY)
+    said = said_of_folder(spark, path, parts).persist(StorageLevel.DISK_ONLY)
     # More tasks than there are logs would have little to do, and each costs a Python worker's round.
     tasks = min(len(parts), 4 * spark.sparkContext.defaultParallelism)
     try:

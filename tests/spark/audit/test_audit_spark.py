@@ -132,7 +132,7 @@ def test_a_frame_of_events_says_what_a_folder_says(spark: Any, kafka_logs: Path,
     events = spark.read.format("kcore").option("includeBatches", "true").option("includeFaults", "true")
     frame = events.load(str(tmp_path))
     with open_source(tmp_path) as source:
-        direct = said_of_folder(spark, tmp_path, source.parts(), {})
+        direct = said_of_folder(spark, tmp_path, source.parts())
     assert said(said_of_partitions(frame.orderBy(frame["offset"].desc()), tasks=1)) == said(direct)
     kinds = [row["kind"] for row in direct.where("finding is not null").select("finding.kind").collect()]
     assert kinds == ["corrupt-batch"]

@@ -223,7 +223,7 @@ def test_the_job_on_a_real_brokers_logs(spark: Any, logs: Path, tmp_path: Path) 
     facts: Counter[str] = Counter()
     expected = []
     for part in find_partitions(logs):
-        history = History(part.topic, part.partition, Wanted(), part.cleaned_to)
+        history = History(part.topic, part.partition, Wanted())
         for kind, row in history.facts(read_rows(part), part.active_offset):
             facts[kind] += 1
             if kind == "rebalances":
