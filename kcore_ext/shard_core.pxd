@@ -1,7 +1,7 @@
 """What the runtime does once for every request, for other compiled modules."""
 
 cimport cython
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 from kcore_ext.batch.builder cimport BatchBuilder
 from kcore_ext.decision cimport Outcome, Pending
@@ -34,6 +34,8 @@ cdef class ShardCore:
     cdef public dict _parked            # requests that wait for something else than a commit, as an ordered set
     cdef public bint _active            # whether it decides requests
     cdef public bint dirty              # whether it enlisted since the last commit
+    cdef public bint _reload            # whether memory is to be read from the log behind the next commit
+    cdef public int32_t leader_epoch
 
     cdef object append(self, Outcome outcome)
     cdef int replay(self, object records, int64_t producer_id, int64_t first_offset) except -1

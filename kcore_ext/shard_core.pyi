@@ -63,6 +63,8 @@ class ShardCore:
     _max_batch_bytes: int
     _outbox: list[tuple[Pending, Any]]
     _parked: dict[Pending, None]
+    _reload: bool
+    leader_epoch: int
     def run(self, api: Any, context: Any, request: Any) -> Any:
         """Decides one request. Returns the response, or a `Pending` if it is parked or must wait for the commit."""
 
@@ -79,3 +81,12 @@ class ShardCore:
 
     def _collect(self, batch: BatchBuilder, records: Any) -> None:
         """Adds encoded facts, an `EncodedRecords` or a `RecordBlock`, to a batch with room for them."""
+
+    def _close_batch(self) -> bool:
+        """Hands the open batch to the log's staging; False if the log refused it, and the round is lost."""
+
+    def seal(self) -> None:
+        """The round closes: the open batch goes to the log's staging (`Participant`)."""
+
+    def committed(self) -> None:
+        """Everything decided is durable (`Participant`)."""

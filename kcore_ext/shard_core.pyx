@@ -174,6 +174,32 @@ cdef class ShardCore:
             self._pipeline.enlist(self)
         return None
 
+    def _close_batch(self):
+        cdef BatchBuilder batch = self._batch
+        cdef int64_t first
+        self._batch = None
+        if batch is None or not batch.count:
+            return True
+        first = self._next_offset - batch.count
+        try:
+            base_offset = self._log.append_built(batch, self.leader_epoch)
+            # State was replayed at these offsets: another writer in between would make memory and log disagree.
+            assert base_offset == first, f"{self.topic}-{self.index}: batch at {base_offset}, replayed at {first}"
+        except Exception as error:
+            self._lose(error)
+            return False
+        return True
+
+    def seal(self):
+        if self._batch is not None:
+            self._close_batch()
+
+    def committed(self):
+        self.dirty = False
+        if self._reload:
+            self._reload = False
+            self.load()
+
     def _replay(self, records, int64_t producer_id, int64_t first_offset):
         self.replay(records, producer_id, first_offset)
 

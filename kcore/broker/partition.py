@@ -19,11 +19,11 @@ from kcore.log.errors import CorruptLogError, LogError
 from kcore.protocol.error_codes import ErrorCode
 from kcore_ext.batch import build_control_batch, parse_control, parse_header
 from kcore_ext.batch.run import replay_producers
+from kcore_ext.partition_core import PartitionCore
 
 if TYPE_CHECKING:
     from kcore.log.interface import EpochEntry, PartitionLog
     from kcore.runtime.commit import CommitPipeline
-    from kcore_ext.batch import BatchBuilder
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +39,8 @@ _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 
 
-class Partition:
-    """One partition that this node leads.
+class Partition(PartitionCore):
+    """One partition that this node leads. What is done for every append and every commit is compiled: `PartitionCore`.
 
     It is the `Participant` that moves the high watermark when a commit returns, and the `ShardLog` of a coordinator's
     shard if it belongs to an internal topic.
@@ -63,6 +63,7 @@ class Partition:
         unacknowledged_end: the end of the last append with acks=0. While it is not durable, its producer may expect
             to read it all the same: nobody tells when that is.
         watched: how many parked requests wait for this partition.
+        recovering: its producers are still being read from the log; it serves nobody before.
         closed: it was deleted.
         loading: how many loads of a coordinator's shard are reading it.
         pipeline: commits what is staged here.
@@ -74,19 +75,12 @@ class Partition:
         "_staged_start",
         "closed",
         "config",
-        "high_watermark",
         "index",
         "internal",
-        "last_stable_offset",
-        "leader_epoch",
         "loading",
-        "log",
-        "pipeline",
-        "producers",
         "topic",
         "topic_id",
         "unacknowledged_end",
-        "watched",
     )
 
     def __init__(
@@ -119,7 +113,8 @@ class Partition:
         self.last_stable_offset = self.high_watermark
         self._staged_start = log.log_start_offset
         self._recovery: Iterator[None] | None = None
-        if log.log_start_offset < log.high_watermark:
+        self.recovering = log.log_start_offset < log.high_watermark
+        if self.recovering:
             self._recovery = self._recover()
 
     def __repr__(self) -> str:
@@ -152,11 +147,6 @@ class Partition:
         return self.log.end_offset != self.high_watermark
 
     # ---- recovery
-
-    @property
-    def recovering(self) -> bool:
-        """Whether its producers are still being read from the log; it serves nobody before."""
-        return self._recovery is not None
 
     def recovery(self) -> Iterator[None]:
         """Recovers in slices; ends at once if there is nothing (more) to recover.
@@ -197,6 +187,7 @@ class Partition:
     def _recovered(self, producers: ProducerStates, high_watermark: int) -> None:
         """The log was read up to `high_watermark`: this is what it says of its producers."""
         self._recovery = None
+        self.recovering = False
         self.producers = producers
         producers.committed(high_watermark)
         self._update_last_stable_offset()
@@ -281,37 +272,20 @@ class Partition:
 
     # ---- appends
 
-    def append_data(
+    def _add_data(
         self,
-        batch: bytes | bytearray,
         producer_id: int,
         epoch: int,
         sequence: int,
+        base_offset: int,
         last_delta: int,
         timestamp_ms: int,
         transactional: bool,
-    ) -> int:
-        """Stages a batch of records whose every check has passed. Returns its base offset.
-
-        Args:
-            batch: the whole batch.
-            producer_id: the rest is what its header says: -1 for no producer.
-            epoch: the producer's epoch.
-            sequence: its base sequence.
-            last_delta: its last offset delta.
-            timestamp_ms: its largest timestamp.
-            transactional: whether it belongs to a transaction.
-
-        Raises:
-            LogError: nothing was appended.
-        """
-        base_offset = self.log.append(batch, self.leader_epoch)
-        if producer_id >= 0:
-            last_sequence = increment_sequence(sequence, last_delta) if sequence >= 0 else sequence
-            metadata = BatchMetadata(sequence, last_sequence, base_offset, base_offset + last_delta, timestamp_ms)
-            self.producers.add_data(producer_id, epoch, metadata, transactional)
-        self.pipeline.enlist(self)
-        return base_offset
+    ) -> None:
+        """Tells the producers of a batch that was appended: see `append_data`."""
+        last_sequence = increment_sequence(sequence, last_delta) if sequence >= 0 else sequence
+        metadata = BatchMetadata(sequence, last_sequence, base_offset, base_offset + last_delta, timestamp_ms)
+        self.producers.add_data(producer_id, epoch, metadata, transactional)
 
     def append(self, batch: bytearray, leader_epoch: int) -> int:
         """Stages a coordinator's batch (`ShardLog`). A transactional one opens its producer's transaction here, a
@@ -342,17 +316,6 @@ class Partition:
         elif producer_id >= 0:
             metadata = BatchMetadata(sequence, sequence, base_offset, base_offset + last_delta, timestamp_ms)
             self.producers.add_data(producer_id, epoch, metadata, transactional)
-        self.pipeline.enlist(self)
-        return base_offset
-
-    def append_built(self, batch: BatchBuilder, leader_epoch: int) -> int:
-        """Stages what a coordinator's builder holds; see `append`. Only what a producer wrote has to be looked at."""
-        if batch.producer_id >= 0:
-            return self.append(batch.build_bytearray(), leader_epoch)
-        if self._recovery is not None:
-            self.finish_recovery()
-        self.leader_epoch = max(self.leader_epoch, leader_epoch)
-        base_offset = self.log.append_built(batch, leader_epoch)
         self.pipeline.enlist(self)
         return base_offset
 
@@ -469,22 +432,13 @@ class Partition:
 
     # ---- commit (Participant)
 
-    def seal(self) -> None:
-        """Nothing is collected here: appends go to the log's staging at once."""
-
-    def committed(self) -> None:
-        """What was staged is durable: readers may see it."""
-        self.high_watermark = high_watermark = self.log.high_watermark
+    def _settle_producers(self) -> None:
+        """A commit is durable, and there are producers."""
         producers = self.producers
-        if producers.entries:
-            producers.committed(high_watermark)
-            if producers.aborted:
-                producers.aborted.delete_before(self.log.log_start_offset)
-            self._update_last_stable_offset()
-        else:
-            self.last_stable_offset = high_watermark
-        if self.watched:
-            self._progress()
+        producers.committed(self.high_watermark)
+        if producers.aborted:
+            producers.aborted.delete_before(self.log.log_start_offset)
+        self._update_last_stable_offset()
 
     def failed(self, error: LogError) -> None:
         """What was staged is gone, and what producers did in it."""

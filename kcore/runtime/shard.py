@@ -94,13 +94,11 @@ class Shard(ShardCore, Generic[M]):
 
     __slots__ = (
         "_on_state",
-        "_reload",
         "_slices",
         "_wheel",
         "factory",
         "generation",
         "index",
-        "leader_epoch",
         "report",
         "state",
         "topic",
@@ -297,21 +295,6 @@ class Shard(ShardCore, Generic[M]):
             self.dirty = True
             self._pipeline.enlist(self)
 
-    def _close_batch(self) -> bool:
-        """Hands the open batch to the log's staging; False if the log refused it, and the round is lost."""
-        batch, self._batch = self._batch, None
-        if batch is None or not batch.count:
-            return True
-        first = self._next_offset - batch.count
-        try:
-            base_offset = self._log.append_built(batch, self.leader_epoch)
-            # State was replayed at these offsets: another writer in between would make memory and log disagree.
-            assert base_offset == first, f"{self.topic}-{self.index}: batch at {base_offset}, replayed at {first}"
-        except Exception as error:
-            self._lose(error)
-            return False
-        return True
-
     def _lose(self, error: Exception) -> None:
         """Memory is ahead of what the log took: the whole round fails, and with it this memory goes."""
         self._pipeline.doom(error)
@@ -319,17 +302,6 @@ class Shard(ShardCore, Generic[M]):
             self._transition(ShardState.FAILED, f"the log refused a batch: {error}")
 
     # ---- commit (Participant)
-
-    def seal(self) -> None:
-        """The round closes: the open batch goes to the log's staging."""
-        self._close_batch()
-
-    def committed(self) -> None:
-        """Everything decided is durable."""
-        self.dirty = False
-        if self._reload:
-            self._reload = False
-            self.load()
 
     def failed(self, error: LogError) -> None:
         """Nothing decided since the last commit exists: forget this memory and load the log again."""

@@ -91,6 +91,28 @@ class PlainShard(Shard[Any]):
         for key, value in records.pairs:
             assert batch.append(self._now.wall_ms, key, value)
 
+    def _close_batch(self) -> bool:
+        batch, self._batch = self._batch, None
+        if batch is None or not batch.count:
+            return True
+        first = self._next_offset - batch.count
+        try:
+            base_offset = self._log.append_built(batch, self.leader_epoch)
+            assert base_offset == first, f"{self.topic}-{self.index}: batch at {base_offset}, replayed at {first}"
+        except Exception as error:
+            self._lose(error)
+            return False
+        return True
+
+    def seal(self) -> None:
+        self._close_batch()
+
+    def committed(self) -> None:
+        self.dirty = False
+        if self._reload:
+            self._reload = False
+            self.load()
+
 
 class Encoded:
     """Keys and values in bytes."""
