@@ -1,0 +1,142 @@
+"""The tail in memory against its plain definition: lists, and an order of who came when."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcore_ext.log_core import journal_entries, log_pairs, sort_batches
+from kcore_ext.log_tail import BATCH_OVERHEAD, PartitionTail, TailCache
+from tests.log.batches import batch, key, stamped
+from tests.log.conftest import Store
+
+BOUND = 4_000
+TAILS = 3
+
+
+class PlainTail:
+    """Base offsets, ends and batches that are held, oldest first."""
+
+    def __init__(self) -> None:
+        self.held: list[tuple[int, int, bytes]] = []
+
+    def read(self, offset: int, limit: int, max_bytes: int, at_least_one: bool) -> list[bytes] | None:
+        first = bisect_right([base for base, _, _ in self.held], offset) - 1
+        if first < 0:
+            return None
+        found: list[bytes] = []
+        size = 0
+        for place in range(first, len(self.held)):
+            end = self.held[place + 1][0] if place + 1 < len(self.held) else self.held[place][1]
+            data = self.held[place][2]
+            size += len(data)
+            if end > limit or (size > max_bytes and (found or not at_least_one)):
+                break
+            found.append(data)
+        return found
+
+
+class PlainCache:
+    """Lets the oldest batch of the tail go that got one first, whichever that tail holds by then."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.order: deque[tuple[PlainTail, int]] = deque()
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(size for _, size in self.order)
+
+    def add(self, tail: PlainTail, entries: list[tuple[int, int, bytes]]) -> None:
+        tail.held.extend(entries)
+        self.order.extend((tail, len(data) + BATCH_OVERHEAD) for _, _, data in entries)
+        while self.size_bytes > self.max_bytes:
+            oldest, _ = self.order.popleft()
+            del oldest.held[:1]
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(0, TAILS - 1), st.lists(st.integers(0, 300), max_size=4)),
+        st.tuples(st.just("drop"), st.integers(0, TAILS - 1), st.integers(0, 60)),
+        st.tuples(st.just("clear"), st.integers(0, TAILS - 1), st.none()),
+        st.tuples(
+            st.just("read"),
+            st.integers(0, TAILS - 1),
+            st.tuples(st.integers(0, 60), st.integers(0, 60), st.integers(0, 900), st.booleans()),
+        ),
+    ),
+    max_size=60,
+)
+
+
+@given(steps)
+def test_tail_is_what_its_plain_definition_says(steps: list[tuple[str, int, object]]) -> None:
+    cache, plain_cache = TailCache(BOUND), PlainCache(BOUND)
+    tails = [PartitionTail() for _ in range(TAILS)]
+    plain = [PlainTail() for _ in range(TAILS)]
+    ends = [0] * TAILS
+    for step, at, argument in steps:
+        if step == "add":
+            assert isinstance(argument, list)
+            entries = []
+            for size_bytes in argument:
+                records = 1 + size_bytes % 3
+                entries.append(
+                    (ends[at], ends[at] + records, stamped(batch(records, size_bytes=size_bytes), ends[at], 0))
+                )
+                ends[at] += records
+            cache.add(tails[at], [base for base, _, _ in entries], [data for _, _, data in entries])
+            plain_cache.add(plain[at], entries)
+            assert cache.size_bytes == plain_cache.size_bytes
+        elif step == "drop":
+            assert isinstance(argument, int)
+            tails[at].drop_below(argument)
+            plain[at].held = [entry for entry in plain[at].held if entry[0] >= argument]
+        elif step == "clear":
+            tails[at].clear()
+            plain[at].held = []
+        else:
+            assert isinstance(argument, tuple)
+            assert tails[at].read(*argument) == plain[at].read(*argument), argument
+        assert [len(tail) for tail in tails] == [len(tail.held) for tail in plain]
+
+
+def test_rounds_in_the_journal_are_sorted_by_partition_and_offset(store: Store) -> None:
+    engine = store.engine
+    names = [key(partition=partition) for partition in range(3)]
+    logs = [engine.open(name) for name in names]
+    engine.commit()
+    rounds = []
+    appended: list[list[tuple[int, bytes]]] = [[], [], []]
+    for turn in range(4):
+        for number, log in enumerate(logs[turn % 2 :], turn % 2):
+            data = batch(1 + turn, fill=turn)
+            base = log.append(data, 0)
+            appended[number].append((base, stamped(data, base, 0)))
+        sealed = engine.seal()
+        entries = journal_entries(sealed.partitions, 1 << 20)
+        assert entries == b"".join(
+            part.number.to_bytes(4, "big") + base.to_bytes(8, "big") + len(data).to_bytes(4, "big") + data
+            for part in sealed.partitions
+            for base, data in zip(part.bases, part.batches, strict=True)
+        )
+        size = sum(len(data) for part in sealed.partitions for data in part.batches)
+        assert journal_entries(sealed.partitions, size) == entries
+        assert journal_entries(sealed.partitions, size - 1) is None
+        rounds.append(sealed)
+        engine.write(sealed)
+        engine.finish(sealed)
+    by_number: dict[int, list[tuple[int, bytes]]] = {}
+    sort_batches(rounds[:2], by_number)
+    sort_batches(rounds[2:], by_number)
+    numbers = {part.key: part.number for part in rounds[0].partitions}
+    assert by_number == {numbers[name]: appended[at] for at, name in enumerate(names)}
+    assert log_pairs(by_number) == sorted(
+        (number.to_bytes(4, "big") + base.to_bytes(8, "big"), data)
+        for number, batches in by_number.items()
+        for base, data in batches
+    )
