@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Any, TypeVar
 
+from kcore import __version__
 from kcore.client.sasl import MECHANISMS
 from kcore.client.security import ClientSecurity
 from kcore.errors import KcoreError
@@ -22,7 +23,7 @@ R = TypeVar("R")
 HANDSHAKE_VERSION = 1  # tokens go in SaslAuthenticate (KIP-152)
 AUTHENTICATE_VERSION = 1
 API_VERSIONS_VERSION = 3  # the first that names the client's software (KIP-511); servers that do not know it say so
-SOFTWARE_NAME, SOFTWARE_VERSION = "kcore", "0.1"
+SOFTWARE_NAME, SOFTWARE_VERSION = "kcore", __version__
 RECEIVE_BYTES = 1 << 20
 """What is taken from the socket at once, at most."""
 
