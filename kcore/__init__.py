@@ -13,7 +13,9 @@ or serve Kafka clients with `kcore serve`.
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from kcore.version import VERSION
+
+__version__ = VERSION
 
 if TYPE_CHECKING:
     from kcore.clock import ManualClock as ManualClock

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from typing import Any, TypeVar
 
-from kcore import __version__
 from kcore.client.sasl import MECHANISMS
 from kcore.client.security import ClientSecurity
 from kcore.errors import KcoreError
@@ -16,6 +15,7 @@ from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kcore.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kcore.protocol.schema import Request
 from kcore.security.mechanism import AuthenticationError
+from kcore.version import VERSION
 from kcore_ext.codec import encode_request
 
 R = TypeVar("R")
@@ -23,7 +23,7 @@ R = TypeVar("R")
 HANDSHAKE_VERSION = 1  # tokens go in SaslAuthenticate (KIP-152)
 AUTHENTICATE_VERSION = 1
 API_VERSIONS_VERSION = 3  # the first that names the client's software (KIP-511); servers that do not know it say so
-SOFTWARE_NAME, SOFTWARE_VERSION = "kcore", __version__
+SOFTWARE_NAME, SOFTWARE_VERSION = "kcore", VERSION
 RECEIVE_BYTES = 1 << 20
 """What is taken from the socket at once, at most."""
 
