@@ -70,6 +70,8 @@ def _report(report: ExportReport, quiet: bool = False) -> int:
     """Says what a run wrote and could not read; 1 if there was such a thing."""
     if report.files or not quiet:
         print(f"{report.rows} rows in {report.files} files", flush=True)
+    for topic, partition, offset in () if quiet else report.begun_late:
+        print(f"{topic}-{partition} begins at offset {offset}, as this export was begun: what was before is not in it")
     for fault in report.faults:
         print(f"{fault.topic}-{fault.partition}@{fault.offset}: {fault.kind}: {fault.detail}", flush=True)
     return 1 if report.faults else 0

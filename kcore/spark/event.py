@@ -54,7 +54,7 @@ class LogFault(NamedTuple):
         topic: where.
         partition: in which partition.
         offset: at or after which offset, -1 if that is not known.
-        kind: a word for programs: `truncated`, `corrupt`, `duplicate`, `decode`, `replay`.
+        kind: a word for programs: `truncated`, `corrupt`, `duplicate`, `decode`, `replay`, `front`.
         detail: for people.
     """
 

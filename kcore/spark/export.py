@@ -9,6 +9,8 @@ from __future__ import annotations
 import base64
 import json
 import os
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +22,17 @@ import pyarrow.parquet as pq
 from kcore.errors import KcoreError
 from kcore.spark.arrow import BATCH_ROWS, EVENT_SCHEMA, from_batch, in_range, to_batches
 from kcore.spark.event import EventRow, LogFault
-from kcore.spark.manifest import JOURNAL, MANIFEST, ExportedFile, ExportedPartition, Manifest, digest, put_in_place
+from kcore.spark.manifest import (
+    JOURNAL,
+    MANIFEST,
+    MAX_FAULTS,
+    ExportedFault,
+    ExportedFile,
+    ExportedPartition,
+    Manifest,
+    digest,
+    put_in_place,
+)
 from kcore.spark.sources import OnFault, Part, Source, ignore
 
 ROWS_PER_FILE = 500_000
@@ -29,11 +41,19 @@ Wanted = Callable[[str], bool]
 
 
 class ExportReport(NamedTuple):
-    """What a run of an export wrote."""
+    """What a run of an export wrote.
+
+    Attributes:
+        files: how many files.
+        rows: how many rows are in them.
+        faults: what it could not read.
+        begun_late: (topic, partition, offset) of what an earlier run began behind where this one was to begin.
+    """
 
     files: int
     rows: int
     faults: list[LogFault]
+    begun_late: list[tuple[str, int, int]]
 
 
 def export(
@@ -70,16 +90,24 @@ def export(
     again = manifest is not None and (folder / MANIFEST).exists()
     if manifest is None:
         manifest = open_export(folder, form)
-    report = ExportReport(0, 0, [])
+    report = ExportReport(0, 0, [], [])
+    known_faults = _faults(manifest)
     for part in source.parts():
         if wanted(part.topic):
-            pieces, exported = _begin(source, part, manifest, start, stop, report.faults.append)
-            for written in _files(pieces, exported, folder, manifest, rows_per_file):
+            exported = _place(part, manifest, start)
+            if exported.asked_from > start:
+                report.begun_late.append((*part[:2], exported.asked_from))
+            batches = _noting(source, part, exported, stop, report.faults.append)
+            for written in _files(_Pieces(batches), exported, folder, manifest, rows_per_file):
                 on_file(written)
                 report = report._replace(files=report.files + 1, rows=report.rows + written.count)
-    if not again:
+    if not again or _faults(manifest) != known_faults:
         manifest.save(folder)
     return report
+
+
+def _faults(manifest: Manifest) -> list[list[ExportedFault]]:
+    return [list(part.faults) for part in manifest.partitions.values()]
 
 
 def open_export(folder: Path, form: str) -> Manifest:
@@ -106,20 +134,34 @@ def _drop_leftovers(folder: Path, manifest: Manifest) -> None:
             path.unlink()
 
 
-def _begin(
-    source: Source, part: Part, manifest: Manifest, start: int, stop: int | None, on_fault: OnFault
-) -> tuple[_Pieces, ExportedPartition]:
-    """What of a partition is not exported yet, and its place in the manifest."""
+def _place(part: Part, manifest: Manifest, start: int) -> ExportedPartition:
+    """A partition's place in the manifest, as this run begins."""
     place = (part.topic, part.partition)
     exported = manifest.partitions.get(place)
     if exported is None:
         exported = manifest.partitions[place] = ExportedPartition(
-            *place, max(start, 0), log_start=max(start, part.log_start)
+            *place,
+            max(start, 0),
+            log_start=max(start, part.log_start),
+            asked_from=max(start if start > part.log_start else 0, part.asked_from),
         )
     known = [offset for offset in (exported.cleaned_to, part.cleaned_to) if offset is not None]
     exported.cleaned_to = None if part.cleaned_to is None else max(known)
     exported.active_offset = part.active_offset
-    return _Pieces(source.batches(part, exported.next_offset, stop, on_fault)), exported
+    exported.forget_end()
+    return exported
+
+
+def _noting(
+    source: Source, part: Part, exported: ExportedPartition, stop: int | None, on_fault: OnFault
+) -> Iterator[pa.RecordBatch]:
+    """What of a partition is not exported yet; what cannot be read is noted for the manifest, too."""
+
+    def told(fault: LogFault) -> None:
+        on_fault(fault)
+        exported.lacks(ExportedFault(fault.offset, fault.kind, fault.detail))
+
+    return source.batches(part, exported.next_offset, stop, told)
 
 
 def _files(
@@ -231,6 +273,7 @@ class ExportSource(Source):
                 part.cleaned_to if part.active_offset is None else None,
                 part.active_offset,
                 part.log_start,
+                part.asked_from,
             )
             for place, part in sorted(self._manifest.partitions.items())
         ]
@@ -251,6 +294,27 @@ class ExportSource(Source):
         columns: Collection[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """See Source. What lies in Parquet is Arrow already, and no object is made of a row."""
+        told = self._told(part, start, stop)
+        for batch in self._rows_of_files(part, start, stop, on_fault, columns):
+            yield from _interspersed(batch, told, on_fault)
+        for fault in told:
+            on_fault(fault)
+
+    def _told(self, part: Part, start: int, stop: int | None) -> deque[LogFault]:
+        """What could not be read of a range when it was exported, by offset. What lies beside all rows counts too."""
+        exported = self._manifest.partitions[part.topic, part.partition]
+        first = exported.files[0].first_offset if exported.files else exported.next_offset
+        found = [
+            LogFault(part.topic, part.partition, fault.offset, fault.kind, fault.detail)
+            for fault in exported.faults
+            if (fault.offset >= start or start <= first)
+            and (stop is None or fault.offset < stop or stop >= exported.next_offset)
+        ]
+        return deque(sorted(found, key=lambda fault: fault.offset))
+
+    def _rows_of_files(
+        self, part: Part, start: int, stop: int | None, on_fault: OnFault, columns: Collection[str] | None
+    ) -> Iterator[pa.RecordBatch]:
         wanted = None if columns is None else [field.name for field in EVENT_SCHEMA if field.name in columns]
         for one in self._manifest.partitions[part.topic, part.partition].files:
             if one.last_offset < start or (stop is not None and one.first_offset >= stop):
@@ -280,6 +344,17 @@ class ExportSource(Source):
             yield from parquet.iter_batches(BATCH_ROWS, columns=wanted, use_threads=False)
 
 
+def _interspersed(batch: pa.RecordBatch, told: deque[LogFault], on_fault: OnFault) -> Iterator[pa.RecordBatch]:
+    """The rows of a batch; faults of its range are told, and taken away, where they stand."""
+    while told and told[0].offset <= batch.column("offset")[-1].as_py():
+        before = bisect_left(batch.column("offset").to_pylist(), told[0].offset)
+        if before:
+            yield batch.slice(0, before)
+        on_fault(told.popleft())
+        batch = batch.slice(before)
+    yield batch
+
+
 def _json_rows(lines: Iterable[bytes], report: Callable[[object], None]) -> Iterator[EventRow]:
     """The rows of those lines that hold one."""
     for number, line in enumerate(lines, 1):
@@ -290,16 +365,18 @@ def _json_rows(lines: Iterable[bytes], report: Callable[[object], None]) -> Iter
 
 
 def verify(folder: str | Path) -> list[str]:
-    """What is wrong with an export: an empty list means that every file is there, as it was written, and in order.
+    """What is wrong with an export: an empty list means that every file is there, as it was written, and in order, and
+    that all of what was to be exported could be read.
 
     Raises:
         KcoreError: there is no manifest that could say.
     """
     folder = Path(folder)
     manifest = Manifest.load(folder)
-    findings = []
+    findings: list[str] = []
     named = set()
     for part in manifest.partitions.values():
+        findings += _lacking(part)
         behind = 0
         for one in part.files:
             named.add(one.path)
@@ -312,6 +389,14 @@ def verify(folder: str | Path) -> list[str]:
             findings.append(f"{place}: the manifest goes on at {part.next_offset}, the files end at {behind}")
     found = {path.relative_to(folder).as_posix() for path in folder.glob("topic=*/partition=*/*")}
     return findings + [f"{path}: is not in the manifest" for path in sorted(found - named)]
+
+
+def _lacking(part: ExportedPartition) -> Iterator[str]:
+    place = f"{part.topic}-{part.partition}"
+    for fault in part.faults:
+        yield f"{place}@{fault.offset}: {fault.kind} when it was exported: {fault.detail}"
+    if len(part.faults) >= MAX_FAULTS:
+        yield f"{place}: there may be more, which could not be read when it was exported"
 
 
 def _file_faults(path: Path, one: ExportedFile) -> Iterator[str]:

@@ -170,6 +170,10 @@ def rebuilt_of(source: Source, part: Part, as_of: AsOf, with_records: bool) -> R
             active_offset=part.active_offset,
             log_start=part.log_start,
         )
+    front = part.front
+    if front is not None:
+        result.state.completeness.lost = True
+        result.state.fault(part.log_start, "front", front)
     for fault in unread:
         if fault.kind == "truncated" and fault.offset < min(part.active_offset or 0, result.state.next_offset):
             result.state.completeness.lost = True  # only the newest segment may end so

@@ -20,6 +20,8 @@ JOURNAL = "manifest.jsonl"
 """What came to the manifest since it was written, a file a line: to write all of it for each file would take ever
 longer. It lies there only for as long as it is shorter than the manifest."""
 MOST_NOTED = 1_000
+MAX_FAULTS = 1_000
+"""How many faults of a partition are kept."""
 FORMAT_VERSION = 1
 FORMATS = ("parquet", "jsonl")
 CHUNK_BYTES = 1 << 20
@@ -53,6 +55,24 @@ class ExportedFile:
 
 
 @dataclass(slots=True)
+class ExportedFault:
+    """What could not be read when it was to be exported; see `kcore.spark.event.LogFault`.
+
+    Attributes:
+        offset: at or after which offset, -1 if that is not known.
+        kind: a word for programs.
+        detail: for people.
+    """
+
+    offset: int
+    kind: str
+    detail: str
+
+    def __post_init__(self) -> None:
+        _check_types(self)
+
+
+@dataclass(slots=True)
 class ExportedPartition:
     """One partition of an export.
 
@@ -63,6 +83,8 @@ class ExportedPartition:
         cleaned_to: how far compaction had come in what was read; None if the source of the last run did not know.
         active_offset: where the newest segment began; None if there were none.
         log_start: where the log began, or what was asked of it.
+        asked_from: the offset that was asked for, if the log was there before: what it held is not exported; 0: none.
+        faults: what could not be read, the first `MAX_FAULTS` of it.
         files: by offset.
     """
 
@@ -72,10 +94,21 @@ class ExportedPartition:
     cleaned_to: int | None = None
     active_offset: int | None = None
     log_start: int = 0
+    asked_from: int = 0
+    faults: list[ExportedFault] = field(default_factory=list)
     files: list[ExportedFile] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         _check_types(self)
+
+    def lacks(self, fault: ExportedFault) -> None:
+        """Something could not be read; it may be known already."""
+        if len(self.faults) < MAX_FAULTS and fault not in self.faults:
+            self.faults.append(fault)
+
+    def forget_end(self) -> None:
+        """What could not be read behind the last row will be read again: it may have been half written."""
+        self.faults = [fault for fault in self.faults if fault.offset < self.next_offset]
 
 
 _KINDS: Final[dict[str, tuple[type, ...]]] = {
@@ -83,11 +116,12 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "int | None": (int, NoneType),
     "str": (str,),
     "list[ExportedFile]": (list,),
+    "list[ExportedFault]": (list,),
 }
 """What a value may be, by its annotation."""
 
 
-def _check_types(of: ExportedFile | ExportedPartition) -> None:
+def _check_types(of: ExportedFile | ExportedFault | ExportedPartition) -> None:
     """TypeError if a field is not what its annotation says: people edit manifests."""
     for one in fields(of):
         value = getattr(of, one.name)
@@ -174,7 +208,9 @@ class Manifest:
 
 
 def _partition(said: dict[str, Any]) -> ExportedPartition:
-    return ExportedPartition(**{**said, "files": [ExportedFile(**one) for one in said["files"]]})
+    files = [ExportedFile(**one) for one in said["files"]]
+    faults = [ExportedFault(**one) for one in said.get("faults", ())]
+    return ExportedPartition(**{**said, "files": files, "faults": faults})
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -166,7 +166,8 @@ def _segment_batches(
         # Not closed but left to its last reader: a fault that somebody keeps still refers to its bytes.
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     view = memoryview(data)
-    beyond = int(Path(path).stem) + OFFSETS_PER_SEGMENT
+    awaited = int(Path(path).stem)  # in the file, whatever is wanted of it
+    beyond = awaited + OFFSETS_PER_SEGMENT
     position = 0
     while position < len(view):
         try:
@@ -177,9 +178,14 @@ def _segment_batches(
                 zeros = BatchError("truncated", f"from position {position} on there are zeros")
                 _report(part, path, zeros, next_offset, on_fault)
                 return
-            _report(part, path, fault, next_offset, on_fault)
-            position = _behind_damage(data, position, fault.size_bytes, range(next_offset, beyond))
+            position = _behind_damage(data, position, fault.size_bytes, range(max(awaited, next_offset), beyond))
+            following = _offset_at(view, position) if position < len(view) else beyond
+            if not awaited <= fault.offset < following:
+                fault.offset = awaited
+            if following > first:
+                _report(part, path, fault, awaited, on_fault)
             continue
+        awaited = max(awaited, header.last_offset + 1)
         batch_at, position = position, position + header.size_bytes
         if header.last_offset < next_offset:
             if header.last_offset >= first:
@@ -205,12 +211,16 @@ def _checked(view: memoryview, position: int, next_offset: int, beyond: int) -> 
     stray = header.last_offset >= beyond
     if not stray and header.base_offset > next_offset:
         behind = position + header.size_bytes
-        following = int.from_bytes(view[behind : behind + _OFFSET_BYTES], "big", signed=True)
+        following = _offset_at(view, behind)
         stray = next_offset <= following < header.base_offset and _is_batch(view, behind)
     if stray:
         detail = f"the batch at position {position} claims offset {header.base_offset}, where {next_offset} was next"
         raise BatchError("corrupt", detail, header.size_bytes)
     return header
+
+
+def _offset_at(view: memoryview, position: int) -> int:
+    return int.from_bytes(view[position : position + _OFFSET_BYTES], "big", signed=True)
 
 
 def _is_batch(view: memoryview, position: int) -> bool:
@@ -237,7 +247,7 @@ def _behind_damage(data: mmap.mmap, position: int, size_bytes: int, offsets: ran
     at = position + 1
     while (magic_at := data.find(_MAGIC, at + _MAGIC_AT)) >= 0:
         at = magic_at - _MAGIC_AT
-        if int.from_bytes(view[at : at + _OFFSET_BYTES], "big", signed=True) in offsets and _is_batch(view, at):
+        if _offset_at(view, at) in offsets and _is_batch(view, at):
             return at
         at += 1
     return len(data)

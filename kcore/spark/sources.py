@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcore.errors import KcoreError
+from kcore.protocol.records.base import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.spark import segments
 from kcore.spark.event import EventRow, LogFault
 
@@ -35,6 +36,7 @@ class Part(NamedTuple):
             such knowledge: it is written when the cleaner is through with a log, whose files it replaced one by one.
         active_offset: the base offset of the newest segment, which is never compacted; None if there are no segments.
         log_start: where the log begins; what was in front of it is not there, and compaction did not take it.
+        asked_from: of an export, where it was to begin though the log was there before; 0: nowhere.
     """
 
     topic: str
@@ -44,6 +46,18 @@ class Part(NamedTuple):
     cleaned_to: int | None = None
     active_offset: int | None = None
     log_start: int = 0
+    asked_from: int = 0
+
+    @property
+    def front(self) -> str | None:
+        """What is to be said, for people, of a front that is missing; None if nothing is.
+
+        Topics that are compacted keep their fronts. Others lose them with time, which is as it should be.
+        """
+        if not self.asked_from and not (self.log_start and self.topic in (CONSUMER_OFFSETS, TRANSACTION_STATE)):
+            return None
+        why = ", as it was asked for" if self.asked_from else ""
+        return f"the log begins at offset {self.log_start}{why}: what was before is unknown"
 
 
 class Source(ABC):

@@ -169,7 +169,7 @@ TABLES: Final[dict[str, Columns]] = {
         PARTITION,
         ("topic", "string", "the internal topic"),
         ("offset", "bigint", "where, -1 if unknown"),
-        ("kind", "string", "decode, replay, truncated or corrupt"),
+        ("kind", "string", "decode, replay, truncated, corrupt, duplicate or front"),
         ("detail", "string", "for people"),
     ),
 }

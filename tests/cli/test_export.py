@@ -59,7 +59,9 @@ def test_ranges_are_kept_to_and_what_is_there_is_not_exported_again(run: Run, pl
     arguments = ("export", *place.arguments, "--out", tmp_path / "out", "--topic", "lines")
     assert run(*arguments, "--from", 1, "--to", 2).out == "1 rows in 1 files\n"
     assert run(*arguments, "--from", 1).out == "1 rows in 1 files\n"
-    assert run(*arguments).out == "0 rows in 0 files\n"
+    again = run(*arguments)
+    late = "begins at offset 1, as this export was begun: what was before is not in it"
+    assert (again.status, again.out.splitlines()) == (0, ["0 rows in 0 files", f"lines-0 {late}", f"lines-1 {late}"])
     ((where, rows),) = exported(tmp_path / "out").items()
     assert where == ("lines", 0)
     assert [(row.offset, row.value) for row in rows] == [(1, b"two"), (2, b"three")]
@@ -116,6 +118,9 @@ def test_damage_is_told_and_the_rest_exported(run: Run, tmp_path: Path) -> None:
     assert second.startswith("orders-0@3: truncated: 00000000000000000000.log: the batch at position ")
     (rows,) = exported(tmp_path / "out").values()
     assert [(row.offset, row.headers) for row in rows] == [(n, (("h", b"1"),)) for n in range(3)]
+    checked = run("export", "verify", tmp_path / "out")
+    told = second.replace("@3: truncated:", "@3: truncated when it was exported:")
+    assert (checked.status, checked.out) == (1, f"{told}\n1 findings\n")
 
 
 def test_a_server_is_followed_until_it_is_told_to_stop(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 import kcore
 from kcore.errors import KcoreError
 from kcore.spark.arrow import from_batch, to_batch, to_batches
-from kcore.spark.event import EventRow
+from kcore.spark.event import EventRow, LogFault
 from kcore.spark.export import ExportSource, export, open_export, verify
 from kcore.spark.manifest import JOURNAL, Manifest
 from kcore.spark.sources import FolderSource, Part, SegmentSource, ServerSource, Source, open_source
@@ -273,6 +273,73 @@ def test_damaged_copies_of_segments_are_read_as_far_as_they_go(kafka_logs: Path,
     rest = list(islice(SegmentSource(tmp_path).rows(part, on_fault=faults.append), 5))
     assert faults[-1].kind == "corrupt"
     assert rest[0].offset > whole[0].offset
+
+
+def damaged_copy(kafka_logs: Path, folder: Path) -> Path:
+    """A partition with a damaged batch, two batches that stand there twice, and an end that is half written."""
+    source = kafka_logs / "moment-1" / "__consumer_offsets-0"
+    target = folder / "logs" / source.name
+    target.mkdir(parents=True)
+    first, last = (path.read_bytes() for path in sorted(source.glob("*.log")))
+    damaged = bytearray(first)
+    damaged[len(first) // 2] ^= 1
+    names = [path.name for path in sorted(source.glob("*.log"))]
+    (target / names[0]).write_bytes(damaged)
+    (target / f"{int(names[1][:20]) - 1:020d}.log").write_bytes(last[:5_000])
+    (target / names[1]).write_bytes(last[:-10])
+    return folder / "logs"
+
+
+def told_by(source: Source) -> list[tuple[int, LogFault]]:
+    """What a source cannot read, each with how many rows came before it."""
+    found: list[tuple[int, LogFault]] = []
+    rows: list[EventRow] = []
+    (part,) = source.parts()
+    rows.extend(source.rows(part, on_fault=lambda fault: found.append((len(rows), fault))))
+    return found
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_what_could_not_be_exported_stays_known(kafka_logs: Path, tmp_path: Path, form: str) -> None:
+    """By all who read the export, where it stood, in every range once; and `verify` tells of it."""
+    logs, events = damaged_copy(kafka_logs, tmp_path), tmp_path / "events"
+    expected = told_by(SegmentSource(logs))
+    assert [fault.kind for _, fault in expected] == ["corrupt", "truncated", "duplicate", "truncated"]
+    report = export(SegmentSource(logs), events, form=form, rows_per_file=700)
+    assert report.faults == [fault for _, fault in expected]
+    assert {one for one in told_by(ExportSource(events)) if one[1].kind != "duplicate"} == {
+        one for one in expected if one[1].kind != "duplicate"
+    }
+    assert verify(events) == [
+        f"__consumer_offsets-0@{fault.offset}: {fault.kind} when it was exported: {fault.detail}"
+        for _, fault in expected
+    ]
+    source = ExportSource(events)
+    (part,) = source.parts()
+    assert part.end is not None
+    ranges = [*range(part.start, part.end, 1_000), part.end]
+    found: list[LogFault] = []
+    for start, stop in pairwise(ranges):
+        assert list(source.batches(part, start, stop, found.append, ["offset"]))
+    assert sorted(found) == sorted(fault for _, fault in expected)
+
+
+def test_an_end_that_is_half_written_no_longer_is_forgotten(kafka_logs: Path, tmp_path: Path) -> None:
+    """Also by a process that exports again and again; what was damaged in front of it stays."""
+    logs, events = damaged_copy(kafka_logs, tmp_path), tmp_path / "events"
+    held = open_export(events, "parquet")
+    report = export(SegmentSource(logs), events, rows_per_file=700, manifest=held)
+    for _ in range(2):
+        saved = (events / "manifest.json").stat().st_mtime_ns
+        again = export(SegmentSource(logs), events, manifest=held)
+        assert (again.rows, again.faults) == (0, report.faults[-1:])
+        assert (events / "manifest.json").stat().st_mtime_ns == saved, "nothing is new"
+    last = sorted((kafka_logs / "moment-1" / "__consumer_offsets-0").glob("*.log"))[-1]
+    (logs / "__consumer_offsets-0" / last.name).write_bytes(last.read_bytes())
+    rest = export(SegmentSource(logs), events, manifest=held)
+    assert (rest.rows > 0, rest.faults) == (True, [])
+    assert sorted(fault for _, fault in told_by(ExportSource(events))) == sorted(report.faults[:-1])
+    assert Manifest.load(events) == held
 
 
 def test_a_manifest_is_not_written_anew_for_each_file(

@@ -11,7 +11,7 @@ import pytest
 import kcore
 from kcore.spark.audit.finding import Finding
 from kcore.spark.audit.frames import said_of_part
-from kcore.spark.audit.kinds import ERROR
+from kcore.spark.audit.kinds import ERROR, WARNING
 from kcore.spark.batches import check
 from kcore.spark.export import export
 from kcore.spark.folder_frames import rebuilt_of
@@ -69,11 +69,23 @@ def cut_out(path: Path) -> None:
     path.write_bytes(bytes(data[: starts[third]]) + bytes(data[starts[2 * third] :]))
 
 
-def errors(folder: Path) -> list[str]:
-    """The kinds of errors that audits of its partitions find."""
+def findings(folder: Path, severity: str) -> list[tuple[str, str]]:
+    """Kinds and sentences of what audits of its partitions find."""
     with open_source(folder) as source:
         said = [one for part in source.parts() for one in said_of_part(source, part)]
-    return [one.kind for one in said if isinstance(one, Finding) and one.severity == ERROR]
+    return [(one.kind, one.sentence) for one in said if isinstance(one, Finding) and one.severity == severity]
+
+
+def errors(folder: Path) -> list[str]:
+    """The kinds of errors among them."""
+    return [kind for kind, _ in findings(folder, ERROR)]
+
+
+def faults(folder: Path) -> dict[Place, list[tuple[int, str, str]]]:
+    """What a rebuild could not read or apply, where there is any."""
+    with open_source(folder) as source:
+        states = {part[:2]: rebuilt_of(source, part, END, False).state for part in source.parts()}
+    return {place: [one[2:] for one in state.faults] for place, state in states.items() if state.faults}
 
 
 def test_what_compaction_left_is_complete_at_the_end(logs: Path, tmp_path: Path) -> None:
@@ -87,11 +99,31 @@ def test_a_front_that_is_missing(logs: Path, tmp_path: Path) -> None:
     """A state of shares begins anew with each snapshot: there it is legal."""
     segment(logs, OFFSETS, 0).unlink()
     shares = segment(logs, SHARES, 0)
-    with open_source(logs) as source:
-        export(source, tmp_path / "events", start=30)
-    assert incomplete(tmp_path / "events") == {OFFSETS, TRANSACTIONS}
     shares.rename(shares.with_name(f"{3:020d}.log"))
     assert incomplete(logs) == {OFFSETS}
+    said = "the log begins at offset 9590: what was before is unknown"
+    assert faults(logs) == {OFFSETS: [(9_590, "front", said)]}
+    assert findings(logs, WARNING) == [("log-front-missing", f"__consumer_offsets-3: {said}.")]
+    with open_source(logs) as source:
+        export(source, tmp_path / "events")
+    assert faults(tmp_path / "events") == faults(logs)
+    assert findings(tmp_path / "events", WARNING) == findings(logs, WARNING)
+
+
+def test_an_export_that_was_begun_late(logs: Path, tmp_path: Path) -> None:
+    """It stays so when it is resumed; there is nothing legal in it, not even for a state that begins anew."""
+    for start in (30, 30, 0):
+        with open_source(logs) as source:
+            report = export(source, tmp_path / "events", start=start)
+        assert report.begun_late == ([] if start else [(*place, 30) for place in (OFFSETS, SHARES, TRANSACTIONS)])
+        assert incomplete(tmp_path / "events") == {OFFSETS, SHARES, TRANSACTIONS}
+    said = "the log begins at offset 30, as it was asked for: what was before is unknown"
+    places = (OFFSETS, SHARES, TRANSACTIONS)
+    assert faults(tmp_path / "events") == {place: [(30, "front", said)] for place in places}
+    assert {kind for kind, _ in findings(tmp_path / "events", WARNING)} == {"log-front-missing"}
+    with open_source(tmp_path / "events") as source:
+        export(source, tmp_path / "again")
+    assert faults(tmp_path / "again") == faults(tmp_path / "events")
 
 
 def test_a_gap_where_compaction_had_not_come(logs: Path, tmp_path: Path) -> None:

@@ -121,6 +121,7 @@ def audit_logs(said: DataFrame, logs: Logs, tasks: int | None = None) -> DataFra
 
 def said_of_part(source: Source, part: Part) -> Iterator[Finding | Fact]:
     """What is said of one partition, where it is read."""
+    from kcore.spark.audit.log_order import of_part  # noqa: PLC0415
     from kcore.spark.audit.partition import examine  # noqa: PLC0415
 
     def rows() -> Iterator[EventRow | LogFault]:
@@ -132,7 +133,7 @@ def said_of_part(source: Source, part: Part) -> Iterator[Finding | Fact]:
             yield row
         yield from faults
 
-    return examine(part.topic, part.partition, rows(), cleaned_to=part.cleaned_to)
+    return chain(of_part(part), examine(part.topic, part.partition, rows(), cleaned_to=part.cleaned_to))
 
 
 def look_at(batches: Iterable[pa.RecordBatch], cleaned_to: Mapping[tuple[str, int], int]) -> Iterator[pa.RecordBatch]:

@@ -28,6 +28,11 @@ KINDS: Final[dict[str, Kind]] = {
     "offset-conflict": Kind(ERROR, "two different records have one offset"),
     "corrupt-batch": Kind(ERROR, "a batch whose CRC is wrong, or whose records are damaged"),
     "truncated-log": Kind(WARNING, "a file ends in the middle of a batch"),
+    "log-front-missing": Kind(
+        WARNING,
+        "the log begins in the middle: its front is not there, or was not exported",
+        "the topic is one that is not compacted, and loses its front with time",
+    ),
     "undecodable-record": Kind(ERROR, "a record of a known type that cannot be decoded", "its type is unknown"),
     "unreplayable-record": Kind(ERROR, "a record that contradicts the ones before it"),
     # ---- groups

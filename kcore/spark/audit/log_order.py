@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from kcore.spark.audit.check import Check, Log
+from kcore.spark.audit.finding import Evidence, Finding, finding
 from kcore.spark.event import EventRow, LogFault
+from kcore.spark.sources import Part
 
 FAULT_KINDS: Final = {"corrupt": "corrupt-batch", "truncated": "truncated-log", "duplicate": "duplicate-offset"}
 """How readers call what they cannot read -> the kind of finding."""
+
+
+def of_part(part: Part) -> Iterator[Finding]:
+    """What is to be said of a log before any of it is read."""
+    if part.front is not None:
+        here = Evidence(part.topic, part.partition, part.log_start, -1)
+        yield finding("log-front-missing", [here], f"{part.topic}-{part.partition}: {part.front}.")
 
 
 class LogOrder(Check):
