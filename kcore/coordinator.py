@@ -6,11 +6,9 @@ timers fire.
 
 from __future__ import annotations
 
-import base64
 import logging
 import os
 import shutil
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +34,7 @@ from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine
 from kcore.logs import fields
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kcore.protocol.uuids import random_uuid, to_hex, to_text
 from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, ShardState, Slices
 from kcore.runtime.cluster import SingleNodeCluster
 from kcore.transaction.apis import transaction_apis
@@ -83,7 +82,7 @@ class Engine:
         log: where everything durable lives; closed with the engine.
         config: the node's settings.
         clock: where time comes from.
-        new_uuid: makes random version 4 UUIDs (member ids, topic ids).
+        new_uuid: makes random uuids (member ids, topic ids), sixteen bytes each.
         wait: whether coordinators and partitions are loaded when this returns. If not, they are in `slices`, and answer
             COORDINATOR_LOAD_IN_PROGRESS and NOT_LEADER_OR_FOLLOWER meanwhile; topics and settings are there at once.
 
@@ -107,7 +106,7 @@ class Engine:
         log: LogEngine,
         config: Config,
         clock: Clock,
-        new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
+        new_uuid: Callable[[], bytes] = random_uuid,
         *,
         wait: bool = True,
     ) -> None:
@@ -133,7 +132,7 @@ class Engine:
             slices=self.slices,
             now=self.now,
         )
-        self.control = ControlPlane(metadata, self.topics, config, self.cluster, lambda: self._new_uuid().bytes)
+        self.control = ControlPlane(metadata, self.topics, config, self.cluster, new_uuid)
         self.partitions = Partitions(
             log, self.pipeline, self.slices, self.control.topic_configs.effective, leader_epoch=log.node_epoch
         )
@@ -209,7 +208,7 @@ class Engine:
             if wanted and wanted != found:
                 raise ConfigError(f"cluster.id={wanted} was set, but the data folder belongs to cluster {found}")
             return found
-        made = wanted or base64.urlsafe_b64encode(self._new_uuid().bytes).decode().rstrip("=")
+        made = wanted or to_text(self._new_uuid())
         self.log.put_meta(CLUSTER_ID_META, made.encode())
         return made
 
@@ -294,7 +293,7 @@ class Engine:
         return None
 
     def _new_member_id(self) -> str:
-        return str(self._new_uuid())
+        return to_hex(self._new_uuid())
 
     def _make_apis(self) -> list[Api[Any, Any]]:
         config = self.config
@@ -311,7 +310,7 @@ class Engine:
                 self.purgatory,
                 self.now,
                 config,
-                random_id=lambda: self._new_uuid().int % (2**31 - 1) + 1,
+                random_id=lambda: int.from_bytes(self._new_uuid()) % (2**31 - 1) + 1,
                 cluster=self.cluster,
                 verifier=PartitionVerifier(self.transactions),
                 authorizer=self.authorizer,

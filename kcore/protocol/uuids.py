@@ -1,11 +1,29 @@
-"""Topic ids and other uuids as Kafka prints them: base64url of the sixteen bytes without padding, 22 characters."""
+"""Topic ids and other uuids: sixteen bytes.
+
+Kafka prints them as base64url without padding, 22 characters; in the ids of members they stand in hexadecimal.
+"""
 
 import binascii
+import os
 from base64 import urlsafe_b64encode
 from typing import Final
 
 METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
 """The id of `__cluster_metadata`, the same in every cluster (KIP-516)."""
+
+
+def random_uuid() -> bytes:
+    """A new uuid, of version 4 (RFC 9562): random but for its version and variant."""
+    drawn = bytearray(os.urandom(16))
+    drawn[6] = drawn[6] & 0x0F | 0x40
+    drawn[8] = drawn[8] & 0x3F | 0x80
+    return bytes(drawn)
+
+
+def to_hex(uuid: bytes) -> str:
+    """The text of a uuid that RFC 9562 has: hexadecimal digits in groups of 8, 4, 4, 4 and 12."""
+    digits = uuid.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def to_text(uuid: bytes) -> str:

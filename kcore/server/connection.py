@@ -174,14 +174,8 @@ class Connection(asyncio.Protocol):
 
     def make_context(self, version: int, client_id: str) -> RequestContext:
         """Who asks."""
-        return RequestContext(
-            api_version=version,
-            client_id=client_id,
-            client_host=self.client_host,
-            listener=self.listener,
-            principal=self.principal,
-            connection_id=self.connection_id,
-        )
+        # By place: three of them a connection are a part of what a storm of new members costs.
+        return RequestContext(version, client_id, self.client_host, self.listener, self.principal, self.connection_id)
 
     def unsupported(self, api_key: int, version: int) -> tuple[Any, Route, int]:
         """The answer to a request that is not served, where there is one; else RefusedError."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import uuid
 
 import pytest
 
@@ -66,8 +65,8 @@ class World:
         self.engine = Engine(self.log, Config.of(SETTINGS), self.clock, self.new_uuid)
         self.driver = ThreadDriver(self.engine)
 
-    def new_uuid(self) -> uuid.UUID:
-        return uuid.UUID(int=self.random.getrandbits(128), version=4)
+    def new_uuid(self) -> bytes:
+        return self.random.randbytes(16)
 
     def send(self, request: object, version: int) -> object:
         answer = self.driver.start(RequestContext(version, "client"), request)
@@ -78,7 +77,7 @@ class World:
     def consume(self, group: str) -> None:
         """A member of a consumer group comes, beats, or leaves."""
         members = self.consumers.setdefault(group, {})
-        member = self.random.choice([*members, self.new_uuid().hex])
+        member = self.random.choice([*members, self.new_uuid().hex()])
         epoch = members.get(member, 0)
         if epoch and self.random.random() < 0.2:
             epoch = -1

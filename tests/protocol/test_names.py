@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import uuid
 
 import pytest
 from hypothesis import given
@@ -88,11 +89,11 @@ def test_errors_say_what_is_wrong() -> None:
 
 @examples(100, 1000)
 @given(st.binary(min_size=16, max_size=16))
-def test_uuid_texts_round_trip(uuid: bytes) -> None:
-    text = uuids.to_text(uuid)
+def test_uuid_texts_round_trip(raw: bytes) -> None:
+    text = uuids.to_text(raw)
     assert len(text) == 22
-    assert uuids.from_text(text) == uuid
-    assert uuids.from_text(text + "==") == uuid
+    assert uuids.from_text(text) == raw
+    assert uuids.from_text(text + "==") == raw
 
 
 def test_uuid_texts_are_kafkas() -> None:
@@ -110,3 +111,17 @@ def test_texts_that_are_no_uuids_are_refused(text: str) -> None:
 def test_uuids_of_another_length_are_refused() -> None:
     with pytest.raises(ValueError, match="16 bytes"):
         uuids.to_text(b"short")
+
+
+@examples(100, 1000)
+@given(st.binary(min_size=16, max_size=16))
+def test_uuids_in_hexadecimal_are_as_python_writes_them(drawn: bytes) -> None:
+    assert uuids.to_hex(drawn) == str(uuid.UUID(bytes=drawn))
+
+
+def test_random_uuids_are_of_version_4() -> None:
+    made = {uuids.random_uuid() for _ in range(200)}
+    assert len(made) == 200
+    for one in made:
+        read = uuid.UUID(bytes=one)
+        assert (read.version, read.variant) == (4, uuid.RFC_4122)

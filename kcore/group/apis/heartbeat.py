@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kcore.group.apis.front import GroupApi
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.replies import HEARTBEAT
-from kcore.group.classic.states import STATES, GroupState
+from kcore.group.classic.states import DEAD
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.migration import classic_calls
 from kcore.protocol.api_keys import ApiKey
@@ -56,7 +56,7 @@ class HeartbeatApi(GroupApi[HeartbeatRequest, HeartbeatResponse]):
             member is None
             or request.group_instance_id is not None
             or request.generation_id != group.generation_id
-            or group.state is GroupState.DEAD
+            or group.state is DEAD
         ):
             return self._checked(group, request)
         member.timer.extend(machine.now.now_ms + member.session_timeout_ms)
@@ -64,14 +64,14 @@ class HeartbeatApi(GroupApi[HeartbeatRequest, HeartbeatResponse]):
 
     def _checked(self, group: ClassicGroup, request: HeartbeatRequest) -> HeartbeatResponse:
         """The same with every check, in Kafka's order."""
-        if group.state is GroupState.DEAD:
+        if group.state is DEAD:
             return group.heartbeat_reply
         code = group.validate_member(request.member_id, request.group_instance_id)
         if code:
             return HEARTBEAT[code]
         if request.generation_id != group.generation_id:
             return HEARTBEAT[ErrorCode.ILLEGAL_GENERATION]
-        if STATES[group.state].keeps_session:
+        if group.rules.keeps_session:
             group.keep_session(group.members[request.member_id])
         return group.heartbeat_reply
 

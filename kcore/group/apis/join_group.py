@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kcore.group.apis.front import GroupApi, can_name_a_member, visible_topics
+from kcore.group.apis.front import READ, GroupApi, can_name_a_member, visible_topics
 from kcore.group.classic.join import join_group
 from kcore.group.classic.replies import join_error
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.migration.join import join_consumer_group
 from kcore.protocol.api_keys import ApiKey
-from kcore.protocol.authorizer import Operation
-from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.error_codes import NO_ERROR, ErrorCode
 from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 if TYPE_CHECKING:
@@ -49,12 +48,12 @@ class JoinGroupApi(GroupApi[JoinGroupRequest, JoinGroupResponse]):
     def handle(self, context: RequestContext, request: JoinGroupRequest) -> Any:
         """Checks what does not need the group, then goes to its shard."""
         code = self._validate(context, request)
-        if code is not ErrorCode.NONE:
+        if code:
             return self.error(context, request, code)
         return self._shards.of(request.group_id).run(self, context, request)
 
     def _validate(self, context: RequestContext, request: JoinGroupRequest) -> ErrorCode:
-        code = self.refusal(context, Operation.READ, request.group_id)
+        code = self.refusal(context, READ, request.group_id)
         if code:
             return code
         config = self._config
@@ -63,12 +62,12 @@ class JoinGroupApi(GroupApi[JoinGroupRequest, JoinGroupResponse]):
             return ErrorCode.INVALID_SESSION_TIMEOUT
         if not (can_name_a_member(context.client_id) and can_name_a_member(request.group_instance_id)):
             return ErrorCode.INVALID_REQUEST
-        return ErrorCode.NONE
+        return NO_ERROR
 
     def decide(self, machine: GroupShard, context: RequestContext, request: JoinGroupRequest) -> Any:
         """See `kcore.group.classic.join`, and `kcore.group.migration.join` for consumer groups with members."""
         group = machine.groups.get(request.group_id)
-        if isinstance(group, ConsumerGroup) and group.members:
+        if type(group) is ConsumerGroup and group.members:
             return join_consumer_group(group, context, request, visible_topics(self._authorizer, context))
         return join_group(machine, self, context, request)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kcore.group.apis.front import GroupApi
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.leave import leave_group
-from kcore.group.classic.states import GroupState
+from kcore.group.classic.states import DEAD
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.migration import classic_calls
 from kcore.protocol.api_keys import ApiKey
@@ -63,7 +63,7 @@ class LeaveGroupApi(GroupApi[LeaveGroupRequest, LeaveGroupResponse]):
             return Outcome(records, response) if records else response
         if not isinstance(group, ClassicGroup):
             return _response(several, members, [ErrorCode.UNKNOWN_MEMBER_ID] * len(members))
-        if group.state is GroupState.DEAD:
+        if group.state is DEAD:
             return self.error(context, request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         codes, records = leave_group(group, members)
         response = _response(several, members, codes)

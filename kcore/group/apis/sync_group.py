@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kcore.group.apis.front import GroupApi
+from kcore.group.apis.front import READ, GroupApi
 from kcore.group.classic.replies import sync_error
 from kcore.group.classic.sync import sync_group
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.migration import classic_calls
 from kcore.protocol.api_keys import ApiKey
-from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -39,7 +38,7 @@ class SyncGroupApi(GroupApi[SyncGroupRequest, SyncGroupResponse]):
         if context.api_version >= PROTOCOL_SINCE and (request.protocol_type is None or request.protocol_name is None):
             return sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         group_id = request.group_id
-        code = self.refusal(context, Operation.READ, group_id)
+        code = self.refusal(context, READ, group_id)
         if code:
             return sync_error(code)
         return self._shards.of(group_id).run(self, context, request)
@@ -47,7 +46,7 @@ class SyncGroupApi(GroupApi[SyncGroupRequest, SyncGroupResponse]):
     def decide(self, machine: GroupShard, context: RequestContext, request: SyncGroupRequest) -> Any:
         """See `kcore.group.classic.sync`, and `kcore.group.migration` for classic members of consumer groups."""
         group = machine.groups.get(request.group_id)
-        if isinstance(group, ConsumerGroup):
+        if type(group) is ConsumerGroup:
             return classic_calls.sync_group(group, request)
         return sync_group(machine, self, context, request)
 

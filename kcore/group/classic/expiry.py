@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kcore.group.classic.rebalance import complete_join_phase, maybe_prepare_rebalance, prepare_rebalance
-from kcore.group.classic.states import GroupState
+from kcore.group.classic.states import COMPLETING, EMPTY, PREPARING, STABLE
 
 if TYPE_CHECKING:
     from kcore.group.classic.group import ClassicGroup
@@ -32,7 +32,7 @@ def expire_pending(group: ClassicGroup, pending: PendingMember) -> list[Record]:
     if group.pending_joins.get(pending.member_id) is not pending:
         return []
     del group.pending_joins[pending.member_id]
-    if group.state is GroupState.PREPARING_REBALANCE and group.has_all_members_joined():
+    if group.state is PREPARING and group.has_all_members_joined():
         return complete_join_phase(group)
     return []
 
@@ -46,7 +46,7 @@ def expire_sync_phase(group: ClassicGroup, generation_id: int) -> list[Record]:
     group.sync_phase = None
     if generation_id != group.generation_id:
         return []
-    if group.state is not GroupState.COMPLETING_REBALANCE and group.state is not GroupState.STABLE:
+    if group.state is not COMPLETING and group.state is not STABLE:
         return []
     if not group.pending_syncs:
         return []
@@ -59,6 +59,6 @@ def expire_sync_phase(group: ClassicGroup, generation_id: int) -> list[Record]:
 
 def _after_removal(group: ClassicGroup, reason: str) -> list[Record]:
     """A member is gone. A join phase ends even if it is the initial one, when nobody is missing any more."""
-    if group.state is GroupState.PREPARING_REBALANCE:
+    if group.state is PREPARING:
         return complete_join_phase(group) if group.has_all_members_joined() else []
-    return maybe_prepare_rebalance(group, reason) if group.state is not GroupState.EMPTY else []
+    return maybe_prepare_rebalance(group, reason) if group.state is not EMPTY else []

@@ -11,11 +11,11 @@ from kcore.group.classic.member import Member, PendingMember, Protocols
 from kcore.group.classic.protocols import subscribed_topics
 from kcore.group.classic.records import group_tombstone
 from kcore.group.classic.replies import HEARTBEAT_IN_STATE, join_error, sync_error
-from kcore.group.classic.states import REBALANCING, STATES, GroupState, may_follow
+from kcore.group.classic.states import COMPLETING, DEAD, EMPTY, REBALANCING, STABLE, STATES, GroupState, may_follow
 from kcore.group.group import COMMIT_TIMESTAMP, ExpirationBase, Group, GroupType
 from kcore.logs import fields
 from kcore.protocol.consumer_protocol import PROTOCOL_TYPE as CONSUMER
-from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.error_codes import NO_ERROR, ErrorCode
 from kcore.runtime.machine import Outcome
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class ClassicGroup(Group):
     Attributes:
         shard: the state machine it lives in.
         state: where it is; changed by `transition` alone.
+        rules: what depends on that alone.
         previous_state: where it was before.
         state_timestamp_ms: since when, in ms since the epoch; -1 if a log of old does not say.
         protocol_name: what the present generation speaks; None before the first and in an empty one.
@@ -74,6 +75,7 @@ class ClassicGroup(Group):
         "pending_syncs",
         "previous_state",
         "protocol_name",
+        "rules",
         "shard",
         "state",
         "state_timestamp_ms",
@@ -89,8 +91,9 @@ class ClassicGroup(Group):
     def __init__(self, shard: GroupShard, group_id: str) -> None:
         super().__init__(group_id)
         self.shard = shard
-        self.state = GroupState.EMPTY
-        self.previous_state = GroupState.DEAD
+        self.state: GroupState = EMPTY
+        self.rules = STATES[EMPTY]
+        self.previous_state: GroupState = DEAD
         self.state_timestamp_ms = shard.now.wall_ms
         self.protocol_name: str | None = None
         self.generation_id = 0
@@ -105,7 +108,7 @@ class ClassicGroup(Group):
         self.new_member_added = False
         self.join_phase: Timer | None = None
         self.sync_phase: Timer | None = None
-        self.heartbeat_reply: HeartbeatResponse = HEARTBEAT_IN_STATE[GroupState.EMPTY]
+        self.heartbeat_reply: HeartbeatResponse = HEARTBEAT_IN_STATE[EMPTY]
         self.superseded: dict[tuple[str, bool], Pending] = {}
 
     def __repr__(self) -> str:
@@ -134,6 +137,7 @@ class ClassicGroup(Group):
             logger.log(level, "%s -> %s: %s", before.value, state.value, reason, extra=event)
         self.previous_state = before
         self.state = state
+        self.rules = STATES[state]
         self.shard.groups.moved(self, before.value)
         self.state_timestamp_ms = self.shard.now.wall_ms if timestamp_ms is None else timestamp_ms
         self.heartbeat_reply = HEARTBEAT_IN_STATE[state]
@@ -218,7 +222,7 @@ class ClassicGroup(Group):
                 return ErrorCode.UNKNOWN_MEMBER_ID
             if current_id != member_id:
                 return ErrorCode.FENCED_INSTANCE_ID
-        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+        return NO_ERROR if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def add_pending(self, member_id: str, session_timeout_ms: int) -> None:
         """An id was given out: it is to be used within the session timeout."""
@@ -256,13 +260,16 @@ class ClassicGroup(Group):
 
     def supports_protocols(self, protocol_type: str, protocols: Protocols) -> bool:
         """Whether who can do that may join: an empty group takes any, otherwise all members must share one of them."""
-        if self.state is GroupState.EMPTY:
+        if self.state is EMPTY:
             return bool(protocol_type) and bool(protocols)
         if protocol_type != self.protocol_type:
             return False
         size = len(self.members)
         counts = self.supported_protocols
-        return any(counts.get(name, 0) == size for name, _ in protocols)
+        for name, _ in protocols:  # noqa: SIM110  # any() makes a generator each time
+            if counts.get(name, 0) == size:
+                return True
+        return False
 
     def find_subscribed_topics(self) -> None:
         """Works out anew what consumers read (KIP-496)."""
@@ -292,7 +299,7 @@ class ClassicGroup(Group):
             self._supersede(member, True, member.awaiting_join)
         member.awaiting_join = pending
 
-    def answer_join(self, member: Member, response: JoinGroupResponse, code: ErrorCode = ErrorCode.NONE) -> None:
+    def answer_join(self, member: Member, response: JoinGroupResponse, code: ErrorCode = NO_ERROR) -> None:
         """Answers a member's parked join; `code` is the response's."""
         pending = member.awaiting_join
         assert pending is not None, member
@@ -411,7 +418,7 @@ class ClassicGroup(Group):
 
     def is_empty(self) -> bool:
         """See Group."""
-        return self.state is GroupState.EMPTY
+        return self.state is EMPTY
 
     def validate_offset_commit(
         self,
@@ -423,43 +430,43 @@ class ClassicGroup(Group):
         topics: Sequence[PlannedTopic] = (),
     ) -> ErrorCode:
         """See Group. Who says nothing of itself may commit to an empty group, and in transactions always."""
-        if self.state is GroupState.DEAD:
+        if self.state is DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if generation_id < 0 and self.state is GroupState.EMPTY:
-            return ErrorCode.NONE
+        if generation_id < 0 and self.state is EMPTY:
+            return NO_ERROR
         if generation_id >= 0 or member_id or group_instance_id is not None:
             code = self.validate_member(member_id, group_instance_id)
             if code:
                 return code
             if generation_id != self.generation_id:
                 return ErrorCode.ILLEGAL_GENERATION
-        elif not transactional and self.state is not GroupState.EMPTY:
+        elif not transactional and self.state is not EMPTY:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if not transactional and self.state is GroupState.COMPLETING_REBALANCE:
+        if not transactional and self.state is COMPLETING:
             return ErrorCode.REBALANCE_IN_PROGRESS
-        return ErrorCode.NONE
+        return NO_ERROR
 
     def offset_commit_accepted(self, member_id: str) -> None:
         """See Group: a commit is a sign of life."""
         member = self.members.get(member_id)
-        if member is not None and STATES[self.state].keeps_session:
+        if member is not None and self.rules.keeps_session:
             self.keep_session(member)
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
         """See Group: anybody may read, members of the classic protocol do not say who they are."""
-        return ErrorCode.NONE
+        return NO_ERROR
 
     def validate_offset_delete(self) -> ErrorCode:
         """See Group: of members whose subscriptions are not known, nothing may be taken away."""
-        if self.state is GroupState.DEAD:
+        if self.state is DEAD:
             return ErrorCode.GROUP_ID_NOT_FOUND
-        if self.state is GroupState.EMPTY or self.protocol_type == CONSUMER:
-            return ErrorCode.NONE
+        if self.state is EMPTY or self.protocol_type == CONSUMER:
+            return NO_ERROR
         return ErrorCode.NON_EMPTY_GROUP
 
     def is_subscribed_to(self, topic: str) -> bool:
         """See Group."""
-        if self.state is GroupState.EMPTY or self.protocol_type != CONSUMER:
+        if self.state is EMPTY or self.protocol_type != CONSUMER:
             return False
         return self.subscribed_topics is None or topic in self.subscribed_topics
 
@@ -467,16 +474,16 @@ class ClassicGroup(Group):
         """See Group: offsets age from when the group became empty; of a simple group, each from its commit."""
         if not self.protocol_type:
             return COMMIT_TIMESTAMP
-        if self.state is GroupState.EMPTY:
+        if self.state is EMPTY:
             known = self.state_timestamp_ms != UNKNOWN_TIMESTAMP
             return ExpirationBase(self.state_timestamp_ms) if known else COMMIT_TIMESTAMP
-        if self.state is GroupState.STABLE and self.subscribed_topics is not None:
+        if self.state is STABLE and self.subscribed_topics is not None:
             return ExpirationBase(None, self.subscribed_topics)
         return None
 
     def validate_delete(self) -> ErrorCode:
         """See Group."""
-        return STATES[self.state].delete
+        return self.rules.delete
 
     def tombstones(self) -> list[Record]:
         """See Group; also for a simple group, which may never have had a record."""
@@ -498,7 +505,7 @@ class ClassicGroup(Group):
             pending.timer.cancel()
         self.end_join_phase()
         self.end_sync_phase()
-        self.transition(GroupState.DEAD, "the shard is unloaded")
+        self.transition(DEAD, "the shard is unloaded")
 
 
 def _outcome(records: list[Record]) -> Outcome | None:

@@ -10,7 +10,7 @@ from kcore.group.classic.protocols import protocols_of, select_protocol
 from kcore.group.classic.rebalance import maybe_complete_join_phase, prepare_rebalance
 from kcore.group.classic.records import group_created, group_snapshot, size_bound_bytes
 from kcore.group.classic.replies import is_leader, join_error, join_success, response_members
-from kcore.group.classic.states import STATES, GroupState
+from kcore.group.classic.states import COMPLETING, DEAD, EMPTY, PREPARING, STABLE
 from kcore.group.group import GroupType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.join_group import JoinGroupResponse
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
     from kcore.protocol.messages.join_group import JoinGroupRequest
     from kcore.runtime.api import Api, RequestContext
-    from kcore.runtime.machine import Record
 
 UNKNOWN_MEMBER: Final = ""
 REQUIRES_KNOWN_MEMBER_ID: Final = 4  # from this version on a dynamic member is told an id to join with (KIP-394)
@@ -44,6 +43,8 @@ def join_group(shard: GroupShard, api: Api[Any, Any], context: RequestContext, r
         request: the request; group id and session timeout have been checked.
     """
     group = shard.groups.get(request.group_id)
+    if type(group) is ClassicGroup:
+        return _Join(group, api, context, request).decide()
     if group is None or _is_empty_of_another_kind(group):
         if request.member_id != UNKNOWN_MEMBER:
             return join_error(context.api_version, request.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -53,9 +54,7 @@ def join_group(shard: GroupShard, api: Api[Any, Any], context: RequestContext, r
         result = _Join(created, api, context, request).decide()
         assert not isinstance(result, Outcome), "the first join of a group writes nothing but its creation"
         return Outcome([*records, group_created(created.group_id, shard.now.wall_ms)], result)
-    if not isinstance(group, ClassicGroup):
-        return join_error(context.api_version, UNKNOWN_MEMBER, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    return _Join(group, api, context, request).decide()
+    return join_error(context.api_version, UNKNOWN_MEMBER, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
 def _is_empty_of_another_kind(group: Group) -> bool:
@@ -84,7 +83,7 @@ class _Join:
         if not self._has_room():
             group.remove_by_id(member_id)
             return self._refuse(UNKNOWN_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
-        if group.state is GroupState.DEAD:
+        if group.state is DEAD:
             return self._refuse(member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if not group.supports_protocols(request.protocol_type, self.protocols):
             return self._refuse(member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -107,10 +106,10 @@ class _Join:
         """Whether `group.max.size` lets it in. Ids that were given out do not count until they are used."""
         group, state = self.group, self.group.state
         max_size = group.shard.config.group_max_size
-        if state is GroupState.EMPTY or state is GroupState.DEAD:
+        if state is EMPTY or state is DEAD:
             return True
         member = group.members.get(self.request.member_id)
-        if state is GroupState.PREPARING_REBALANCE:
+        if state is PREPARING:
             # Places go to those who come first: this is how a group that is too large shrinks.
             return group.members_awaiting_join < max_size or (member is not None and member.awaiting_join is not None)
         return member is not None or len(group.members) < max_size
@@ -156,7 +155,7 @@ class _Join:
             self.protocols,
             is_new=True,
         )
-        if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
+        if group.state is PREPARING and group.previous_state is EMPTY:
             group.new_member_added = True
         if not group.members:
             group.protocol_type = request.protocol_type
@@ -170,15 +169,15 @@ class _Join:
     def _known_member(self, member: Member) -> Result:
         group = self.group
         state = group.state
-        if state is GroupState.PREPARING_REBALANCE:
+        if state is PREPARING:
             return self._rejoin(member, "")
-        if state is GroupState.COMPLETING_REBALANCE:
+        if state is COMPLETING:
             if member.protocols != self.protocols:
                 return self._rejoin(member, "a member changed its protocols")
             # It did not see the answer to its join: here it is again.
             everybody = response_members(group) if is_leader(group, member) else ()
             return join_success(group, member.member_id, everybody)
-        assert state is GroupState.STABLE, f"{group!r} has members"
+        assert state is STABLE, f"{group!r} has members"
         if is_leader(group, member):
             return self._rejoin(member, "the leader wants it")
         if member.protocols != self.protocols:
@@ -199,11 +198,8 @@ class _Join:
     def _go_on(self, pending: Pending, reason: str) -> Result:
         """A join was parked: the rebalance that it asks for begins, or perhaps ends."""
         group = self.group
-        records: list[Record]
-        if STATES[group.state].can_rebalance:
-            records = prepare_rebalance(group, reason)
-        else:
-            records = maybe_complete_join_phase(group)
+        begins = group.rules.can_rebalance
+        records = prepare_rebalance(group, reason) if begins else maybe_complete_join_phase(group)
         assert not records, "somebody is here, so the group does not become empty"
         return pending
 
@@ -212,8 +208,8 @@ class _Join:
     def _replace_static_member(self, old: Member, new_id: str) -> Result:
         """A static member came back (KIP-345): if that does not change the protocol, the generation goes on."""
         group = self.group
-        if group.state is not GroupState.STABLE:
-            assert group.state is not GroupState.EMPTY, f"{group!r} has members"
+        if group.state is not STABLE:
+            assert group.state is not EMPTY, f"{group!r} has members"
             member = group.replace_static_member(old, new_id)
             return self._rejoin(member, "a static member came back")
         former_leader_id = group.leader_id or ""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.rebalance import maybe_complete_join_phase, maybe_prepare_rebalance
-from kcore.group.classic.states import GroupState
-from kcore.protocol.error_codes import ErrorCode
+from kcore.group.classic.states import EMPTY, PREPARING
+from kcore.protocol.error_codes import NO_ERROR, ErrorCode
 
 if TYPE_CHECKING:
     from kcore.protocol.messages.leave_group import MemberIdentity
@@ -26,9 +26,9 @@ def leave_group(group: ClassicGroup, members: Sequence[MemberIdentity]) -> tuple
         What each is answered, in order, and the records that follow (the group may be empty now).
     """
     codes = [_leave(group, identity.member_id, identity.group_instance_id) for identity in members]
-    if ErrorCode.NONE not in codes or group.state is GroupState.EMPTY:
+    if NO_ERROR not in codes or group.state is EMPTY:
         return codes, []
-    if group.state is GroupState.PREPARING_REBALANCE:
+    if group.state is PREPARING:
         return codes, maybe_complete_join_phase(group)
     return codes, maybe_prepare_rebalance(group, "members left")
 
@@ -40,10 +40,10 @@ def _leave(group: ClassicGroup, member_id: str, group_instance_id: str | None) -
         if static_id is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         group.remove_by_id(static_id)
-        return ErrorCode.NONE
+        return NO_ERROR
     if member_id not in group.pending_joins:
         code = group.validate_member(member_id, group_instance_id)
         if code:
             return code
     group.remove_by_id(member_id)
-    return ErrorCode.NONE
+    return NO_ERROR

@@ -6,28 +6,23 @@ to put into its Outcome.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kcore.group.classic.delayed import DelayedJoin, DelayedSync, InitialDelayedJoin
 from kcore.group.classic.protocols import select_protocol
 from kcore.group.classic.records import group_emptied
 from kcore.group.classic.replies import join_success, response_members, sync_error
-from kcore.group.classic.states import STATES, GroupState
+from kcore.group.classic.states import COMPLETING, DEAD, EMPTY, PREPARING
 from kcore.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from kcore.group.classic.group import ClassicGroup
     from kcore.runtime.machine import Record
 
-EMPTY: Final = GroupState.EMPTY
-PREPARING: Final = GroupState.PREPARING_REBALANCE
-COMPLETING: Final = GroupState.COMPLETING_REBALANCE
-STABLE: Final = GroupState.STABLE
-
 
 def maybe_prepare_rebalance(group: ClassicGroup, reason: str) -> list[Record]:
     """Begins a join phase if the group is in a state where one may begin."""
-    return prepare_rebalance(group, reason) if STATES[group.state].can_rebalance else []
+    return prepare_rebalance(group, reason) if group.rules.can_rebalance else []
 
 
 def prepare_rebalance(group: ClassicGroup, reason: str) -> list[Record]:
@@ -98,7 +93,7 @@ def complete_join_phase(group: ClassicGroup) -> list[Record]:
     ]
     for member in absent:
         group.remove_member(member)
-    if group.state is GroupState.DEAD:
+    if group.state is DEAD:
         return []
     if not group.members:
         group.end_sync_phase()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.member import Member
-from kcore.group.classic.states import GroupState
+from kcore.group.classic.states import COMPLETING, EMPTY, PREPARING, STABLE
 from kcore.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def replay_group_metadata(
 
 def install(group: ClassicGroup, value: GroupMetadataValue) -> None:
     """Makes a group what a record says."""
-    if group.state is GroupState.PREPARING_REBALANCE and value.generation == group.generation_id:
+    if group.state is PREPARING and value.generation == group.generation_id:
         # A group's creation, decided together with its first join: that has begun to form the next generation already.
         assert not value.members, f"{group!r}: a generation that was left behind is not written again"
         return
@@ -60,9 +60,9 @@ def install(group: ClassicGroup, value: GroupMetadataValue) -> None:
     for metadata in value.members:
         _install_member(group, metadata, value.protocol or "")
     group.leader_id = value.leader if value.leader in group.members else next(iter(group.members), None)
-    if group.state is not GroupState.COMPLETING_REBALANCE:  # live they were found when the join phase was over
+    if group.state is not COMPLETING:  # live they were found when the join phase was over
         group.find_subscribed_topics()
-    state = GroupState.STABLE if value.members else GroupState.EMPTY
+    state = STABLE if value.members else EMPTY
     group.transition(state, "a record says so", timestamp_ms=value.current_state_timestamp, recorded=True)
 
 

@@ -54,42 +54,47 @@ class StateRules(NamedTuple):
     keeps_session: bool
 
 
-_EMPTY, _PREPARING, _COMPLETING, _STABLE, _DEAD = GroupState
+EMPTY: Final = GroupState.EMPTY
+PREPARING: Final = GroupState.PREPARING_REBALANCE
+COMPLETING: Final = GroupState.COMPLETING_REBALANCE
+STABLE: Final = GroupState.STABLE
+DEAD: Final = GroupState.DEAD
+"""The states for code that every request passes: CPython 3.11 takes 0.1 µs to find a member in its class."""
 
 STATES: Final[dict[GroupState, StateRules]] = {
-    _EMPTY: StateRules(
-        previous=frozenset({_PREPARING}),
+    EMPTY: StateRules(
+        previous=frozenset({PREPARING}),
         can_rebalance=True,
         heartbeat=ErrorCode.UNKNOWN_MEMBER_ID,
         sync=ErrorCode.UNKNOWN_MEMBER_ID,
         delete=ErrorCode.NONE,
         keeps_session=False,
     ),
-    _PREPARING: StateRules(
-        previous=frozenset({_STABLE, _COMPLETING, _EMPTY}),
+    PREPARING: StateRules(
+        previous=frozenset({STABLE, COMPLETING, EMPTY}),
         can_rebalance=False,
         heartbeat=ErrorCode.REBALANCE_IN_PROGRESS,
         sync=ErrorCode.REBALANCE_IN_PROGRESS,
         delete=ErrorCode.NON_EMPTY_GROUP,
         keeps_session=True,
     ),
-    _COMPLETING: StateRules(
-        previous=frozenset({_PREPARING}),
+    COMPLETING: StateRules(
+        previous=frozenset({PREPARING}),
         can_rebalance=True,
         heartbeat=ErrorCode.NONE,  # since KAFKA-10134; before, a heartbeat here said REBALANCE_IN_PROGRESS
         sync=None,
         delete=ErrorCode.NON_EMPTY_GROUP,
         keeps_session=True,
     ),
-    _STABLE: StateRules(
-        previous=frozenset({_COMPLETING}),
+    STABLE: StateRules(
+        previous=frozenset({COMPLETING}),
         can_rebalance=True,
         heartbeat=ErrorCode.NONE,
         sync=ErrorCode.NONE,
         delete=ErrorCode.NON_EMPTY_GROUP,
         keeps_session=True,
     ),
-    _DEAD: StateRules(
+    DEAD: StateRules(
         previous=frozenset(GroupState),
         can_rebalance=False,
         heartbeat=ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -99,17 +104,17 @@ STATES: Final[dict[GroupState, StateRules]] = {
     ),
 }
 
-RECORDED: Final[frozenset[GroupState]] = frozenset({_EMPTY, _STABLE})
+RECORDED: Final[frozenset[GroupState]] = frozenset({EMPTY, STABLE})
 """The states that a record can say: a log holds nothing of the way between them, so at recovery one follows the other
 in any order. The static replacement of a member (KIP-345) is a record of a Stable group that stays Stable."""
 
 REBALANCING: Final[frozenset[tuple[GroupState, GroupState]]] = frozenset(
     {
-        (_EMPTY, _PREPARING),
-        (_STABLE, _PREPARING),
-        (_COMPLETING, _PREPARING),
-        (_COMPLETING, _STABLE),
-        (_PREPARING, _EMPTY),
+        (EMPTY, PREPARING),
+        (STABLE, PREPARING),
+        (COMPLETING, PREPARING),
+        (COMPLETING, STABLE),
+        (PREPARING, EMPTY),
     }
 )
 """The moves that operators ask for: a rebalance begins, begins anew, or ends."""

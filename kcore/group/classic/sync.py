@@ -8,8 +8,8 @@ from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.rebalance import fail_sync_phase, prepare_rebalance
 from kcore.group.classic.records import group_snapshot, size_bound_bytes
 from kcore.group.classic.replies import is_leader, sync_error, sync_success
-from kcore.group.classic.states import STATES, GroupState
-from kcore.protocol.error_codes import ErrorCode
+from kcore.group.classic.states import DEAD, EMPTY, STABLE
+from kcore.protocol.error_codes import NO_ERROR, ErrorCode
 from kcore.protocol.messages.sync_group import SyncGroupResponse
 from kcore.runtime.machine import Outcome
 from kcore.runtime.pending import Pending
@@ -40,7 +40,7 @@ def sync_group(shard: GroupShard, api: Api[Any, Any], context: RequestContext, r
         return sync_error(code)
     member = group.members[request.member_id]
     group.has_synced(member)
-    if group.state is GroupState.STABLE:
+    if group.state is STABLE:
         return sync_success(group, member.assignment)
     if is_leader(group, member):
         return _assign(group, member, request)
@@ -52,9 +52,9 @@ def sync_group(shard: GroupShard, api: Api[Any, Any], context: RequestContext, r
 def validate_sync(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
     """NONE if the request goes on, in the group's state, else why not; in Kafka's order."""
     state = group.state
-    if state is GroupState.EMPTY:
+    if state is EMPTY:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    if state is GroupState.DEAD:
+    if state is DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     code = group.validate_member(request.member_id, request.group_instance_id)
     if code:
@@ -65,7 +65,7 @@ def validate_sync(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if request.protocol_name is not None and group.protocol_name not in (None, request.protocol_name):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    return STATES[state].sync or ErrorCode.NONE
+    return group.rules.sync or NO_ERROR
 
 
 def _assign(group: ClassicGroup, leader: Member, request: SyncGroupRequest) -> Result:
