@@ -34,7 +34,7 @@ from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine
 from kcore.logs import fields
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
-from kcore.protocol.uuids import random_uuid, to_hex, to_text
+from kcore.protocol.uuids import to_hex, to_text, version_4
 from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, ShardState, Slices
 from kcore.runtime.cluster import SingleNodeCluster
 from kcore.transaction.apis import transaction_apis
@@ -52,6 +52,11 @@ CLUSTER_ID_META = "cluster.id"
 RECLAIM_INTERVAL_MS = 10_000
 RECLAIM_BATCHES = 2_000
 LOAD_AGAIN_INTERVAL_MS = 30_000  # a log that cannot be read now may be later: memory, a disk that comes back
+
+
+def random_uuid() -> bytes:
+    """A new uuid of version 4, sixteen bytes."""
+    return version_4(os.urandom(16))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ Kafka prints them as base64url without padding, 22 characters; in the ids of mem
 """
 
 import binascii
-import os
 from base64 import urlsafe_b64encode
 from typing import Final
 
@@ -12,9 +11,9 @@ METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
 """The id of `__cluster_metadata`, the same in every cluster (KIP-516)."""
 
 
-def random_uuid() -> bytes:
-    """A new uuid, of version 4 (RFC 9562): random but for its version and variant."""
-    drawn = bytearray(os.urandom(16))
+def version_4(random_bytes: bytes) -> bytes:
+    """The uuid of version 4 (RFC 9562) of sixteen random bytes: they stay but for its version and variant."""
+    drawn = bytearray(random_bytes)
     drawn[6] = drawn[6] & 0x0F | 0x40
     drawn[8] = drawn[8] & 0x3F | 0x80
     return bytes(drawn)
