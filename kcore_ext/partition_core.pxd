@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t
 
+from kcore_ext.batch.builder cimport BatchBuilder
 from kcore_ext.shard_core cimport PipelineCore
 
 
@@ -14,3 +15,5 @@ cdef class PartitionCore:
     cdef public int32_t leader_epoch
     cdef public Py_ssize_t watched
     cdef public bint recovering
+
+    cdef int64_t append_of_producer(self, BatchBuilder batch, int32_t leader_epoch) except -1

@@ -4,6 +4,9 @@ from libc.stdint cimport int32_t, int64_t
 
 from kcore_ext.batch.builder cimport BatchBuilder
 
+cdef enum:
+    NO_SEQUENCE = -1
+
 
 cdef class PartitionCore:
     """See partition_core.pyi."""
@@ -25,13 +28,38 @@ cdef class PartitionCore:
         return base_offset
 
     def append_built(self, BatchBuilder batch not None, int32_t leader_epoch):
-        if batch.producer_id >= 0:
-            return self.append(batch.build_bytearray(), leader_epoch)
+        cdef int64_t base_offset
         if self.recovering:
             self.finish_recovery()
+        if batch.producer_id >= 0:
+            return self.append_of_producer(batch, leader_epoch)
         if leader_epoch > self.leader_epoch:
             self.leader_epoch = leader_epoch
         base_offset = self.log.append_built(batch, leader_epoch)
+        self.pipeline.enlist(self)
+        return base_offset
+
+    cdef int64_t append_of_producer(self, BatchBuilder batch, int32_t leader_epoch) except -1:
+        """What a coordinator writes for a producer: its transaction begins with it, or goes on; a marker ends it."""
+        cdef int64_t base_offset
+        cdef tuple marker = batch.marker
+        producers = self.producers
+        if marker is None:
+            producers.check_coordinator_data(batch.producer_id, batch.producer_epoch, batch.transactional)
+        else:
+            producers.check_marker(batch.producer_id, batch.producer_epoch, marker[0], marker[2])
+        if leader_epoch > self.leader_epoch:
+            self.leader_epoch = leader_epoch
+        base_offset = self.log.append_built(batch, leader_epoch)
+        if marker is None:
+            self._add_data(
+                batch.producer_id, batch.producer_epoch, NO_SEQUENCE, base_offset, batch.last_offset_delta,
+                batch.max_timestamp_ms, batch.transactional,
+            )
+        else:
+            producers.add_marker(
+                batch.producer_id, batch.producer_epoch, base_offset, batch.max_timestamp_ms, marker[0], marker[1]
+            )
         self.pipeline.enlist(self)
         return base_offset
 

@@ -37,6 +37,7 @@ cdef class ShardCore:
     cdef public bint _reload            # whether memory is to be read from the log behind the next commit
     cdef public int32_t leader_epoch
 
+    cpdef object write(self, Outcome outcome)
     cdef object append(self, Outcome outcome)
     cdef int replay(self, object records, int64_t producer_id, int64_t first_offset) except -1
     cdef int collect(self, BatchBuilder batch, object records) except -1

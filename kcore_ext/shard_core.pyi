@@ -71,6 +71,13 @@ class ShardCore:
     def answer(self, pending: Pending, response: Any) -> None:
         """Answers a parked request after the commit of everything decided up to the end of this decision."""
 
+    def write(self, outcome: Outcome) -> Any:
+        """Takes facts that no client asked this shard for, and that were decided just now.
+
+        Returns:
+            Why nothing was taken; None if all of it was.
+        """
+
     def _append(self, outcome: Outcome) -> Any:
         """Encodes, replays and collects the facts of one decision. Returns a code if nothing of it was taken;
         KAFKA_STORAGE_ERROR stands for the API's own `storage_error`.

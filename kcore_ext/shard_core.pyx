@@ -138,6 +138,16 @@ cdef class ShardCore:
         self._parked.pop(pending, None)
         self._outbox.append((pending, response))
 
+    cpdef object write(self, Outcome outcome):
+        if not self._active:
+            return self.refusal
+        refused = self.append(outcome)
+        if refused is not None:
+            self._unwritten(outcome.records, refused)
+        if self._outbox:
+            self._release()
+        return refused
+
     def _append(self, Outcome outcome not None):
         return self.append(outcome)
 

@@ -17,7 +17,7 @@ from kcore.broker.producer_state import BatchMetadata, ProducerStates, increment
 from kcore.errors import KafkaError
 from kcore.log.errors import CorruptLogError, LogError
 from kcore.protocol.error_codes import ErrorCode
-from kcore_ext.batch import build_control_batch, parse_control, parse_header
+from kcore_ext.batch import marker_builder, parse_control, parse_header
 from kcore_ext.batch.run import replay_producers
 from kcore_ext.partition_core import PartitionCore
 
@@ -342,20 +342,15 @@ class Partition(PartitionCore):
             KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
             LogError: nothing was appended.
         """
-        if self._recovery is not None:
-            self.finish_recovery()
-        self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
-        marker = build_control_batch(
+        marker = marker_builder(
             COMMIT if commit else ABORT,
             coordinator_epoch,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             timestamp_ms=timestamp_ms,
+            transaction_version=transaction_version,
         )
-        offset = self.log.append(bytearray(marker), self.leader_epoch)
-        self.producers.add_marker(producer_id, producer_epoch, offset, timestamp_ms, coordinator_epoch, commit)
-        self.pipeline.enlist(self)
-        return offset
+        return self.append_built(marker, self.leader_epoch)
 
     def delete_before(self, offset: int) -> int:
         """Stages the move of the log's start up to `offset` (at most the high watermark); never back.

@@ -14,7 +14,7 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.loader import LoadReport, ShardLog, replay_log
 from kcore.runtime.machine import Outcome, RecordBlock, ShardContext, StateMachine
 from kcore.runtime.pending import Pending
-from kcore_ext.batch import BatchBuilder, build_control_batch
+from kcore_ext.batch import BatchBuilder, marker_builder
 from kcore_ext.shard_core import EncodedRecords, ShardCore
 
 if TYPE_CHECKING:
@@ -181,11 +181,14 @@ class Shard(ShardCore, Generic[M]):
         if outcome is not None and outcome.records:
             refused = self._append(outcome)
             if refused is not None:
-                logger.error("%s-%d: %s was not written: %s", self.topic, self.index, action, refused.name)
-                self._refuse_answers(refused)
+                self._unwritten(action, refused)
         if self._outbox:
             self._release()
         return refused
+
+    def _unwritten(self, what: object, refused: ErrorCode) -> None:
+        logger.error("%s-%d: %s was not written: %s", self.topic, self.index, what, refused.name)
+        self._refuse_answers(refused)
 
     def _release(self) -> None:
         outbox, self._outbox = self._outbox, []
@@ -251,7 +254,14 @@ class Shard(ShardCore, Generic[M]):
             return ErrorCode.KAFKA_STORAGE_ERROR
         return None
 
-    def append_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int, commit: bool) -> ErrorCode:
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        commit: bool,
+        transaction_version: int = 0,
+    ) -> ErrorCode:
         """Writes the end of a producer's transaction behind everything decided so far, and applies it (KIP-98).
 
         Args:
@@ -259,6 +269,7 @@ class Shard(ShardCore, Generic[M]):
             producer_epoch: the epoch that the marker carries.
             coordinator_epoch: the epoch of the transaction coordinator.
             commit: how it ended.
+            transaction_version: the transaction.version behind the marker (KIP-1228).
 
         Returns:
             NONE, or why nothing was written.
@@ -267,15 +278,16 @@ class Shard(ShardCore, Generic[M]):
             return self.refusal
         if not self._close_batch():
             return ErrorCode.KAFKA_STORAGE_ERROR
-        marker = build_control_batch(
+        marker = marker_builder(
             int(commit),
             coordinator_epoch,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             timestamp_ms=self._now.wall_ms,
+            transaction_version=transaction_version,
         )
         try:
-            offset = self._log.append(bytearray(marker), self.leader_epoch)
+            offset = self._log.append_built(marker, self.leader_epoch)
         except KafkaError as error:
             return error.code
         except LogError as error:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from kcore.protocol.error_codes import ErrorCode
-from kcore.transaction.states import COMPLETION, ONGOING
-from kcore.transaction.transaction import NO_PRODUCER_ID, Transaction
-
-if TYPE_CHECKING:
-    from kcore.transaction.transaction import Partitions
+from kcore.transaction.states import COMPLETION
+from kcore.transaction.transaction import Transaction
+from kcore_ext.transaction import add as add_partitions
 
 
 def add(
@@ -34,39 +31,8 @@ def add(
     Returns:
         What the id becomes; or a code: NONE if all of them are in already and nothing is to be written.
     """
-    if transaction is None:
-        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if transaction.state in COMPLETION:
-        # Before the producer is looked at: since KIP-890 it may know already what the completion will make of it.
-        return ErrorCode.CONCURRENT_TRANSACTIONS
-    if transaction.producer_id != producer_id:
-        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if transaction.producer_epoch != producer_epoch:
-        return ErrorCode.PRODUCER_FENCED
-    ongoing = transaction.state is ONGOING
-    present: Partitions = transaction.partitions
-    missing: dict[str, set[int]] = {}
-    for topic, index in places:
-        if index not in present.get(topic, ()):
-            missing.setdefault(topic, set()).add(index)
-    if ongoing and not missing:
-        return ErrorCode.NONE
-    partitions = dict(present)
-    for topic, indexes in missing.items():
-        partitions[topic] = partitions.get(topic, frozenset()) | indexes
-    return Transaction(
-        producer_id,
-        transaction.producer_id,
-        NO_PRODUCER_ID,
-        producer_epoch,
-        transaction.last_producer_epoch,
-        transaction.timeout_ms,
-        ONGOING,
-        partitions,
-        transaction.start_ms if ongoing else wall_ms,
-        wall_ms,
-        client_version,
-    )
+    result = add_partitions(transaction, producer_id, producer_epoch, places, client_version, wall_ms)
+    return result if isinstance(result, Transaction) else ErrorCode(result)
 
 
 def verify(transaction: Transaction | None, producer_id: int, producer_epoch: int) -> ErrorCode:

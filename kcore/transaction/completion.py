@@ -61,7 +61,8 @@ class Completion:
     @property
     def _current(self) -> bool:
         """Whether this coordinator still owns the id: another one begins anew with what the log says."""
-        return self._machine.context.shard.generation == self._generation
+        current: bool = self._machine.context.shard.generation == self._generation
+        return current
 
     def proceed(self) -> None:
         """Writes what is missing; completes the transaction if nothing is."""
@@ -113,7 +114,7 @@ class Completion:
         machine = self._machine
         transaction = machine.transactions[self.transactional_id]
         completed = ending.complete(transaction, machine.now.wall_ms)
-        return Outcome([machine.record(self.transactional_id, completed)])
+        return Outcome(machine.block(self.transactional_id, completed))
 
 
 class MarkerTimer(ShardTimer):

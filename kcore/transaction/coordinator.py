@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.errors import KafkaError
 from kcore.protocol.error_codes import ErrorCode
-from kcore.runtime.machine import Outcome
 from kcore.runtime.shard import ShardState
 from kcore.runtime.shards import Shards
 from kcore.runtime.topics import MetadataListener
@@ -113,11 +112,16 @@ class TransactionCoordinator:
             shard = self.of(transactional_id)
         except KafkaError as error:
             return error.code
-        addition = _Addition(shard, transactional_id, producer_id, producer_epoch, places, client_version)
-        refused = shard.perform(addition)
-        if refused is None:
-            return addition.code
-        return ErrorCode.NOT_COORDINATOR if refused is ErrorCode.KAFKA_STORAGE_ERROR else refused
+        if shard.state is not ShardState.ACTIVE:
+            return shard.refusal
+        try:
+            code = shard.machine.add(shard, transactional_id, producer_id, producer_epoch, places, client_version)
+        except Exception:
+            logger.exception("%s-%d: adding to %r failed", shard.topic, shard.index, transactional_id)
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        if code is None:
+            return ErrorCode.NONE
+        return ErrorCode.NOT_COORDINATOR if code is ErrorCode.KAFKA_STORAGE_ERROR else ErrorCode(code)
 
     def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, places: Iterable[TopicPartition]
@@ -137,44 +141,6 @@ class TransactionCoordinator:
             return dict.fromkeys(places, code)
         assert transaction is not None, "it was verified"
         return {place: adding.verify_partition(transaction, *place) for place in places}
-
-
-class _Addition:
-    """The decision behind `TransactionCoordinator.add`."""
-
-    __slots__ = ("_client_version", "_id", "_places", "_producer_epoch", "_producer_id", "_shard", "code")
-
-    def __init__(
-        self,
-        shard: Shard[TransactionShard],
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        places: Iterable[TopicPartition],
-        client_version: int,
-    ) -> None:
-        self._shard = shard
-        self._id = transactional_id
-        self._producer_id = producer_id
-        self._producer_epoch = producer_epoch
-        self._places = places
-        self._client_version = client_version
-        self.code = ErrorCode.NONE
-
-    def __call__(self) -> Outcome | None:
-        machine = self._shard.machine
-        result = adding.add(
-            machine.transactions.get(self._id),
-            self._producer_id,
-            self._producer_epoch,
-            self._places,
-            self._client_version,
-            machine.now.wall_ms,
-        )
-        if isinstance(result, ErrorCode):
-            self.code = result
-            return None
-        return Outcome([machine.record(self._id, result)])
 
 
 class TransactionTopic(MetadataListener):

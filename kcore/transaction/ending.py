@@ -19,13 +19,24 @@ from kcore.transaction.states import (
     PREPARE_COMMIT,
     TransactionStatus,
 )
-from kcore.transaction.transaction import (
-    LAST_EPOCH,
-    NO_EPOCH,
-    NO_PARTITIONS,
-    NO_PRODUCER_ID,
-    Transaction,
-)
+from kcore.transaction.transaction import NO_EPOCH, NO_PRODUCER_ID
+from kcore_ext.transaction import Transaction, complete, prepared
+from kcore_ext.transaction import check_since_v5 as check_end
+from kcore_ext.transaction import prepare as prepare_end
+
+__all__ = [
+    "BEFORE_V5",
+    "EPOCH_BUMPS_SINCE",
+    "SINCE_V5",
+    "Epoch",
+    "ProducerIdsExhaustedError",
+    "TakeProducerId",
+    "check_before_v5",
+    "check_since_v5",
+    "complete",
+    "fence",
+    "prepare",
+]
 
 TakeProducerId = Callable[[], int | None]
 """Gives a producer id that was never given before, or None if there is none now."""
@@ -90,6 +101,15 @@ SINCE_V5: dict[tuple[TransactionStatus, Epoch, bool], ErrorCode | None] = {
     },
 }
 
+_STATES = (EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT)
+
+_SINCE_V5 = (
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    *(SINCE_V5[state, epoch, commit] for state in _STATES for epoch in Epoch for commit in (False, True)),
+)
+"""The table as `check_end` reads it: behind the answer to a stranger the rows of every state, the epochs in a row in
+their order, and of each the abort before the commit."""
+
 
 def check_before_v5(
     transaction: Transaction | None, producer_id: int, producer_epoch: int, commit: bool
@@ -106,24 +126,7 @@ def check_since_v5(
     transaction: Transaction | None, producer_id: int, producer_epoch: int, commit: bool
 ) -> ErrorCode | None:
     """What EndTxn v5 is answered; None: prepare the end, with a higher epoch."""
-    if transaction is None:
-        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if transaction.state in COMPLETION:
-        return BUSY
-    overflowed = (
-        transaction.previous_producer_id == producer_id
-        and producer_epoch == LAST_EPOCH
-        and transaction.producer_epoch == 0
-    )
-    if transaction.producer_id != producer_id and not overflowed:
-        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if overflowed or transaction.producer_epoch == producer_epoch + 1:
-        epoch = Epoch.BEFORE_BUMP
-    elif transaction.producer_epoch == producer_epoch:
-        epoch = Epoch.CURRENT
-    else:
-        epoch = Epoch.OTHER
-    return SINCE_V5[transaction.state, epoch, commit]
+    return check_end(_SINCE_V5, transaction, producer_id, producer_epoch, commit)
 
 
 def prepare(transaction: Transaction, commit: bool, version: int, wall_ms: int, take: TakeProducerId) -> Transaction:
@@ -139,12 +142,10 @@ def prepare(transaction: Transaction, commit: bool, version: int, wall_ms: int, 
     Raises:
         ProducerIdsExhaustedError: there is no producer id now; nothing is changed.
     """
-    epoch, last_epoch, next_id = transaction.producer_epoch, transaction.last_producer_epoch, NO_PRODUCER_ID
-    if version >= EPOCH_BUMPS_SINCE:
-        next_id = _successor(transaction, take)
-        epoch, last_epoch = epoch + 1, epoch
-    start_ms = transaction.start_ms if transaction.state is ONGOING else wall_ms
-    return _prepared(transaction, commit, epoch, last_epoch, next_id, start_ms, wall_ms, version)
+    prepared = prepare_end(transaction, commit, version, wall_ms, take)
+    if prepared is None:
+        raise ProducerIdsExhaustedError
+    return prepared
 
 
 def fence(transaction: Transaction, version: int, wall_ms: int, take: TakeProducerId) -> Transaction:
@@ -164,7 +165,7 @@ def fence(transaction: Transaction, version: int, wall_ms: int, take: TakeProduc
     if version >= EPOCH_BUMPS_SINCE:
         next_id = _successor(transaction, take)
         last_epoch = epoch
-    return _prepared(transaction, False, epoch + 1, last_epoch, next_id, transaction.start_ms, wall_ms, version)
+    return prepared(transaction, False, epoch + 1, last_epoch, next_id, transaction.start_ms, wall_ms, version)
 
 
 class ProducerIdsExhaustedError(Exception):
@@ -178,46 +179,3 @@ def _successor(transaction: Transaction, take: TakeProducerId) -> int:
     if producer_id is None:
         raise ProducerIdsExhaustedError
     return producer_id
-
-
-def _prepared(
-    transaction: Transaction,
-    commit: bool,
-    epoch: int,
-    last_epoch: int,
-    next_id: int,
-    start_ms: int,
-    wall_ms: int,
-    version: int,
-) -> Transaction:
-    return Transaction(
-        transaction.producer_id,
-        transaction.producer_id,
-        next_id,
-        epoch,
-        last_epoch,
-        transaction.timeout_ms,
-        PREPARE_COMMIT if commit else PREPARE_ABORT,
-        transaction.partitions,
-        start_ms,
-        wall_ms,
-        version,
-    )
-
-
-def complete(transaction: Transaction, wall_ms: int) -> Transaction:
-    """What a prepared transaction is once every partition has its marker."""
-    producer_id, epoch = transaction.completed_identity
-    return Transaction(
-        producer_id,
-        transaction.producer_id,
-        NO_PRODUCER_ID,
-        epoch,
-        transaction.last_producer_epoch,
-        transaction.timeout_ms,
-        COMPLETION[transaction.state],
-        NO_PARTITIONS,
-        transaction.start_ms,
-        wall_ms,
-        transaction.client_version,
-    )

@@ -31,7 +31,7 @@ def expire(machine: TransactionShard) -> Iterator[Outcome | None]:
     for transactional_id in list(machine.transactions):
         transaction = machine.transactions.get(transactional_id)
         if transaction is not None and transaction.last_update_ms <= oldest_ms and transaction.state in MAY_EXPIRE:
-            records.append(machine.record(transactional_id, None))
+            records.append(machine.tombstone(transactional_id))
             size_bytes += RECORD_BYTES + MAX_CHAR_BYTES * len(transactional_id)
         left -= 1
         if not left or size_bytes >= SLICE_BYTES:

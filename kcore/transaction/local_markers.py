@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kcore.errors import KafkaError
 from kcore.log.errors import LogError
 from kcore.protocol.error_codes import COORDINATOR_AWAY, ErrorCode
+from kcore_ext.transaction_core import MarkersHere
 
 if TYPE_CHECKING:
     from kcore.clock import Now
@@ -16,14 +17,6 @@ if TYPE_CHECKING:
     from kcore.transaction.markers import Marker, Results, TopicPartition
 
 logger = logging.getLogger(__name__)
-
-
-class MarkerCheck(Protocol):
-    """What a partition knows of its producers."""
-
-    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int) -> None:
-        """Raises a KafkaError if the marker comes too late."""
-        ...
 
 
 class MarkerLog(Protocol):
@@ -39,11 +32,6 @@ class MarkerLog(Protocol):
         """Whether it was deleted."""
         ...
 
-    @property
-    def producers(self) -> MarkerCheck:
-        """Its producers."""
-        ...
-
     def append_marker(
         self,
         producer_id: int,
@@ -57,8 +45,9 @@ class MarkerLog(Protocol):
         ...
 
 
-class LocalMarkers:
-    """Writes markers to partitions that this node leads.
+class LocalMarkers(MarkersHere):
+    """Writes markers to partitions that this node leads. Every end of a transaction comes through `put`; see
+    `TransactionMachine`.
 
     Args:
         partition: finds a partition; None if there is none.
@@ -85,25 +74,41 @@ class LocalMarkers:
 
     def append(self, marker: Marker, topic: str, index: int) -> ErrorCode:
         """Stages one marker. Returns why it was not, or NONE."""
+        found = self.look_up(topic, index)
+        if found is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        producer_id, epoch, commit, coordinator_epoch, version = marker
+        return self.put(*found, producer_id, epoch, commit, coordinator_epoch, version)
+
+    def look_up(self, topic: str, index: int) -> tuple[MarkerLog, Shard[Any] | None] | None:
+        """A partition, and the shard whose log it is; None if it is not here."""
         partition = self._partition(topic, index)
         if partition is None or partition.closed:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return None
+        return partition, self._shard(topic, index)
+
+    def put(
+        self,
+        partition: MarkerLog,
+        shard: Shard[Any] | None,
+        producer_id: int,
+        epoch: int,
+        commit: bool,
+        coordinator_epoch: int,
+        version: int,
+    ) -> ErrorCode:
+        """Stages one marker in a partition that was looked up. Returns why it was not, or NONE."""
         if partition.recovering:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        producer_id, epoch, commit, coordinator_epoch, version = marker
-        shard = self._shard(topic, index)
         try:
             if shard is None:
-                partition.append_marker(
-                    producer_id, epoch, coordinator_epoch, commit, self._now.wall_ms, transaction_version=version
-                )
+                partition.append_marker(producer_id, epoch, coordinator_epoch, commit, self._now.wall_ms, version)
                 return ErrorCode.NONE
-            partition.producers.check_marker(producer_id, epoch, coordinator_epoch, version)
-            code = shard.append_marker(producer_id, epoch, coordinator_epoch, commit)
+            code = shard.append_marker(producer_id, epoch, coordinator_epoch, commit, version)
         except KafkaError as error:
             return error.code
         except LogError as error:
-            logger.error("%s-%d: a marker was not written: %s", topic, index, error)
+            logger.error("%r: a marker was not written: %s", partition, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
         # What a coordinator says of itself, in the words of a partition's leader.
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if code in COORDINATOR_AWAY else code

@@ -48,7 +48,7 @@ class TransactionTimeout(MarkerTimer):
         except ProducerIdsExhaustedError:
             timeouts.watch(transactional_id, transaction)
             return None
-        return Outcome([machine.record(transactional_id, fenced)])
+        return Outcome(machine.block(transactional_id, fenced))
 
 
 class Timeouts:
@@ -64,7 +64,7 @@ class Timeouts:
     def __init__(self, machine: TransactionShard, interval_ms: int) -> None:
         self._machine = machine
         self._interval_ms = interval_ms
-        self._timers: dict[str, Timer] = {}
+        self._timers: dict[str, Timer] = machine.timers
 
     def __len__(self) -> int:
         return len(self._timers)

@@ -15,7 +15,7 @@ Nothing reads beyond the buffer it was given, or allocates by a number found in 
 against the bytes that are there. Bytes that are no batch raise CorruptBatchError.
 """
 
-from kcore_ext.batch.builder import BatchBuilder, build_control_batch
+from kcore_ext.batch.builder import BatchBuilder, build_control_batch, marker_builder
 from kcore_ext.batch.header import (
     BatchHeader,
     CorruptBatchError,
@@ -48,6 +48,7 @@ __all__ = [
     "build_control_batch",
     "iter_entries",
     "iter_records",
+    "marker_builder",
     "parse_control",
     "parse_header",
     "split_batches",

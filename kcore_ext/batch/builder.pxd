@@ -12,13 +12,14 @@ cdef class BatchBuilder:
     cdef readonly Py_ssize_t max_size_bytes
     cdef readonly int32_t count
     cdef readonly int32_t last_offset_delta
-    cdef int64_t base_timestamp_ms
-    cdef int64_t max_timestamp_ms
+    cdef readonly int64_t base_timestamp_ms
+    cdef readonly int64_t max_timestamp_ms
     cdef readonly int64_t producer_id
-    cdef int16_t producer_epoch
+    cdef readonly int16_t producer_epoch
     cdef int32_t base_sequence
     cdef int16_t attributes
     cdef object compress
+    cdef readonly tuple marker
 
     cdef bint add(self, int64_t timestamp_ms, bytes key, bytes value, bytes headers, int32_t offset_delta) except -1
     # A record without headers, whose writer puts its parts in place: the key where this returns, then the value's

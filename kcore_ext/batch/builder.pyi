@@ -31,6 +31,17 @@ class BatchBuilder:
     def last_offset_delta(self) -> int: ...
     @property
     def producer_id(self) -> int: ...
+    @property
+    def producer_epoch(self) -> int: ...
+    @property
+    def base_timestamp_ms(self) -> int: ...
+    @property
+    def max_timestamp_ms(self) -> int: ...
+    @property
+    def transactional(self) -> bool: ...
+    @property
+    def marker(self) -> tuple[int, bool, int] | None:
+        """(coordinator epoch, whether it commits, transaction.version) of an end marker."""
     def append(
         self,
         timestamp_ms: int,
@@ -44,6 +55,29 @@ class BatchBuilder:
     def build_bytearray(
         self, base_offset: int = 0, leader_epoch: int = -1, *, last_offset_delta: int = -1
     ) -> bytearray: ...
+
+def marker_builder(
+    control_type: int,
+    coordinator_epoch: int,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    timestamp_ms: int,
+    transaction_version: int = 0,
+) -> BatchBuilder:
+    """The end marker of a transaction: the only record of a transactional control batch without a sequence.
+
+    Args:
+        control_type: 0 ABORT, 1 COMMIT.
+        coordinator_epoch: of the transaction coordinator that decides.
+        producer_id: whose transaction ends.
+        producer_epoch: the epoch that the marker carries.
+        timestamp_ms: when.
+        transaction_version: the transaction.version behind it: not written, but kept in `marker`.
+
+    Raises:
+        ValueError: control_type is neither.
+    """
 
 def build_control_batch(
     control_type: int,

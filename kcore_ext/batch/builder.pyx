@@ -28,6 +28,7 @@ from kcore_ext.batch.layout cimport (
 cdef enum:
     HIGHEST_CODEC = 4
     FIRST_CAPACITY = 2048         # some ten coordinator records; a growing buffer is copied each time
+    MARKER_BYTES = 128            # more than an end marker takes
     INT32_MAX = 0x7FFFFFFF
 
 cdef bytes NO_HEADERS = b"\0"     # a count of 0
@@ -74,7 +75,10 @@ cdef class BatchBuilder:
 
     Attributes:
         count: records so far. size_bytes: what `build` would return, before compression.
-        last_offset_delta: of the last record, -1 before the first. producer_id: as given.
+        last_offset_delta: of the last record, -1 before the first.
+        producer_id, producer_epoch, base_timestamp_ms: as given. max_timestamp_ms: the largest so far.
+        transactional: as given.
+        marker: (coordinator epoch, whether it commits, transaction.version) of an end marker, else None.
 
     Raises:
         ValueError: a number out of its range, or a codec without compress.
@@ -109,6 +113,11 @@ cdef class BatchBuilder:
 
     def __dealloc__(self):
         PyMem_Free(self.records)
+
+    @property
+    def transactional(self):
+        """Whether the batch belongs to a transaction."""
+        return self.attributes & TRANSACTIONAL_BIT != 0
 
     @property
     def size_bytes(self):
@@ -227,10 +236,12 @@ cdef class BatchBuilder:
 
     cdef int reserve(self, Py_ssize_t size) except -1:
         """Make room for `size` more bytes of records, by doubling."""
-        cdef Py_ssize_t capacity = self.capacity if self.capacity else FIRST_CAPACITY
+        cdef Py_ssize_t capacity = self.capacity
         cdef unsigned char* records
-        if self.records_size + size <= self.capacity:
+        if self.records_size + size <= capacity:
             return 0
+        if not capacity:
+            capacity = min(FIRST_CAPACITY, self.max_size_bytes)
         while capacity < self.records_size + size:
             capacity *= 2
         records = <unsigned char*>PyMem_Realloc(self.records, capacity)
@@ -288,33 +299,48 @@ cdef class BatchBuilder:
         return 0
 
 
-def build_control_batch(
+def marker_builder(
     int16_t control_type, int32_t coordinator_epoch, *, int64_t producer_id, int16_t producer_epoch,
-    int64_t timestamp_ms, int64_t base_offset=0, int32_t leader_epoch=-1,
-):
-    """The end marker of a transaction as a batch of its own.
+    int64_t timestamp_ms, int transaction_version=0,
+) -> BatchBuilder:
+    """The end marker of a transaction: the only record of a transactional control batch without a sequence.
 
     Args:
         control_type: 0 ABORT, 1 COMMIT.
         coordinator_epoch: of the transaction coordinator that decides.
-
-    Returns:
-        The batch as bytes: transactional, control, no sequence, one record.
+        transaction_version: of the coordinator's cluster: not written, but kept in `marker`.
 
     Raises:
         ValueError: control_type is neither.
     """
     cdef BatchBuilder builder
-    cdef unsigned char numbers[10]
+    cdef unsigned char* at
     if not 0 <= control_type <= 1:
         raise ValueError(f"an end marker is 0 ABORT or 1 COMMIT, not {control_type}")
-    builder = BatchBuilder(
-        256, base_timestamp_ms=timestamp_ms, producer_id=producer_id, producer_epoch=producer_epoch,
-        transactional=True, control=True,
-    )
-    put_i16(numbers, 0)                     # version of the key
-    put_i16(numbers + 2, control_type)
-    put_i16(numbers + 4, 0)                 # version of the value
-    put_i32(numbers + 6, coordinator_epoch)
-    builder.add(timestamp_ms, (<char*>numbers)[:4], (<char*>numbers)[4:10], NO_HEADERS, -1)
-    return builder.build(base_offset, leader_epoch)
+    builder = BatchBuilder.__new__(BatchBuilder, MARKER_BYTES, base_timestamp_ms=timestamp_ms)
+    builder.producer_id = producer_id
+    builder.producer_epoch = producer_epoch
+    builder.attributes = TRANSACTIONAL_BIT | CONTROL_BIT
+    builder.marker = (coordinator_epoch, control_type == 1, transaction_version)
+    at = builder.begin_record(timestamp_ms, 4, 6)
+    put_i16(at, 0)                      # version of the key
+    put_i16(at + 2, control_type)
+    at = put_varint(at + 4, 6)
+    put_i16(at, 0)                      # version of the value
+    put_i32(at + 2, coordinator_epoch)
+    at[6] = 0                           # no headers
+    return builder
+
+
+def build_control_batch(
+    int16_t control_type, int32_t coordinator_epoch, *, int64_t producer_id, int16_t producer_epoch,
+    int64_t timestamp_ms, int64_t base_offset=0, int32_t leader_epoch=-1,
+):
+    """The batch of `marker_builder` as bytes."""
+    return marker_builder(
+        control_type,
+        coordinator_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        timestamp_ms=timestamp_ms,
+    ).build(base_offset, leader_epoch)

@@ -30,7 +30,7 @@ from kcore.spark.audit.transactions import Transitions
 from kcore.spark.event import EventRow, LogFault
 from kcore.spark.machines import group_machine
 from kcore.spark.producers import marker_of
-from kcore.transaction.transaction import Transaction
+from kcore.transaction.transaction import of_value
 from kcore_ext.offsets import OffsetDecoder
 
 Row = EventRow | LogFault
@@ -170,7 +170,7 @@ class PartitionAudit:
         if isinstance(typed, UnknownRecord):
             return None
         if isinstance(typed, TransactionLogKey):
-            return typed, None if value is None else Transaction.of_record(TransactionLogValue.decode_value(value))
+            return typed, None if value is None else of_value(TransactionLogValue.decode_value(value))
         return typed, decode_value(typed, value)
 
     def _replay(self, groups: GroupShard, row: EventRow, key: Any, value: Any, said: int) -> None:

@@ -79,7 +79,7 @@ class AddOffsetsToTxnApi(Api[AddOffsetsToTxnRequest, AddOffsetsToTxnResponse]):
         )
         if isinstance(result, ErrorCode):
             return self.error(context, request, result)
-        return Outcome([machine.record(transactional_id, result)], AddOffsetsToTxnResponse())
+        return Outcome(machine.block(transactional_id, result), AddOffsetsToTxnResponse())
 
     def error(
         self, context: RequestContext, request: AddOffsetsToTxnRequest, code: ErrorCode, message: str | None = None

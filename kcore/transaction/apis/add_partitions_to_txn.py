@@ -162,7 +162,7 @@ class AddPartitionsToTxnApi(Api[AddPartitionsToTxnRequest, AddPartitionsToTxnRes
         )
         if isinstance(result, ErrorCode):
             return self.error(context, request, result)
-        return Outcome([machine.record(transactional_id, result)], self.error(context, request, NONE))
+        return Outcome(machine.block(transactional_id, result), self.error(context, request, NONE))
 
     def error(
         self,

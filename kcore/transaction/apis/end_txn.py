@@ -82,7 +82,7 @@ class EndTxnApi(Api[EndTxnRequest, EndTxnResponse]):
             )
         except ProducerIdsExhaustedError:
             return self.error(context, request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return Outcome([machine.record(transactional_id, prepared)], _ended(prepared, bumps))
+        return Outcome(machine.block(transactional_id, prepared), _ended(prepared, bumps))
 
     def error(
         self, context: RequestContext, request: EndTxnRequest, code: ErrorCode, message: str | None = None

@@ -68,7 +68,7 @@ class TransactionalInitProducerIdApi(Api[InitProducerIdRequest, InitProducerIdRe
             if transaction is not None and transaction.state is ONGOING:
                 fenced = ending.fence(transaction, services.level(), wall_ms, services.take_producer_id)
                 reply = self.error(context, request, ErrorCode.CONCURRENT_TRANSACTIONS)
-                return Outcome([machine.record(transactional_id, fenced)], reply)
+                return Outcome(machine.block(transactional_id, fenced), reply)
             result = initializing.initialize(
                 transaction, expected, request.transaction_timeout_ms, wall_ms, services.take_producer_id
             )
@@ -77,7 +77,7 @@ class TransactionalInitProducerIdApi(Api[InitProducerIdRequest, InitProducerIdRe
         if isinstance(result, ErrorCode):
             return self.error(context, request, result)
         reply = InitProducerIdResponse(producer_id=result.producer_id, producer_epoch=result.producer_epoch)
-        return Outcome([machine.record(transactional_id, result)], reply)
+        return Outcome(machine.block(transactional_id, result), reply)
 
     def error(
         self, context: RequestContext, request: InitProducerIdRequest, code: ErrorCode, message: str | None = None
