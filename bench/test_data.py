@@ -96,3 +96,61 @@ def test_long_poll(benchmark: Any) -> None:
 
     benchmark.extra_info["operations"] = REQUESTS
     benchmark.pedantic(run, setup=setup, rounds=50, warmup_rounds=5)
+
+
+@pytest.mark.parametrize("case", ["idle", "moving"])
+@pytest.mark.parametrize("partitions", [1, 50])
+def test_fetch_session(benchmark: Any, partitions: int, case: str) -> None:
+    """Incremental requests (KIP-227), as Java's consumer sends them: nothing new at all, or one partition has a batch
+    and the request says where to go on.
+    """
+    plane = DataPlane()
+    plane.topic("t", partitions)
+    plane.call(produce_request(batch_of(VALUE)), 11)
+    handle = plane.fetch_api.handle
+    entries = [FetchPartition(partition=0, fetch_offset=1, partition_max_bytes=1 << 20)]
+    entries += [FetchPartition(partition=index, partition_max_bytes=1 << 20) for index in range(1, partitions)]
+    founding = FetchRequest(session_id=0, session_epoch=0, topics=[FetchTopic(topic="t", partitions=entries)])
+    topics = fetch_request(0).topics if case == "moving" else []
+
+    def setup() -> tuple[tuple[list[FetchRequest]], dict[str, Any]]:
+        session_id = handle(FETCH, founding).session_id
+        requests = [
+            FetchRequest(session_id=session_id, session_epoch=1 + number, topics=topics) for number in range(REQUESTS)
+        ]
+        return (requests,), {}
+
+    def run(requests: list[FetchRequest]) -> None:
+        for request in requests:
+            handle(FETCH, request)
+
+    benchmark.extra_info["operations"] = REQUESTS
+    benchmark.pedantic(run, setup=setup, rounds=100, warmup_rounds=5)
+
+
+def test_long_poll_of_fifty(benchmark: Any) -> None:
+    """An idle consumer of fifty partitions: its poll parks, and one batch wakes it."""
+    produce = produce_request(batch_of(VALUE))
+
+    def setup() -> tuple[tuple[DataPlane, int], dict[str, Any]]:
+        plane = DataPlane()
+        plane.topic("t", 50)
+        entries = [FetchPartition(partition=index, partition_max_bytes=1 << 20) for index in range(50)]
+        founding = FetchRequest(session_id=0, session_epoch=0, topics=[FetchTopic(topic="t", partitions=entries)])
+        return (plane, plane.fetch_api.handle(FETCH, founding).session_id), {}
+
+    def run(plane: DataPlane, session_id: int) -> None:
+        for offset in range(REQUESTS):
+            topics = fetch_request(offset).topics
+            pending = plane.fetch_api.handle(
+                FETCH,
+                FetchRequest(
+                    max_wait_ms=500, min_bytes=1, session_id=session_id, session_epoch=1 + offset, topics=topics
+                ),
+            )
+            plane.produce_api.handle(PRODUCE, produce)
+            plane.pipeline.commit()
+            assert pending.done
+
+    benchmark.extra_info["operations"] = REQUESTS
+    benchmark.pedantic(run, setup=setup, rounds=20, warmup_rounds=2)

@@ -11,10 +11,10 @@ from kcore_ext.purgatory import DelayedOperation
 
 if TYPE_CHECKING:
     from kcore.broker.apis.fetch import FetchApi
-    from kcore.broker.fetch import FetchItem, FetchParams
     from kcore.broker.fetch_session import FetchContext
     from kcore.broker.partition import Partition
     from kcore.runtime.api import RequestContext
+    from kcore_ext.fetch_reader import FetchItem, FetchParams
 
 
 class FetchPending(Pending):
@@ -47,9 +47,12 @@ class DelayedFetch(DelayedOperation):
         params: the request's limits.
         fetch_context: the request's session, None without.
         unsettled: appends that the answer has to wait for whatever it holds: (partition, end offset when asked).
+
+    Attributes:
+        partitions: those that it waits for. A session's next request may look the session's partitions up anew.
     """
 
-    __slots__ = ("api", "fetch_context", "items", "params", "pending", "unsettled")
+    __slots__ = ("api", "fetch_context", "items", "params", "partitions", "pending", "unsettled")
 
     def __init__(
         self,
@@ -64,20 +67,19 @@ class DelayedFetch(DelayedOperation):
         self.api = api
         self.pending = pending
         self.items = items
+        self.partitions = dict.fromkeys(item.partition for item in items if item.partition is not None)
         self.params = params
         self.fetch_context = fetch_context
         self.unsettled = unsettled
 
     def watch(self) -> None:
         """Its partitions tell when they have something new, from now on."""
-        for item in self.items:
-            if item.partition is not None:
-                item.partition.watched += 1
+        for partition in self.partitions:
+            partition.watched += 1
 
     def _unwatch(self) -> None:
-        for item in self.items:
-            if item.partition is not None:
-                item.partition.watched -= 1
+        for partition in self.partitions:
+            partition.watched -= 1
 
     def forget(self) -> None:
         """Ends the wait without an answer."""
@@ -96,18 +98,20 @@ class DelayedFetch(DelayedOperation):
                 return self.force_complete()
         params = self.params
         missing = params.min_bytes
+        if missing > 0 and self.api.reader.idle(self.items, params):
+            return False
         read_committed = params.read_committed
         for item in self.items:
-            partition, entry = item.partition, item.entry
-            if partition is None or refusal(partition, entry) is not None:
+            partition = item.partition
+            if partition is None or refusal(partition, item) is not None:
                 return self.force_complete()
-            if entry.last_fetched_epoch >= 0 and divergence(partition, entry) is not None:
+            if item.last_fetched_epoch >= 0 and divergence(partition, item) is not None:
                 return self.force_complete()
             limit = partition.last_stable_offset if read_committed else partition.high_watermark
-            if entry.fetch_offset < limit:
+            if item.fetch_offset < limit:
                 if missing <= 1:
                     return self.force_complete()
-                missing -= available_bytes(partition, entry, limit)
+                missing -= available_bytes(partition, item, limit)
         if missing <= 0:
             return self.force_complete()
         return False

@@ -10,9 +10,10 @@ from kcore.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, Le
 
 if TYPE_CHECKING:
     from kcore.broker.partition import Partition
+    from kcore_ext.fetch_reader import FetchItem, FetchParams
 
-READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
+"""The isolation level of readers that see what lies below the last stable offset."""
 
 # The version that tells where the leader is, with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951).
 FIRST_VERSION_WITH_LEADER = 16
@@ -20,54 +21,6 @@ FIRST_VERSION_WITH_LEADER = 16
 LAST_VERSION_WITHOUT_STORAGE_ERROR = 5
 
 _BASE_OFFSET_AND_LAST_DELTA = struct.Struct(">q15xi")
-
-
-class FetchItem:
-    """One partition of a request.
-
-    Attributes:
-        topic: the topic's name; None for an unknown id.
-        topic_id: its id; zero where the request goes by name.
-        entry: what is asked: a request's `FetchPartition`, or a session's partition with the same fields.
-        partition: where it is read; None if it was refused before.
-        error: why it was refused.
-    """
-
-    __slots__ = ("entry", "error", "partition", "topic", "topic_id")
-
-    def __init__(
-        self, topic: str | None, topic_id: bytes, entry: Any, partition: Partition | None, error: ErrorCode
-    ) -> None:
-        self.topic = topic
-        self.topic_id = topic_id
-        self.entry = entry
-        self.partition = partition
-        self.error = error
-
-
-class FetchParams:
-    """What holds for all partitions of a request.
-
-    Attributes:
-        version: the request's API version.
-        read_committed: readers see what lies below the last stable offset, not the high watermark.
-        max_bytes: the most bytes of an answer (but one batch is always returned if there is one).
-        min_bytes: the fewest bytes worth an answer before the time is up.
-        max_wait_ms: how long to wait for them.
-        node_id: who leads, for answers that say so.
-    """
-
-    __slots__ = ("max_bytes", "max_wait_ms", "min_bytes", "node_id", "read_committed", "version")
-
-    def __init__(
-        self, version: int, isolation_level: int, max_bytes: int, min_bytes: int, max_wait_ms: int, node_id: int
-    ) -> None:
-        self.version = version
-        self.read_committed = isolation_level == READ_COMMITTED
-        self.max_bytes = max_bytes
-        self.min_bytes = min(min_bytes, max_bytes)
-        self.max_wait_ms = max_wait_ms
-        self.node_id = node_id
 
 
 def refused_early(index: int, error: ErrorCode) -> PartitionData:
@@ -92,14 +45,14 @@ def refused(partition: Partition, error: ErrorCode, params: FetchParams) -> Part
     return data
 
 
-def refusal(partition: Partition, entry: Any) -> ErrorCode | None:
-    """Why a log refuses to be read at an entry's position, in Kafka's order; None if it does not.
+def refusal(partition: Partition, item: FetchItem) -> ErrorCode | None:
+    """Why a log refuses to be read at an item's position, in Kafka's order; None if it does not.
 
     A last fetched epoch is looked at by `divergence`.
     """
     if partition.closed:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    epoch = entry.current_leader_epoch
+    epoch = item.current_leader_epoch
     if epoch >= 0:
         error = partition.epoch_check(epoch)
         if error is not None:
@@ -107,31 +60,33 @@ def refusal(partition: Partition, entry: Any) -> ErrorCode | None:
     if partition.recovering:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     log = partition.log
-    if entry.last_fetched_epoch >= 0:
-        end_epoch, _ = partition.end_offset_for_epoch(entry.last_fetched_epoch)
+    if item.last_fetched_epoch >= 0:
+        end_epoch, _ = partition.end_offset_for_epoch(item.last_fetched_epoch)
         return ErrorCode.OFFSET_OUT_OF_RANGE if end_epoch < 0 else None
-    if entry.fetch_offset < log.log_start_offset or entry.fetch_offset > log.end_offset:
+    if item.fetch_offset < log.log_start_offset or item.fetch_offset > log.end_offset:
         return ErrorCode.OFFSET_OUT_OF_RANGE
     return None
 
 
-def divergence(partition: Partition, entry: Any) -> EpochEndOffset | None:
+def divergence(partition: Partition, item: FetchItem) -> EpochEndOffset | None:
     """Where the reader's log parts from ours (KIP-320); None if it does not, or did not say where it is."""
-    last_epoch = entry.last_fetched_epoch
+    last_epoch = item.last_fetched_epoch
     if last_epoch < 0:
         return None
     epoch, end_offset = partition.end_offset_for_epoch(last_epoch)
-    if epoch < last_epoch or end_offset < entry.fetch_offset:
+    if epoch < last_epoch or end_offset < item.fetch_offset:
         return EpochEndOffset(epoch=epoch, end_offset=end_offset)
     return None
 
 
-def read(partition: Partition, entry: Any, params: FetchParams, budget_bytes: int, at_least_one: bool) -> PartitionData:
+def read(
+    partition: Partition, item: FetchItem, params: FetchParams, budget_bytes: int, at_least_one: bool
+) -> PartitionData:
     """Reads one partition.
 
     Args:
         partition: which.
-        entry: position, epochs and size limit.
+        item: position, epochs and size limit.
         params: what holds for the whole request.
         budget_bytes: what is left of the request's size limit.
         at_least_one: nothing was read before: one batch is returned whatever its size.
@@ -139,24 +94,24 @@ def read(partition: Partition, entry: Any, params: FetchParams, budget_bytes: in
     Returns:
         The partition's answer; its error code is 0 where it could be read.
     """
-    offset = entry.fetch_offset
+    offset = item.fetch_offset
     log = partition.log
     log_start = log.log_start_offset
     if (
-        entry.current_leader_epoch >= 0
-        or entry.last_fetched_epoch >= 0
+        item.current_leader_epoch >= 0
+        or item.last_fetched_epoch >= 0
         or offset < log_start
         or offset > log.end_offset
         or partition.recovering
         or partition.closed
     ):
-        answer = _read_carefully(partition, entry, params)
+        answer = _read_carefully(partition, item, params)
         if answer is not None:
             return answer
     committed = params.read_committed
     high_watermark, stable = partition.high_watermark, partition.last_stable_offset
     limit = stable if committed else high_watermark
-    most = entry.partition_max_bytes
+    most = item.partition_max_bytes
     most = min(most, budget_bytes)
     records: bytes = b""
     aborted: Any = () if committed else None
@@ -167,8 +122,8 @@ def read(partition: Partition, entry: Any, params: FetchParams, budget_bytes: in
             if committed and partition.producers.aborted:
                 base, last_delta = _BASE_OFFSET_AND_LAST_DELTA.unpack_from(batches[-1])
                 aborted = [
-                    AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset)
-                    for entry in partition.producers.aborted.between(offset, base + last_delta + 1)
+                    AbortedTransaction(producer_id=gone.producer_id, first_offset=gone.first_offset)
+                    for gone in partition.producers.aborted.between(offset, base + last_delta + 1)
                 ]
     return PartitionData(
         partition_index=partition.index,
@@ -180,12 +135,12 @@ def read(partition: Partition, entry: Any, params: FetchParams, budget_bytes: in
     )
 
 
-def _read_carefully(partition: Partition, entry: Any, params: FetchParams) -> PartitionData | None:
+def _read_carefully(partition: Partition, item: FetchItem, params: FetchParams) -> PartitionData | None:
     """The answer of a partition that has anything to object; None if it has not."""
-    error = refusal(partition, entry)
+    error = refusal(partition, item)
     if error is not None:
         return refused(partition, error, params)
-    diverging = divergence(partition, entry)
+    diverging = divergence(partition, item)
     if diverging is not None:
         return PartitionData(
             partition_index=partition.index,
@@ -197,18 +152,18 @@ def _read_carefully(partition: Partition, entry: Any, params: FetchParams) -> Pa
             records=b"",
         )
     log = partition.log
-    if entry.fetch_offset < log.log_start_offset or entry.fetch_offset > log.end_offset:
+    if item.fetch_offset < log.log_start_offset or item.fetch_offset > log.end_offset:
         return refused(partition, ErrorCode.OFFSET_OUT_OF_RANGE, params)
     return None
 
 
-def available_bytes(partition: Partition, entry: Any, limit: int) -> int:
+def available_bytes(partition: Partition, item: FetchItem, limit: int) -> int:
     """How many bytes a reader could have now below offset `limit`, counted up to its own limit for this partition.
 
     What does not fit any more counts as a full limit: waiting would not bring more. The position must be valid.
     """
-    most: int = entry.partition_max_bytes
-    batches = partition.log.read(entry.fetch_offset, most, limit, True)
+    most: int = item.partition_max_bytes
+    batches = partition.log.read(item.fetch_offset, most, limit, True)
     if not batches:
         return 0
     base, last_delta = _BASE_OFFSET_AND_LAST_DELTA.unpack_from(batches[-1])

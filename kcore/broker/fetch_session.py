@@ -7,13 +7,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kcore.protocol.error_codes import ErrorCode
-from kcore.protocol.messages.fetch import FetchableTopicResponse, FetchResponse
+from kcore_ext.fetch_reader import SessionPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from kcore.broker.partitions import Partitions
-    from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
+    from kcore.protocol.messages.fetch import FetchRequest, PartitionData
+    from kcore_ext.fetch_reader import FetchItem
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -30,65 +29,6 @@ PartitionName = tuple[str | bytes, int]
 def next_epoch(epoch: int) -> int:
     """The epoch that follows in a session; it never comes back to 0, which would ask for a new session."""
     return 1 if epoch == MAX_EPOCH else epoch + 1
-
-
-class SessionPartition:
-    """A partition of a session: what the client asked for last, and what it was told last.
-
-    The first fields are those of a request's `FetchPartition`; a session's partition can be read in its place.
-
-    Attributes:
-        topic: the topic's name, None while its id is unknown here.
-        topic_id: its id, zero in sessions that go by name.
-        high_watermark: the one the client knows, -1 for none.
-        local_log_start_offset: the log start the client knows.
-    """
-
-    __slots__ = (
-        "current_leader_epoch",
-        "fetch_offset",
-        "high_watermark",
-        "last_fetched_epoch",
-        "local_log_start_offset",
-        "partition",
-        "partition_max_bytes",
-        "topic",
-        "topic_id",
-    )
-
-    def __init__(self, topic: str | None, topic_id: bytes, asked: FetchPartition | SessionPartition) -> None:
-        self.topic = topic
-        self.topic_id = topic_id
-        self.partition: int = asked.partition
-        self.high_watermark = -1
-        self.local_log_start_offset = -1
-        self.current_leader_epoch: int
-        self.fetch_offset: int
-        self.last_fetched_epoch: int
-        self.partition_max_bytes: int
-        self.ask(asked)
-
-    def ask(self, asked: FetchPartition | SessionPartition) -> None:
-        """Takes over what the client asks for from now on."""
-        self.current_leader_epoch = asked.current_leader_epoch
-        self.fetch_offset = asked.fetch_offset
-        self.last_fetched_epoch = asked.last_fetched_epoch
-        self.partition_max_bytes = asked.partition_max_bytes
-
-    def tell(self, told: PartitionData) -> bool:
-        """Remembers an answer; returns whether the client must hear it, because it has anything new."""
-        news = bool(told.records) or told.diverging_epoch.epoch >= 0
-        if self.high_watermark != told.high_watermark:
-            news = True
-            self.high_watermark = told.high_watermark
-        if self.local_log_start_offset != told.log_start_offset:
-            news = True
-            self.local_log_start_offset = told.log_start_offset
-        if told.error_code:
-            # Once the error is gone, the partition must be told again whatever its high watermark is then.
-            self.high_watermark = -1
-            news = True
-        return news
 
 
 class FetchSession:
@@ -126,7 +66,9 @@ class FetchSession:
                 name = (key, asked.partition)
                 known = own.get(name)
                 if known is None:
-                    own[name] = SessionPartition(self._topic_name(topic, partitions), topic.topic_id, asked)
+                    own[name] = SessionPartition(
+                        self._topic_name(topic, partitions), topic.topic_id, asked, self.uses_topic_ids
+                    )
                 else:
                     known.ask(asked)
         for forgotten in request.forgotten_topics_data:
@@ -139,21 +81,6 @@ class FetchSession:
             return str(topic.topic)
         found = partitions.ids.get(topic.topic_id)
         return None if found is None else found.name
-
-    def news(self, told: Iterable[tuple[str | None, bytes, PartitionData]]) -> list[tuple[str | None, bytes, Any]]:
-        """Of all answers those that the client must hear; those with data go to the end of the session."""
-        own = self.partitions
-        found = []
-        for answer in told:
-            topic, topic_id, data = answer
-            name = (topic_id if self.uses_topic_ids else topic or "", data.partition_index)
-            known = own.get(name)
-            if known is not None and known.tell(data):
-                found.append(answer)
-                if data.records:
-                    del own[name]
-                    own[name] = known
-        return found
 
 
 class FetchSessions:
@@ -255,50 +182,23 @@ class FetchContext:
         self.epoch = epoch
         self.uses_topic_ids = uses_topic_ids
 
-    def answer(
-        self, told: list[tuple[str | None, bytes, PartitionData]], asked: list[Any], now_ms: int
-    ) -> FetchResponse:
-        """The response to all that was read.
+    def found(self, items: list[FetchItem], told: list[PartitionData], now_ms: int) -> int:
+        """Makes a session of what was asked for and told, if one is to be made and there is room. Returns its id.
 
         Args:
-            told: (topic name, topic id, answer) of every partition.
-            asked: the request's entry of each of them, in the same order.
+            items: the request's partitions.
+            told: the answer of each of them.
             now_ms: monotonic ms.
         """
-        session = self.session
-        if session is not None:
-            if session.epoch != next_epoch(self.epoch):
-                # Another request of the same session overtook this one while it waited.
-                return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id)
-            news = session.news(told)
-            return FetchResponse(session_id=session.session_id, responses=by_topic(news))
-        session_id = NO_SESSION
-        if self.founding:
-            session_id = self._found(told, asked, now_ms)
-        return FetchResponse(session_id=session_id, responses=by_topic(told))
-
-    def _found(self, told: list[tuple[str | None, bytes, PartitionData]], asked: list[Any], now_ms: int) -> int:
+        if not self.founding:
+            return NO_SESSION
         partitions: dict[PartitionName, SessionPartition] = {}
-        for (topic, topic_id, data), entry in zip(told, asked, strict=True):
-            member = SessionPartition(topic, topic_id, entry)
+        for item, data in zip(items, told, strict=True):
+            member = SessionPartition.of(item, self.uses_topic_ids)
             member.high_watermark = data.high_watermark
             member.local_log_start_offset = data.log_start_offset
-            partitions[topic_id if self.uses_topic_ids else topic or "", entry.partition] = member
+            partitions[member.name] = member
         return self.sessions.create(partitions, self.uses_topic_ids, now_ms)
-
-
-def by_topic(told: list[tuple[str | None, bytes, PartitionData]]) -> list[FetchableTopicResponse]:
-    """Answers under their topics, in order; neighbours of the same topic stand together."""
-    responses = []
-    data: list[PartitionData] = []
-    last: tuple[str | None, bytes] | None = None
-    for topic, topic_id, answer in told:
-        if (topic, topic_id) != last:
-            last = (topic, topic_id)
-            data = []
-            responses.append(FetchableTopicResponse(topic=topic or "", topic_id=topic_id, partitions=data))
-        data.append(answer)
-    return responses
 
 
 def open_context(

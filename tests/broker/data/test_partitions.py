@@ -267,7 +267,7 @@ def test_a_damaged_log_takes_its_partition_out_of_service(caplog: pytest.LogCapt
     plane.partition("t").log.high_watermark = 2
     with caplog.at_level(logging.CRITICAL):
         first = plane.partition("t")
-        first._recovery = first._recover()
+        first.recovering, first._recovery = True, first._recover()
         first.producers.entries.clear()
         for _ in first.recovery():
             pass
