@@ -25,9 +25,13 @@ def java_hash(str text not None) -> int:
     return hash_of(text)
 
 
-def partition_for(str key not None, int partitions) -> int:
-    """The partition of `key` among `partitions`: |hash| modulo; |-2147483648| counts as 0, as in Kafka's `Utils.abs`."""
+cdef int partition_of(str key, int partitions) except -1:
     cdef int32_t value = hash_of(key)
     if value == -2147483647 - 1:
         return 0
     return (-value if value < 0 else value) % partitions
+
+
+def partition_for(str key not None, int partitions) -> int:
+    """The partition of `key` among `partitions`: |hash| modulo; |-2147483648| counts as 0, as in Kafka's `Utils.abs`."""
+    return partition_of(key, partitions)

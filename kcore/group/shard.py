@@ -73,6 +73,7 @@ class GroupShard:
         "live",
         "max_record_bytes",
         "now",
+        "offset_tables",
         "offsets",
         "regex_jobs",
         "topics",
@@ -95,6 +96,7 @@ class GroupShard:
         self.now: Now = context.now
         self.groups = GroupTable()
         self.offsets = OffsetStore()
+        self.offset_tables = self.offsets.tables(self.groups)
         self.completed_rebalances = 0
         self.consumer_rebalances = 0
         self.consumer = ConsumerServices(config, topics) if consumer is None else consumer

@@ -60,6 +60,11 @@ class Shards(Generic[M]):
         """The shard of a partition, None if this node does not own it."""
         return self._shards.get(index)
 
+    @property
+    def by_partition(self) -> dict[int, Shard[M]]:
+        """The shards by partition, for compiled code to look in: the same dictionary for good. Not to be changed."""
+        return self._shards
+
     def load(self, index: int, leader_epoch: int) -> None:
         """This node became the owner of a partition in `leader_epoch`: load its log.
 

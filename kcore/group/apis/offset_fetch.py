@@ -18,6 +18,8 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
@@ -28,6 +30,7 @@ from kcore.protocol.messages.offset_fetch import (
 from kcore.protocol.schema import ZERO_UUID
 from kcore.runtime.api import Api
 from kcore.runtime.pending import Pending, gather
+from kcore_ext.offset_fetch import OffsetFetchCore
 from kcore_ext.offsets import answer_fetch
 
 if TYPE_CHECKING:
@@ -43,6 +46,19 @@ SEVERAL_GROUPS_SINCE = 8
 TOPIC_IDS_SINCE = 10
 NO_OFFSET = -1
 NO_LEADER_EPOCH = -1
+_CLASSES: dict[str, type[Any]] = {
+    "request": OffsetFetchRequest,
+    "request_group": OffsetFetchRequestGroup,
+    "request_topic": OffsetFetchRequestTopics,
+    "request_old_topic": OffsetFetchRequestTopic,
+    "response": OffsetFetchResponse,
+    "group": OffsetFetchResponseGroup,
+    "topic": OffsetFetchResponseTopics,
+    "old_topic": OffsetFetchResponseTopic,
+    "partition": OffsetFetchResponsePartitions,
+    "old_partition": OffsetFetchResponsePartition,
+}
+"""What the compiled part reads and makes; the old ones are those up to version 7."""
 
 
 class GroupQuery:
@@ -228,8 +244,8 @@ def _answer(version: int, group_id: str, topics: list[Any], code: ErrorCode) -> 
     return OffsetFetchResponse(topics=topics, error_code=code)
 
 
-class OffsetFetchApi(Api[OffsetFetchRequest, OffsetFetchResponse]):
-    """Serves OffsetFetch.
+class OffsetFetchApi(OffsetFetchCore, Api[OffsetFetchRequest, OffsetFetchResponse]):
+    """Serves OffsetFetch. Topics of one group, the usual request, are answered by compiled code; see `OffsetFetchCore`.
 
     Args:
         shards: the group shards.
@@ -241,14 +257,17 @@ class OffsetFetchApi(Api[OffsetFetchRequest, OffsetFetchResponse]):
     request_type = OffsetFetchRequest
     response_type = OffsetFetchResponse
     versions = (1, 10)
+    repeats = True
 
     __slots__ = ("_of_group",)
 
     def __init__(self, shards: Shards[GroupShard], topics: TopicImage, authorizer: Authorizer | None = None) -> None:
         self._of_group = OffsetFetchOfGroupApi(shards, topics, authorizer)
+        if authorizer is None:  # else every request has questions for it
+            self._serve(shards.by_partition, shards.partitions, topics.by_id, topics.by_name, _CLASSES)
 
-    def handle(self, context: RequestContext, request: OffsetFetchRequest) -> Any:
-        """Asks each group's shard; one group's failure is no other's."""
+    def handle_plainly(self, context: RequestContext, request: OffsetFetchRequest) -> Any:
+        """Asks each group's shard; one group's failure is no other's. What `handle` does means the same."""
         if context.api_version < SEVERAL_GROUPS_SINCE:
             query = GroupQuery(request.group_id, None, -1, request.topics, request.require_stable)
             return self._of_group.handle(context, query)

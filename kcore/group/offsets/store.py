@@ -14,6 +14,7 @@ from sys import intern
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from kcore_ext.offset_fetch import OffsetTables
 from kcore_ext.offsets import OffsetAndMetadata
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ class OffsetStore:
     def topics(self, group_id: str) -> Mapping[str, Mapping[int, OffsetAndMetadata]]:
         """A group's materialised offsets by topic and partition; empty if it has none. Not to be changed."""
         return self._groups.get(group_id, NO_TOPICS)
+
+    def tables(self, groups: dict[str, Any]) -> OffsetTables:
+        """The store as compiled code reads it, with the `groups` that the offsets belong to."""
+        return OffsetTables(groups, self._groups, self._open)
 
     def get(self, group_id: str, topic: str, partition: int) -> OffsetAndMetadata | None:
         """The materialised offset of a partition, None if there is none."""

@@ -1,0 +1,578 @@
+"""OffsetFetch of one group, whole: from a request to its response, which may be one that was given out before.
+
+`kcore.group.apis.offset_fetch` says the same in Python and in full: it is the definition, and is asked for everything
+that is not usual (several groups, an authorizer, errors of any kind). A test holds the two together.
+
+An answer is remembered with the objects that it was made of. These are immutable, and each commit puts another one in
+the place of the last: so an answer stands for as long as the shard has the very same objects in all of its places.
+That is looked up every time, which costs a fifth of a new answer and its bytes, and nobody who writes has to know.
+"""
+
+cimport cython
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.list cimport PyList_CheckExact, PyList_GET_SIZE, PyList_New
+from cpython.long cimport PyLong_CheckExact
+from cpython.object cimport Py_EQ, PyObject, PyObject_RichCompareBool, PyTypeObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
+from libc.stdint cimport uint64_t, uintptr_t
+from libc.string cimport memcmp, memset
+
+from kcore_ext.codec_object cimport new_instance
+from kcore_ext.codec_plan cimport Schema, schema_of
+from kcore_ext.decision cimport Pending
+from kcore_ext.java_hash cimport partition_of
+from kcore_ext.offsets cimport OffsetAndMetadata
+from kcore_ext.shard_core cimport ShardCore
+
+from kcore_ext.codec import StructBase
+
+cdef extern from "Python.h":
+    PyTypeObject* Py_TYPE(object)
+    PyObject* borrow_from_list "PyList_GET_ITEM"(object, Py_ssize_t)
+    PyObject* borrow_from_tuple "PyTuple_GET_ITEM"(object, Py_ssize_t)
+    void give_to_list "PyList_SET_ITEM"(object, Py_ssize_t, PyObject*)
+
+cdef enum:
+    SEVERAL_GROUPS_SINCE = 8
+    TOPIC_IDS_SINCE = 10
+    UNSTABLE_OFFSET_COMMIT = 88
+    MAX_GROUPS = 1024           # whose last answers are remembered ...
+    MAX_PARTITIONS = 64         # ... of so many topics and partitions at most ...
+    MAX_CHARACTERS = 1024       # ... with names and metadata of so many
+    SEEN = 4096                 # places in the table of what was asked last
+    MIX = 1_000_003             # spreads a fingerprint
+
+cdef enum:                      # fields of the forms below, by their places
+    GROUP_ID = 0                # of a request, and of a group in it and in a response
+    TOPICS = 1
+    GROUPS = 2
+    REQUIRE_STABLE = 3
+    MEMBER_ID = 2
+    MEMBER_EPOCH = 3
+    GROUP_ERROR = 2
+    THROTTLE = 0
+    TOP_ERROR = 3
+    NAME = 0                    # of a topic
+    PARTITIONS = 1
+    TOPIC_ID = 2
+    INDEX = 0                   # of a partition
+    COMMITTED_OFFSET = 1
+    LEADER_EPOCH = 2
+    METADATA = 3
+    ERROR_CODE = 4
+
+cdef bytes ZERO_UUID = bytes(16)
+cdef object ZERO = 0
+cdef object NO_OFFSET = -1
+cdef str NO_METADATA = ""
+cdef object UNSTABLE = UNSTABLE_OFFSET_COMMIT
+
+
+# ---- sequences and structs
+
+cdef inline Py_ssize_t length_of(PyObject* sequence) noexcept:
+    """How many elements; -1 for what is neither list nor tuple."""
+    if sequence is NULL:
+        return -1
+    if PyList_CheckExact(<object>sequence):
+        return PyList_GET_SIZE(<object>sequence)
+    if PyTuple_CheckExact(<object>sequence):
+        return PyTuple_GET_SIZE(<object>sequence)
+    return -1
+
+
+cdef inline PyObject* item_of(PyObject* sequence, Py_ssize_t at) noexcept:
+    if PyList_CheckExact(<object>sequence):
+        return borrow_from_list(<object>sequence, at)
+    return borrow_from_tuple(<object>sequence, at)
+
+
+cdef inline PyObject* get(PyObject* message, Form form, int field) noexcept:
+    """A field of an object of that form, borrowed; NULL for an object of another, or if the field has no value."""
+    if Py_TYPE(<object>message) is not form.type:
+        return NULL
+    return (<PyObject**>(<char*>message + form.at[field]))[0]
+
+
+cdef inline void put(PyObject* message, Form form, int field, object value) noexcept:
+    """Fills an empty field."""
+    Py_INCREF(value)
+    (<PyObject**>(<char*>message + form.at[field]))[0] = <PyObject*>value
+
+
+cdef inline object taken(PyObject* made):
+    """A new object, from its pointer."""
+    answer = <object>made
+    Py_DECREF(answer)
+    return answer
+
+
+@cython.final
+cdef class Form:
+    """Where the fields of a declared class lie: such objects are read and made without a look-up.
+
+    Args:
+        cls: the class.
+        names: its fields in the order of their places above; all of them, if objects are made.
+    """
+
+    def __cinit__(self, cls, *names):
+        cdef Schema schema
+        cdef int i, place
+        if not (isinstance(cls, type) and issubclass(cls, StructBase)) or len(names) > 5:
+            raise TypeError(f"{cls} is no declared class, or {names} are too many fields")
+        schema = schema_of(<PyTypeObject*>cls)
+        known = [<str>schema.names[i] for i in range(schema.n)]
+        for place, name in enumerate(names):
+            self.at[place] = schema.offsets[known.index(name)]
+        self.cls = cls
+        self.type = <PyTypeObject*>cls
+
+    cdef PyObject* make(self) except NULL:
+        cdef PyObject* made = new_instance(self.type)
+        if made is NULL:
+            raise MemoryError
+        return made
+
+
+# ---- the shard's side
+
+@cython.final
+cdef class OffsetTables:
+    """See offset_fetch.pyi."""
+
+    def __cinit__(self, groups, dict offsets not None, dict pending not None):
+        if not isinstance(groups, dict):
+            raise TypeError(f"groups are in a dictionary, not in {type(groups)}")
+        self.groups = groups
+        self.offsets = offsets
+        self.pending = pending
+
+
+@cython.final
+cdef class Remembered:
+    pass
+
+
+cdef class OffsetFetchCore:
+    """See offset_fetch.pyi."""
+
+    def _serve(self, dict shards, int partitions, by_id, by_name, dict classes not None):
+        self._shards = shards
+        self._partitions = partitions
+        self._by_id = by_id
+        self._by_name = by_name
+        self._remembered = {}
+        memset(self._seen, 0, sizeof(self._seen))
+        self._request = Form(classes["request"], "group_id", "topics", "groups", "require_stable")
+        self._request_group = Form(classes["request_group"], "group_id", "topics", "member_id", "member_epoch")
+        self._request_topic = Form(classes["request_topic"], "name", "partition_indexes", "topic_id")
+        self._request_old_topic = Form(classes["request_old_topic"], "name", "partition_indexes")
+        self._response = Form(classes["response"], "throttle_time_ms", "topics", "groups", "error_code")
+        self._group = Form(classes["group"], "group_id", "topics", "error_code")
+        self._topic = Form(classes["topic"], "name", "partitions", "topic_id")
+        self._old_topic = Form(classes["old_topic"], "name", "partitions")
+        answer = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code")
+        self._partition = Form(classes["partition"], *answer)
+        self._old_partition = Form(classes["old_partition"], *answer)
+
+    @property
+    def remembered(self) -> int:
+        return 0 if self._remembered is None else len(self._remembered)
+
+    def handle(self, context, request):
+        if self._shards is not None:
+            answer = self._answer(context, request)
+            if answer is not None:
+                self.quick += 1
+                return answer
+        return self.handle_plainly(context, request)
+
+    cdef object _answer(self, object context, object request):
+        """The response, or a `Pending` of it; None if the request is not a usual one."""
+        cdef Question question
+        cdef PyObject* found
+        cdef PyObject* member_id
+        cdef PyObject* member_epoch
+        cdef bint stable
+        cdef ShardCore shard
+        cdef OffsetTables tables
+        cdef int version = context.api_version
+        cdef Pending pending
+        question.old = version < SEVERAL_GROUPS_SINCE
+        question.by_id = version >= TOPIC_IDS_SINCE
+        if not self._read(request, &question, &member_id, &member_epoch, &stable):
+            return None
+        found = PyDict_GetItemWithError(self._shards, partition_of(<str>question.group_id, self._partitions))
+        if found is NULL:
+            return None
+        shard = <ShardCore?><object>found
+        if not shard._active or shard._outbox:
+            return None
+        tables = <OffsetTables?>shard.machine.offset_tables
+        question.offsets = question.pending = NULL
+        found = PyDict_GetItemWithError(tables.groups, <object>question.group_id)
+        if found is not NULL:
+            # Who asks is checked every time: a member's epoch is none of the things that are remembered.
+            if (<object>found).validate_offset_fetch(<object>member_id, <object>member_epoch):
+                return None
+            question.offsets = PyDict_GetItemWithError(tables.offsets, <object>question.group_id)
+            if stable:
+                question.pending = PyDict_GetItemWithError(tables.pending, <object>question.group_id)
+        response = None
+        found = NULL
+        if question.pending is NULL:
+            found = PyDict_GetItemWithError(self._remembered, <object>question.group_id)
+        if found is not NULL and self._is_same(<Remembered><object>found, &question):
+            self.again += 1
+            response = (<Remembered><object>found).response
+        else:
+            response = self._built(&question)
+        if response is not None and shard.dirty:
+            # It may stand on facts that are not durable yet: as `ShardCore.run` has it.
+            pending = Pending(self, context, request)
+            shard._pipeline.answer_later(pending, response)
+            return pending
+        return response
+
+    cdef bint _read(self, object request, Question* question, PyObject** member_id, PyObject** member_epoch,
+                    bint* stable) except -1:
+        """Takes the fields of a request that asks for one group; False for any other."""
+        cdef PyObject* asked = <PyObject*>request
+        cdef PyObject* required = get(asked, self._request, REQUIRE_STABLE)
+        member_id[0] = <PyObject*>None
+        member_epoch[0] = <PyObject*>NO_OFFSET
+        if required is NULL:
+            return False
+        stable[0] = <object>required is not False
+        if question.old:
+            question.group_id = get(asked, self._request, GROUP_ID)
+            question.topics = get(asked, self._request, TOPICS)
+        else:
+            asked = get(asked, self._request, GROUPS)
+            if length_of(asked) != 1:
+                return False
+            asked = item_of(asked, 0)
+            question.group_id = get(asked, self._request_group, GROUP_ID)
+            question.topics = get(asked, self._request_group, TOPICS)
+            member_id[0] = get(asked, self._request_group, MEMBER_ID)
+            member_epoch[0] = get(asked, self._request_group, MEMBER_EPOCH)
+        question.everything = question.topics is <PyObject*>None
+        return (
+            question.group_id is not NULL
+            and type(<object>question.group_id) is str
+            and (question.everything or length_of(question.topics) >= 0)
+            and member_id[0] is not NULL
+            and member_epoch[0] is not NULL
+        )
+
+    # ---- an answer that was given out
+
+    cdef bint _is_same(self, Remembered known, Question* question) except -1:
+        """Whether the question is the one that was answered, and has the same answer now.
+
+        The response is in others' hands: nothing is taken for granted of it, though nobody should change it.
+        """
+        cdef Py_ssize_t count, i, place = 0
+        cdef PyObject* asked
+        cdef PyObject* name
+        cdef PyObject* topic_id = NULL
+        cdef PyObject* indexes
+        cdef Form form = self._request_old_topic if question.old else self._request_topic
+        if known.old != question.old or known.by_id != question.by_id or known.everything != question.everything:
+            return False
+        if question.everything:
+            return self._is_still_everything(known, question)
+        count = length_of(question.topics)
+        if count != PyList_GET_SIZE(known.topics):
+            return False
+        for i in range(count):
+            asked = item_of(question.topics, i)
+            name = get(asked, form, NAME)
+            indexes = get(asked, form, PARTITIONS)
+            if length_of(indexes) < 0:
+                return False
+            if question.by_id:
+                topic_id = get(asked, form, TOPIC_ID)
+                topic = None if topic_id is NULL else self._by_id(<object>topic_id)
+                if topic is None:
+                    return False
+                topic_name = topic.name
+                name = <PyObject*>topic_name
+            if name is NULL or not self._is_same_topic(known, question, i, name, topic_id, indexes, &place):
+                return False
+        return True
+
+    cdef bint _is_same_topic(self, Remembered known, Question* question, Py_ssize_t i, PyObject* name,
+                             PyObject* topic_id, PyObject* indexes, Py_ssize_t* place) except -1:
+        """The same for the i-th topic; its entries begin at `place`, which is moved behind them."""
+        cdef Form form = self._old_partition if question.old else self._partition
+        cdef PyObject* answers = self._answers_of(known, question, i, name, topic_id)
+        cdef Py_ssize_t size = length_of(indexes), first = place[0], at
+        cdef PyObject* partitions = NULL
+        cdef PyObject* index
+        cdef PyObject* answered
+        cdef PyObject* entry
+        if size != length_of(answers) or first + size > PyList_GET_SIZE(known.entries):
+            return False
+        if question.offsets is not NULL:
+            partitions = PyDict_GetItemWithError(<object>question.offsets, <object>name)
+        for at in range(size):
+            index = item_of(indexes, at)
+            answered = get(item_of(answers, at), form, INDEX)
+            if index is not answered and not (PyLong_CheckExact(<object>index) and is_equal(index, answered)):
+                return False
+            entry = NULL
+            if partitions is not NULL:
+                entry = PyDict_GetItemWithError(<object>partitions, <object>index)
+            if entry is NULL:
+                entry = <PyObject*>None
+            if entry is not borrow_from_list(known.entries, first + at):
+                return False
+        place[0] = first + size
+        return True
+
+    cdef bint _is_still_everything(self, Remembered known, Question* question) except -1:
+        """Whether the group's offsets are those of the answer, all and no more."""
+        cdef Form form = self._old_partition if question.old else self._partition
+        cdef Py_ssize_t i = 0, place = 0, at
+        cdef PyObject* answers
+        cdef PyObject* identity = NULL
+        cdef dict partitions
+        if question.offsets is NULL:
+            return PyList_GET_SIZE(known.topics) == 0
+        for name, partitions in (<dict>question.offsets).items():
+            if question.by_id:
+                topic = self._by_name(name)
+                if topic is None:
+                    continue
+                topic_id = topic.topic_id
+                identity = <PyObject*>topic_id
+            answers = self._answers_of(known, question, i, <PyObject*>name, identity)
+            if len(partitions) != length_of(answers) or place + len(partitions) > PyList_GET_SIZE(known.entries):
+                return False
+            at = 0
+            for index, entry in partitions.items():
+                if <PyObject*>entry is not borrow_from_list(known.entries, place):
+                    return False
+                if not is_equal(<PyObject*>index, get(item_of(answers, at), form, INDEX)):
+                    return False
+                at += 1
+                place += 1
+            i += 1
+        return i == PyList_GET_SIZE(known.topics)
+
+    cdef PyObject* _answers_of(self, Remembered known, Question* question, Py_ssize_t i, PyObject* name,
+                               PyObject* topic_id) except? NULL:
+        """The partitions of the i-th topic of an answer; NULL if that is another topic."""
+        cdef Form form = self._old_topic if question.old else self._topic
+        cdef PyObject* answered
+        if i >= PyList_GET_SIZE(known.topics):
+            return NULL
+        answered = borrow_from_list(known.topics, i)
+        if not is_equal(name, get(answered, form, NAME)):
+            return NULL
+        if question.by_id and not is_equal(topic_id, get(answered, form, TOPIC_ID)):
+            return NULL
+        return get(answered, form, PARTITIONS)
+
+    # ---- a new answer
+
+    cdef object _built(self, Question* question):
+        """The response; None if the request is not a usual one."""
+        cdef Making making
+        cdef list topics = []
+        cdef list entries = []
+        making.entries = <PyObject*>entries
+        making.characters = len(<str>question.group_id)
+        making.print = <uint64_t>hash(<object>question.group_id) + question.by_id + 2 * question.old
+        if question.everything:
+            if question.offsets is not NULL:
+                self._add_everything(question, topics, &making)
+        elif not self._add_asked(question, topics, &making):
+            return None
+        response = self._response_of(question, topics)
+        if question.pending is NULL and len(entries) + len(topics) <= MAX_PARTITIONS:
+            if making.characters <= MAX_CHARACTERS:
+                self._remember(question, topics, entries, response, making.print)
+        return response
+
+    cdef bint _add_asked(self, Question* question, list topics, Making* making) except -1:
+        """Adds the topics that are asked for; False if one of them is not usual."""
+        cdef Py_ssize_t i
+        cdef PyObject* asked
+        cdef PyObject* name
+        cdef PyObject* topic_id
+        cdef PyObject* indexes
+        cdef list answers
+        cdef Form form = self._request_old_topic if question.old else self._request_topic
+        for i in range(length_of(question.topics)):
+            asked = item_of(question.topics, i)
+            name = get(asked, form, NAME)
+            indexes = get(asked, form, PARTITIONS)
+            topic_id = <PyObject*>ZERO_UUID
+            if name is NULL or type(<object>name) is not str or length_of(indexes) < 0:
+                return False
+            topic_name = <object>name
+            if question.by_id:
+                topic_id = get(asked, form, TOPIC_ID)
+                if topic_id is NULL or type(<object>topic_id) is not bytes or <bytes>topic_id == ZERO_UUID:
+                    return False
+                topic = self._by_id(<object>topic_id)
+                if topic is None:
+                    return False
+                topic_name = topic.name
+            answers = self._asked_partitions(question, indexes, <str?>topic_name, <bytes>topic_id, making)
+            if answers is None:
+                return False
+            topics.append(self._topic_of(question, topic_name, <object>topic_id, answers, making))
+        return True
+
+    cdef list _asked_partitions(self, Question* question, PyObject* indexes, str name, bytes topic_id, Making* making):
+        """The answers for one topic; None if something is not usual."""
+        cdef Form form = self._old_partition if question.old else self._partition
+        cdef Py_ssize_t count = length_of(indexes), at
+        cdef PyObject* partitions = NULL
+        cdef PyObject* unstable = NULL
+        cdef PyObject* index
+        cdef PyObject* found
+        cdef OffsetAndMetadata entry
+        cdef list answers = PyList_New(count)
+        if question.offsets is not NULL:
+            partitions = PyDict_GetItemWithError(<object>question.offsets, name)
+        if question.pending is not NULL:
+            unstable = PyDict_GetItemWithError(<object>question.pending, name)
+        for at in range(count):
+            index = item_of(indexes, at)
+            if not PyLong_CheckExact(<object>index):
+                return None
+            entry = None
+            if partitions is not NULL:
+                found = PyDict_GetItemWithError(<object>partitions, <object>index)
+                if found is not NULL:
+                    entry = <OffsetAndMetadata?><object>found
+            note(making, <object>index, entry)
+            if entry is not None and question.by_id and not belongs_to(entry, topic_id):
+                entry = None
+            give_to_list(answers, at, answer(form, <object>index, entry, unstable))
+        return answers
+
+    cdef int _add_everything(self, Question* question, list topics, Making* making) except -1:
+        """Adds every topic with a materialised offset, and with an id where one is sent."""
+        cdef Form form = self._old_partition if question.old else self._partition
+        cdef PyObject* unstable = NULL
+        cdef dict partitions
+        cdef list answers
+        cdef Py_ssize_t at
+        topic_id = ZERO_UUID
+        for name, partitions in (<dict>question.offsets).items():
+            if question.by_id:
+                topic = self._by_name(name)
+                if topic is None:
+                    continue
+                topic_id = topic.topic_id
+            if question.pending is not NULL:
+                unstable = PyDict_GetItemWithError(<object>question.pending, name)
+            answers = PyList_New(len(partitions))
+            at = 0
+            for index, entry in partitions.items():
+                note(making, index, <OffsetAndMetadata?>entry)
+                give_to_list(answers, at, answer(form, index, <OffsetAndMetadata>entry, unstable))
+                at += 1
+            topics.append(self._topic_of(question, name, topic_id, answers, making))
+        return 0
+
+    cdef object _topic_of(self, Question* question, object name, object topic_id, list answers, Making* making):
+        cdef Form form = self._old_topic if question.old else self._topic
+        cdef PyObject* made = form.make()
+        making.characters += len(<str>name)
+        making.print = making.print * MIX + <uint64_t>hash(name)
+        put(made, form, NAME, name)
+        put(made, form, PARTITIONS, answers)
+        if not question.old:
+            put(made, form, TOPIC_ID, topic_id)
+        return taken(made)
+
+    cdef object _response_of(self, Question* question, list topics):
+        cdef PyObject* made
+        cdef list groups = []
+        if not question.old:
+            made = self._group.make()
+            put(made, self._group, GROUP_ID, <object>question.group_id)
+            put(made, self._group, TOPICS, topics)
+            put(made, self._group, GROUP_ERROR, ZERO)
+            groups.append(taken(made))
+            topics = []
+        made = self._response.make()
+        put(made, self._response, THROTTLE, ZERO)
+        put(made, self._response, TOPICS, topics)
+        put(made, self._response, GROUPS, groups)
+        put(made, self._response, TOP_ERROR, ZERO)
+        return taken(made)
+
+    cdef int _remember(self, Question* question, list topics, list entries, object response,
+                       uint64_t print) except -1:
+        """Remembers an answer that is given for the second time: most are given once, and would only cost memory."""
+        cdef uint64_t* seen = &self._seen[<uint64_t>hash(<object>question.group_id) % SEEN]
+        cdef Remembered known
+        if seen[0] != print:
+            seen[0] = print
+            return 0
+        if len(self._remembered) >= MAX_GROUPS:
+            self._remembered.clear()
+        known = Remembered.__new__(Remembered)
+        known.old = question.old
+        known.by_id = question.by_id
+        known.everything = question.everything
+        known.topics = topics
+        known.entries = entries
+        known.response = response
+        self._remembered[<object>question.group_id] = known
+        return 0
+
+
+cdef inline int note(Making* making, object index, OffsetAndMetadata entry) except -1:
+    """An answer is made of this."""
+    cdef uint64_t print = making.print * MIX + <uint64_t>hash(index)
+    making.print = print * MIX + <uint64_t><uintptr_t><void*>entry
+    (<list>making.entries).append(entry)
+    if entry is not None:
+        making.characters += len(entry.metadata)
+    return 0
+
+
+cdef inline PyObject* answer(Form form, object index, OffsetAndMetadata entry, PyObject* unstable) except NULL:
+    """The answer for a partition; `unstable` are those with offsets of open transactions, NULL for none."""
+    cdef PyObject* made
+    code = ZERO
+    if unstable is not NULL and PyDict_GetItemWithError(<object>unstable, index) is not NULL:
+        code = UNSTABLE
+        entry = None
+    made = form.make()
+    put(made, form, INDEX, index)
+    put(made, form, ERROR_CODE, code)
+    if entry is None:
+        put(made, form, COMMITTED_OFFSET, NO_OFFSET)
+        put(made, form, LEADER_EPOCH, NO_OFFSET)
+        put(made, form, METADATA, NO_METADATA)
+    else:
+        put(made, form, COMMITTED_OFFSET, entry.committed_offset)
+        put(made, form, LEADER_EPOCH, NO_OFFSET if entry.leader_epoch == -1 else entry.leader_epoch)
+        put(made, form, METADATA, entry.metadata)
+    return made
+
+
+cdef inline bint is_equal(PyObject* one, PyObject* other) except -1:
+    """NULL, no value at all, equals nothing."""
+    if one is NULL or other is NULL:
+        return False
+    return one is other or PyObject_RichCompareBool(<object>one, <object>other, Py_EQ)
+
+
+cdef inline bint belongs_to(OffsetAndMetadata entry, bytes topic_id) noexcept:
+    """As `OffsetAndMetadata.belongs_to` for an id that is not zeroes."""
+    return (
+        memcmp(entry.topic_uuid, <char*>topic_id, 16) == 0
+        or memcmp(entry.topic_uuid, <char*>ZERO_UUID, 16) == 0
+    )

@@ -1,0 +1,410 @@
+"""OffsetFetch by compiled code, with answers that are given out again: always what the plain way answers just then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from kcore.group.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatApi
+from kcore.group.apis.delete_groups import DeleteGroupsApi
+from kcore.group.apis.offset_commit import OffsetCommitApi
+from kcore.group.apis.offset_fetch import OffsetFetchApi
+from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kcore.protocol.messages.delete_groups import DeleteGroupsRequest
+from kcore.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kcore.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponsePartitions,
+)
+from kcore.runtime import Pending, RequestContext
+from tests.group.offsets.test_offset_commit import Denies
+from tests.group.offsets.test_offset_fetch import DESCRIBE_GROUP, DESCRIBE_TOPIC
+from tests.group.offsets.world import OffsetsContext
+
+GROUPS = st.sampled_from(["a", "b"])
+MEMBERS = st.sampled_from(["m", "n"])
+TOPICS = st.sampled_from(["t", "u"])
+PARTITIONS = st.integers(0, 2)
+OFFSETS = st.dictionaries(
+    TOPICS,
+    st.dictionaries(
+        PARTITIONS, st.tuples(st.integers(0, 3), st.integers(-1, 1), st.sampled_from(["", "m"])), min_size=1
+    ),
+    min_size=1,
+)
+
+Question = tuple[int, OffsetFetchRequest]
+
+
+def asked(group: str, topics: dict[str, list[int]] | None, **more: Any) -> OffsetFetchRequestGroup:
+    named = (
+        None
+        if topics is None
+        else [OffsetFetchRequestTopics(name=name, partition_indexes=p) for name, p in topics.items()]
+    )
+    return OffsetFetchRequestGroup(group_id=group, topics=named, **more)
+
+
+def by_id(group: str, topics: dict[bytes, list[int]] | None) -> OffsetFetchRequestGroup:
+    named = (
+        None
+        if topics is None
+        else [OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=p) for topic_id, p in topics.items()]
+    )
+    return OffsetFetchRequestGroup(group_id=group, topics=named)
+
+
+def old(group: str, topics: dict[str, list[int]] | None, stable: bool = False) -> OffsetFetchRequest:
+    named = (
+        None
+        if topics is None
+        else [OffsetFetchRequestTopic(name=name, partition_indexes=p) for name, p in topics.items()]
+    )
+    return OffsetFetchRequest(group_id=group, topics=named, require_stable=stable)
+
+
+def questions_of(group: str, ids: dict[str, bytes]) -> list[Question]:
+    """All ways to ask for a group: by version, for some topics or all, stable or not, right and wrong."""
+    some = {"t": [2, 0, 1000], "u": [0, 1, 1]}
+    found: list[Question] = []
+    for stable in (False, True):
+        for topics in (some, None):
+            found.append((9, OffsetFetchRequest(groups=[asked(group, topics)], require_stable=stable)))
+            found.append((7, old(group, topics, stable)))
+        found.append((10, OffsetFetchRequest(groups=[by_id(group, None)], require_stable=stable)))
+        chosen = {ids["t"]: [0, 1], ids["u"]: [2]}
+        found.append((10, OffsetFetchRequest(groups=[by_id(group, chosen)], require_stable=stable)))
+    found.append((1, old(group, some)))
+    found.append((2, old(group, None)))
+    found.append((8, OffsetFetchRequest(groups=[asked(group, {"t": [1]}), asked(group, None)])))
+    found.append((10, OffsetFetchRequest(groups=[by_id(group, {b"?" * 16: [0], ids["t"]: [1]})])))
+    for member, epoch in (("m", 1), ("m", 2), ("n", 1), ("n", 2), (None, 3)):
+        who = asked(group, {"t": [0, 1]}, member_id=member, member_epoch=epoch)
+        found.append((9, OffsetFetchRequest(groups=[who])))
+    return found
+
+
+class FetchMachine(RuleBasedStateMachine):
+    """Everything that may change an answer, in any order; each question is asked three times after each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.context = OffsetsContext(
+            {"offsets.retention.minutes": 60, "group.consumer.assignment.interval.ms": 0}, {"t": 3, "u": 3}
+        )
+        self.api = self.context.api(OffsetFetchApi)
+        self.epochs: dict[str, int] = {}
+        ids = {info.name: info.topic_id for info in self.context.topics.all()}
+        self.questions = [question for group in ("a", "b", "k") for question in questions_of(group, ids)]
+        self.changing = [5, 6]
+        self.questions.append((9, OffsetFetchRequest(groups=[asked("a", {"t": self.changing})])))
+
+    # ---- offsets
+
+    @rule(group=GROUPS, offsets=OFFSETS, retention_ms=st.sampled_from([-1, 20 * 60_000]))
+    def commit(self, group: str, offsets: Any, retention_ms: int) -> None:
+        self.context.commit_offsets(group, offsets, version=4, retention_ms=retention_ms)
+
+    @rule(group=GROUPS, offsets=OFFSETS)
+    def commit_that_fails(self, group: str, offsets: Any) -> None:
+        self.context.fail_next_commit()
+        self.context.commit_offsets(group, offsets)
+        self.context.engine.failures_left = 0  # a commit that was refused had nothing to write
+
+    @rule(group=GROUPS, offsets=OFFSETS, producer_id=st.sampled_from([7, 8]))
+    def commit_in_transaction(self, group: str, offsets: Any, producer_id: int) -> None:
+        self.context.commit_in_transaction(group, offsets, producer_id=producer_id)
+
+    @rule(producer_id=st.sampled_from([7, 8]), committed=st.booleans())
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        self.context.end_transaction(producer_id, committed)
+
+    @rule(group=GROUPS, topic=TOPICS, partitions=st.lists(PARTITIONS, min_size=1))
+    def delete_offsets(self, group: str, topic: str, partitions: list[int]) -> None:
+        self.context.delete_offsets(group, {topic: partitions})
+
+    @rule(group=GROUPS)
+    def delete_group(self, group: str) -> None:
+        self.context.call(DeleteGroupsApi(self.context.shards), DeleteGroupsRequest(groups_names=[group]))
+
+    @rule(minutes=st.integers(10, 80))
+    def time_passes(self, minutes: int) -> None:
+        self.context.advance(minutes * 60_000)
+
+    # ---- topics
+
+    @rule(topic=TOPICS)
+    def delete_topic(self, topic: str) -> None:
+        if self.context.topics.by_name(topic) is not None:
+            self.context.delete_topic(topic)
+
+    @rule(topic=TOPICS, forgotten=st.booleans())
+    def make_topic(self, topic: str, forgotten: bool) -> None:
+        """There again with its id, or with another one of the same name: its offsets are of the old one."""
+        info = self.context.topics.add(topic, 3)
+        if forgotten:
+            self.context.topics._topics[topic] = type(info)(topic, topic.encode() * 16, 3)
+
+    # ---- members of a group with epochs
+
+    @rule(member=MEMBERS)
+    def beat(self, member: str) -> None:
+        epoch = self.epochs.get(member, 0)
+        first = {"subscribed_topic_names": ["t"], "topic_partitions": [], "rebalance_timeout_ms": 300_000}
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="k", member_id=member, member_epoch=epoch, **({} if epoch else first)
+        )
+        self._heartbeat(member, request)
+
+    @rule(member=MEMBERS)
+    def leave(self, member: str) -> None:
+        self._heartbeat(member, ConsumerGroupHeartbeatRequest(group_id="k", member_id=member, member_epoch=-1))
+
+    def _heartbeat(self, member: str, request: ConsumerGroupHeartbeatRequest) -> None:
+        api = ConsumerGroupHeartbeatApi(self.context.shards, self.context.consumer)
+        response = self.context.call(api, request)
+        self.epochs[member] = 0 if response.error_code else max(0, response.member_epoch)
+
+    @rule(member=MEMBERS, offsets=OFFSETS)
+    def commit_as_member(self, member: str, offsets: Any) -> None:
+        self.context.commit_offsets("k", offsets, member=member, generation=self.epochs.get(member, 0))
+
+    # ---- the shard
+
+    @rule()
+    def restart(self) -> None:
+        self.context.restart()
+        self.api = self.context.api(OffsetFetchApi)
+
+    @rule()
+    def move_away_and_back(self) -> None:
+        epoch = self.context.shard.leader_epoch
+        self.context.unload()
+        self.same_answers()
+        self.context.shards.load(0, epoch)
+        self.same_answers()
+        self.context.finish()
+
+    @rule(group=GROUPS, offset=st.integers(0, 3), fails=st.booleans())
+    def ask_before_it_is_durable(self, group: str, offset: int, fails: bool) -> None:
+        """Both ways wait for the commit, and say its error if it fails."""
+        self.context.auto_commit = False
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+        topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
+        self.context.send(OffsetCommitApi(self.context.shards, self.context.topics), _commit(group, topics), version=9)
+        pairs = []
+        for version, request in self.questions:
+            context = RequestContext(version)
+            pairs.append((self.api.handle(context, request), self.api.handle_plainly(context, request)))
+        if fails:
+            self.context.fail_next_commit()
+        self.context.commit()
+        self.context.engine.failures_left = 0
+        for quick, plain in pairs:
+            assert isinstance(quick, Pending) == isinstance(plain, Pending)
+            assert _settled(quick) == _settled(plain)
+        self.context.auto_commit = True
+        self.context.finish()
+
+    # ---- questions
+
+    @rule(partitions=st.lists(st.integers(0, 3)))
+    def change_a_question(self, partitions: list[int]) -> None:
+        """An embedder may use its request object again for another question."""
+        self.changing[:] = partitions
+
+    @invariant()
+    def same_answers(self) -> None:
+        for version, request in self.questions:
+            context = RequestContext(version)
+            for _ in range(3):
+                answer = self.api.handle(context, request)
+                plain = self.api.handle_plainly(context, request)
+                assert answer == plain
+                assert answer.encode(version) == plain.encode(version)
+
+    def teardown(self) -> None:
+        self.same_answers()
+        assert self.api.quick > 0
+        assert self.api.again > 0
+
+
+TestFetches = FetchMachine.TestCase
+TestFetches.settings = settings(max_examples=50, stateful_step_count=25, deadline=None, print_blob=True)
+
+
+def _commit(group: str, topics: list[OffsetCommitRequestTopic]) -> OffsetCommitRequest:
+    return OffsetCommitRequest(group_id=group, topics=topics)
+
+
+def _settled(answer: Any) -> Any:
+    if isinstance(answer, Pending):
+        assert answer.done
+        return answer.response
+    return answer
+
+
+# ---- what is remembered
+
+
+@pytest.fixture
+def context() -> OffsetsContext:
+    context = OffsetsContext(topics={"t": 100})
+    context.commit_offsets("g", {"t": {0: (5, 2, "note"), 1: 6}})
+    return context
+
+
+def question(group: str = "g", partitions: list[int] | None = None) -> OffsetFetchRequest:
+    return OffsetFetchRequest(groups=[asked(group, {"t": partitions or [0, 1, 2]})])
+
+
+V9 = RequestContext(9, "client")
+
+
+def test_the_third_answer_of_an_unchanged_group_is_the_second_for_whoever_asks(context):
+    api = context.api(OffsetFetchApi)
+    answers = [api.handle(V9, question()) for _ in range(4)]
+    assert answers[0] is not answers[1]  # most questions come once: the first answer is not kept
+    assert answers[1] is answers[2] is answers[3]
+    assert (api.quick, api.again, api.remembered) == (4, 2, 1)
+    context.commit_offsets("g", {"t": {99: 1}})
+    assert api.handle(V9, question()) is answers[1]  # another partition's offset
+    context.commit_offsets("g", {"t": {1: 6}})
+    assert api.handle(V9, question()) == answers[1]
+    assert api.handle(V9, question()) is not answers[1]  # committed again, though the number is the same
+
+
+def test_unstable_answers_are_not_remembered(context):
+    api = context.api(OffsetFetchApi)
+    context.commit_in_transaction("g", {"t": {0: 50}})
+    request = OffsetFetchRequest(groups=question().groups, require_stable=True)
+    for _ in range(4):
+        assert api.handle(V9, request).groups[0].topics[0].partitions[0].error_code == 88
+    assert (api.quick, api.again, api.remembered) == (4, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "metadata", "remembered"),
+    [(range(60), "", 1), (range(70), "", 0), (range(3), "m" * 900, 1), (range(3), "m" * 1024, 0)],
+)
+def test_large_answers_are_not_remembered(context, partitions, metadata, remembered):
+    api = context.api(OffsetFetchApi)
+    context.commit_offsets("g", {"t": {0: (5, -1, metadata)}})
+    for _ in range(3):
+        assert api.handle(V9, question(partitions=list(partitions))) is not None
+    assert api.remembered == remembered
+
+
+def test_answers_of_so_many_groups_are_remembered_and_no_more(context):
+    api = context.api(OffsetFetchApi)
+    most = 0
+    for number in range(3_000):
+        for _ in range(2):
+            api.handle(V9, question(f"group {number}"))
+        most = max(most, api.remembered)
+    assert most == 1_024
+
+
+def test_with_an_authorizer_it_is_asked_every_time(context):
+    context.authorizer = Denies()
+    api = context.api(OffsetFetchApi)
+    for _ in range(3):
+        api.handle(V9, question())
+    assert context.authorizer.asked == [(*DESCRIBE_GROUP, "g"), (*DESCRIBE_TOPIC, "t")] * 3
+    assert (api.quick, api.remembered) == (0, 0)
+
+
+# ---- what callers may do to requests and responses
+
+
+def _shrink_topics(answer: Any) -> None:
+    answer.groups[0].topics.clear()
+
+
+def _grow_topics(answer: Any) -> None:
+    answer.groups[0].topics.append(answer.groups[0].topics[0])
+
+
+def _foreign_topic(answer: Any) -> None:
+    answer.groups[0].topics[0] = "not a topic"
+
+
+def _rename(answer: Any) -> None:
+    answer.groups[0].topics[0].name = None
+
+
+def _no_partitions(answer: Any) -> None:
+    answer.groups[0].topics[0].partitions = None
+
+
+def _delete_field(answer: Any) -> None:
+    del answer.groups[0].topics[0].partitions
+
+
+def _shrink_partitions(answer: Any) -> None:
+    del answer.groups[0].topics[0].partitions[1:]
+
+
+def _foreign_partition(answer: Any) -> None:
+    answer.groups[0].topics[0].partitions[2] = OffsetFetchRequestTopics()
+
+
+def _grow_partitions(answer: Any) -> None:
+    answer.groups[0].topics[0].partitions.append(OffsetFetchResponsePartitions(partition_index=3))
+
+
+CHANGES = [
+    _shrink_topics,
+    _grow_topics,
+    _foreign_topic,
+    _rename,
+    _no_partitions,
+    _delete_field,
+    _shrink_partitions,
+    _foreign_partition,
+    _grow_partitions,
+]
+
+
+@pytest.mark.parametrize("everything", [False, True])
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_answer_that_a_caller_took_apart_is_not_given_out_again(context, change, everything):
+    """It should be read only; whoever does not care must not bring down the engine."""
+    context.commit_offsets("g", {"t": {2: 7}})
+    api = context.api(OffsetFetchApi)
+    request = OffsetFetchRequest(groups=[asked("g", None)]) if everything else question()
+    for _ in range(3):
+        answer = api.handle(V9, request)
+    change(answer)
+    assert api.handle(V9, request) == api.handle_plainly(V9, request)
+    more = question(partitions=[0, 1, 2, 3])
+    assert api.handle(V9, more) == api.handle_plainly(V9, more)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        OffsetFetchRequest(groups=()),
+        OffsetFetchRequest(groups=[asked("g", {"t": [True]})]),
+        OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=[OffsetFetchRequestTopics()])]),
+        OffsetFetchRequest(groups=[asked("g", {"t": [1 << 40]})]),
+        OffsetFetchRequest(groups=[asked("g", {"t": range(3)})]),
+        OffsetFetchRequest(groups=(asked("g", {"t": (0, 1)}),)),
+        OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=())]),
+    ],
+)
+def test_odd_questions_are_answered_as_the_plain_way_does(context, request_):
+    api = context.api(OffsetFetchApi)
+    for _ in range(3):
+        assert api.handle(V9, request_) == api.handle_plainly(V9, request_)
