@@ -92,6 +92,15 @@ class Completeness:
             return
         self.cleaned_to = limit if self.cleaned_to is None else min(self.cleaned_to, limit)
 
+    @property
+    def holes_to(self) -> int | None:
+        """The offset behind the last ones before the cut that compaction is taken to have removed; None for none.
+
+        Below it, a whole segment may be missing, and nothing shows it.
+        """
+        last = max(self.last_gap, self.first_offset if self.gaps else -1)
+        return last if last > 0 else None
+
     def is_complete(self, last_stable_offset: int, cut: bool) -> bool:
         """Whether the state at a cut is right.
 

@@ -54,7 +54,8 @@ class LogFault(NamedTuple):
         topic: where.
         partition: in which partition.
         offset: at or after which offset, -1 if that is not known.
-        kind: a word for programs: `truncated`, `corrupt`, `duplicate`, `decode`, `replay`, `front`.
+        kind: a word for programs: `truncated`, `corrupt`, `duplicate`, `decode`, `replay`, `missing` (a
+            segment), `front` (of a log), `absent` (a partition).
         detail: for people.
     """
 

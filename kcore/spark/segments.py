@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
 _FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
 _SEGMENT = re.compile(r"\d{20}\.log")
+_INDEX = re.compile(r"\d{20}\.(index|timeindex|txnindex)")
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 OFFSETS_PER_SEGMENT = 2**31
 """Indexes hold offsets as four bytes from the file's own one on: a broker begins a new file before that is too few."""
 
+_BASE_DIGITS = 20
 _OFFSET_BYTES = 8
 _MAGIC_AT = 16  # behind offset, length and leader epoch
 _MAGIC = bytes([MAGIC])
@@ -39,12 +41,14 @@ class SegmentPartition(NamedTuple):
         partition: its number.
         paths: its segment files, oldest first.
         checkpoint: where the cleaner's checkpoint beside it says that compaction has come to; None where there is none.
+        missing: base offsets of segments that are not there, though an index of theirs is.
     """
 
     topic: str
     partition: int
     paths: tuple[str, ...]
     checkpoint: int | None = None
+    missing: tuple[int, ...] = ()
 
     @property
     def first_offset(self) -> int:
@@ -68,8 +72,17 @@ def find_partitions(root: str | Path) -> list[SegmentPartition]:
         if match and paths:
             topic, partition = match["topic"], int(match["partition"])
             checkpoint = _checkpoint(folder.parent / CLEANER_CHECKPOINT).get((topic, partition))
-            found.append(SegmentPartition(topic, partition, tuple(map(str, paths)), checkpoint))
+            found.append(SegmentPartition(topic, partition, tuple(map(str, paths)), checkpoint, _missing(folder)))
     return sorted(found)
+
+
+def _missing(folder: Path) -> tuple[int, ...]:
+    """A broker names all files of a segment anew before it deletes them: indexes alone were left by somebody else."""
+    names = [path.name for path in folder.iterdir()]
+    logs = {name[:_BASE_DIGITS] for name in names if name[_BASE_DIGITS:].startswith(".log")}
+    return tuple(
+        sorted({int(base) for name in names if _INDEX.fullmatch(name) and (base := name[:_BASE_DIGITS]) not in logs})
+    )
 
 
 def _segments(folder: Path) -> list[Path]:
@@ -141,14 +154,35 @@ def _batches(
     """The batches of a partition that have wanted offsets, in order."""
     next_offset = start
     bases = [int(Path(path).stem) for path in part.paths]
+    missing = _Missing(part, start, on_fault)
     for index, path in enumerate(part.paths):
         if stop is not None and bases[index] >= stop:
-            return
+            break
+        missing.before(bases[index])
         if index + 1 < len(bases) and bases[index + 1] <= start:
             continue
         for found in _segment_batches(part, path, next_offset, stop, on_fault, start):
             yield found
             next_offset = found[1].last_offset + 1
+    missing.before(stop)
+
+
+class _Missing:
+    """Tells of segments that are not there, as reading comes by."""
+
+    def __init__(self, part: SegmentPartition, start: int, on_fault: Callable[[LogFault], None]) -> None:
+        self._part = part
+        self._start = start
+        self._on_fault = on_fault
+        self._left = list(part.missing)
+
+    def before(self, offset: int | None) -> None:
+        """What lies before an offset, or before None, the end; not what lies in front of what is wanted."""
+        while self._left and (offset is None or self._left[0] < offset):
+            base = self._left.pop(0)
+            if offset is None or offset > self._start:
+                detail = f"{base:020d}.log is not there, though its index is"
+                self._on_fault(LogFault(self._part.topic, self._part.partition, base, "missing", detail))
 
 
 def _segment_batches(

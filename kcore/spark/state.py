@@ -25,6 +25,8 @@ from kcore.transaction.shard import TransactionShard
 from kcore_ext.offsets import OffsetDecoder
 
 COORDINATOR_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
+LOSSES = ("corrupt", "missing")
+"""Faults that are gaps in a log."""
 MAX_FAULTS = 1_000
 """How many faults of a partition are kept; all are counted."""
 
@@ -119,7 +121,7 @@ class PartitionState:
 
     def fault(self, offset: int, kind: str, detail: str) -> None:
         """Notes what could not be applied."""
-        if kind == "corrupt" and offset <= max(self.next_offset, 0):  # what is behind a cut is not missed
+        if kind in LOSSES and offset <= max(self.next_offset, 0):  # what is behind a cut is not missed
             self.completeness.lost = True
         self.fault_count += 1
         if len(self.faults) < MAX_FAULTS:

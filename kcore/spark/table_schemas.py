@@ -160,7 +160,13 @@ TABLES: Final[dict[str, Columns]] = {
         ("last_stable_offset", "bigint", "below it every transaction is decided"),
         ("last_timestamp_ms", "bigint", "of the last row that was applied"),
         ("cleaned_to", "bigint", "compaction had not come beyond this offset; null if that is not known"),
+        (
+            "holes_to",
+            "bigint",
+            "below it compaction took offsets away, and a lost segment would not show; null: nowhere",
+        ),
         ("complete", "boolean", "whether the log still held all that this state is made of"),
+        ("lost", "boolean", "whether anything is missing that compaction did not take: damage, gaps, a front, all"),
         ("records", "bigint", "how many records were applied"),
         ("unknown", "bigint", "how many were of types that are not known"),
         ("faults", "bigint", "how many could not be applied"),
@@ -169,7 +175,7 @@ TABLES: Final[dict[str, Columns]] = {
         PARTITION,
         ("topic", "string", "the internal topic"),
         ("offset", "bigint", "where, -1 if unknown"),
-        ("kind", "string", "decode, replay, truncated, corrupt, duplicate or front"),
+        ("kind", "string", "decode, replay, truncated, corrupt, duplicate, missing, front or absent"),
         ("detail", "string", "for people"),
     ),
 }

@@ -13,6 +13,7 @@ from kcore.spark.audit.finding import Finding
 from kcore.spark.audit.frames import said_of_part
 from kcore.spark.audit.kinds import ERROR, WARNING
 from kcore.spark.batches import check
+from kcore.spark.event import LogFault
 from kcore.spark.export import export
 from kcore.spark.folder_frames import rebuilt_of
 from kcore.spark.rebuild import END, AsOf
@@ -41,6 +42,7 @@ def logs(kafka_logs: Path, tmp_path: Path) -> Path:
     """A copy of a compacted log that was not compacted in its newer half, and of two that never were."""
     for name in ("__consumer_offsets-3", "__transaction_state-0", "__share_group_state-0"):
         shutil.copytree(kafka_logs / "moment-4" / name, tmp_path / "logs" / name)
+    (tmp_path / "whole").symlink_to(kafka_logs / "moment-4" / "__consumer_offsets-0")
     return tmp_path / "logs"
 
 
@@ -124,6 +126,34 @@ def test_an_export_that_was_begun_late(logs: Path, tmp_path: Path) -> None:
     with open_source(tmp_path / "events") as source:
         export(source, tmp_path / "again")
     assert faults(tmp_path / "again") == faults(tmp_path / "events")
+
+
+def test_a_segment_that_is_missing_amidst_others(logs: Path, tmp_path: Path) -> None:
+    """Where compaction had come to, nothing shows but an index of it; files that a broker is deleting are none."""
+    place = ("__consumer_offsets", 0)
+    shutil.copytree(logs.parent / "whole", logs / "__consumer_offsets-0")
+    missing = segment(logs, place, 1)
+    missing.with_suffix(".index").touch()
+    missing.rename(missing.with_suffix(".log.deleted"))
+    assert incomplete(logs) == set()
+    with open_source(logs) as source:
+        (part,) = (part for part in source.parts() if part[:2] == place)
+        state, _, _ = rebuilt_of(source, part, END, False)
+    assert state.completeness.holes_to == 41_117
+    missing.with_suffix(".log.deleted").unlink()
+    assert incomplete(logs) == {place}
+    said = f"{31_001:020d}.log is not there, though its index is"
+    assert faults(logs) == {place: [(31_001, "missing", said)]}
+    assert findings(logs, ERROR) == [("segment-missing", f"__consumer_offsets-0: {said}.")]
+    with open_source(logs) as source:
+        (part,) = (part for part in source.parts() if part[:2] == place)
+        for start, stop, expected in [(0, 31_001, 0), (0, 31_002, 1), (41_116, None, 1), (41_117, None, 0)]:
+            found: list[LogFault] = []
+            list(source.rows(part, start, stop, found.append))
+            assert len(found) == expected, (start, stop)
+        export(source, tmp_path / "events")
+    assert faults(tmp_path / "events") == faults(logs)
+    assert incomplete(tmp_path / "events") == {place}
 
 
 def test_a_gap_where_compaction_had_not_come(logs: Path, tmp_path: Path) -> None:

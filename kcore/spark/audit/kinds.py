@@ -28,6 +28,7 @@ KINDS: Final[dict[str, Kind]] = {
     "offset-conflict": Kind(ERROR, "two different records have one offset"),
     "corrupt-batch": Kind(ERROR, "a batch whose CRC is wrong, or whose records are damaged"),
     "truncated-log": Kind(WARNING, "a file ends in the middle of a batch"),
+    "segment-missing": Kind(ERROR, "a segment file is not there, though its index is"),
     "log-front-missing": Kind(
         WARNING,
         "the log begins in the middle: its front is not there, or was not exported",

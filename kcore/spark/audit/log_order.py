@@ -10,7 +10,12 @@ from kcore.spark.audit.finding import Evidence, Finding, finding
 from kcore.spark.event import EventRow, LogFault
 from kcore.spark.sources import Part
 
-FAULT_KINDS: Final = {"corrupt": "corrupt-batch", "truncated": "truncated-log", "duplicate": "duplicate-offset"}
+FAULT_KINDS: Final = {
+    "corrupt": "corrupt-batch",
+    "truncated": "truncated-log",
+    "duplicate": "duplicate-offset",
+    "missing": "segment-missing",
+}
 """How readers call what they cannot read -> the kind of finding."""
 
 

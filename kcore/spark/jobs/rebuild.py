@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING
 
 from kcore.errors import KcoreError
 from kcore.protocol.records.base import CONSUMER_OFFSETS
+from kcore.spark.absent import absent_partitions
 from kcore.spark.data_folder import Written, check_empty, write_data_folder
 from kcore.spark.event import EventRow
 from kcore.spark.folder_frames import folder_living, folder_tables
 from kcore.spark.frames import LogFacts
 from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, parse_offsets, session
 from kcore.spark.manifest import write_whole
+from kcore.spark.rebuild_report import absent_rows, doubts_of, placed_ids
 from kcore.spark.sources import open_source
 from kcore.spark.state import COORDINATOR_TOPICS
 from kcore.spark.table_files import Written as WrittenFile
-from kcore.spark.table_files import put_tables, staging_folder
+from kcore.spark.table_files import put_tables, staging_folder, write_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -47,10 +49,12 @@ def rebuild(
     *,
     offsets: Mapping[tuple[str, int], int] | None = None,
     timestamp_ms: int | None = None,
+    partitions: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
     """Writes the tables of a folder's state as Parquet, one folder a table.
 
     A run replaces what an earlier one wrote; `rebuild.json` is written last, so that where it lies all tables are.
+    Partitions that are not there have rows in `partitions` and `faults`.
 
     Args:
         spark: a session.
@@ -58,31 +62,50 @@ def rebuild(
         out: where the tables go; executors write there, so it is a folder that they share.
         offsets: (topic, partition) -> the offset before which to stop.
         timestamp_ms: stop before the first record with a later timestamp.
+        partitions: internal topic -> how many partitions it has; others have as many as the folder shows.
 
     Returns:
         How many rows each table has.
+
+    Raises:
+        KcoreError: an offset is of a partition that is not there, or a partition is there that its topic cannot have.
     """
     target = Path(out).absolute()
     (target / DONE).unlink(missing_ok=True)
     staging = staging_folder(target)
     try:
         frame = folder_tables(spark, path, staging, offsets=offsets, timestamp_ms=timestamp_ms)
-        found = put_tables([WrittenFile(*row) for row in frame.collect()], staging, target)
+        written = [WrittenFile(*row) for row in frame.collect()]
+        absent = absent_partitions(_present(path), placed_ids(written, staging), partitions)
+        written += write_tables(absent_rows(absent), staging)
+        found = put_tables(written, staging, target)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     moment = {"timestamp_ms": timestamp_ms, "offsets": [[*place, at] for place, at in sorted((offsets or {}).items())]}
-    write_whole(target / DONE, json.dumps({"source": str(path), "as_of": moment, "rows": found}, indent=1).encode())
+    done = {
+        "source": str(path),
+        "as_of": moment,
+        "rows": found,
+        "absent": [[one.topic, partition] for one in absent for partition in one.partitions],
+    }
+    write_whole(target / DONE, json.dumps(done, indent=1).encode())
+    return found
+
+
+def _present(path: str | Path) -> dict[str, set[int]]:
+    """Internal topic -> its partitions that are in a folder."""
+    found: dict[str, set[int]] = {}
+    with open_source(path) as source:
+        for part in source.parts():
+            if part.topic in COORDINATOR_TOPICS:
+                found.setdefault(part.topic, set()).add(part.partition)
     return found
 
 
 def partition_counts(path: str | Path, given: Mapping[str, int] | None = None) -> dict[str, int]:
     """How many partitions each internal topic has: as many as the folder shows, or as many as are given."""
-    with open_source(path) as source:
-        parts = [part for part in source.parts() if part.topic in COORDINATOR_TOPICS]
-    found = dict(LEAST_PARTITIONS)
-    for part in parts:
-        found[part.topic] = max(found.get(part.topic, 0), part.partition + 1)
-    return {**found, **(given or {})}
+    found = {topic: max(numbers) + 1 for topic, numbers in _present(path).items()}
+    return {**LEAST_PARTITIONS, **found, **(given or {})}
 
 
 def rebuild_folder(
@@ -168,7 +191,9 @@ def run(options: argparse.Namespace) -> int:
     if options.data_folder is not None:
         check_empty(Path(options.data_folder))
     with session(options, "rebuild") as spark:
-        counts = rebuild(spark, options.path, options.out, offsets=offsets, timestamp_ms=options.as_of_ms)
+        counts = rebuild(
+            spark, options.path, options.out, offsets=offsets, timestamp_ms=options.as_of_ms, partitions=given
+        )
         if options.data_folder is not None:
             written = rebuild_folder(
                 spark,
@@ -178,16 +203,14 @@ def run(options: argparse.Namespace) -> int:
                 timestamp_ms=options.as_of_ms,
                 partitions=given,
             )
-        incomplete = spark.read.parquet(str(Path(options.out) / "partitions")).where("not complete").count()
+        doubts = doubts_of(options.out)
     for name, count in counts.items():
         print(f"{name:14} {count}")
     for topic, count in sorted(written.records.items()) if written is not None else ():
         print(f"{count} records of {topic} in {options.data_folder}")
-    if incomplete:
-        print(f"{incomplete} partitions are not complete: compacted since then, or damaged; see the table `partitions`")
-    if counts["faults"]:
-        print(f"{counts['faults']} places could not be read or applied; see the table `faults`")
-    return 1 if incomplete or counts["faults"] else 0
+    for line in doubts.lines:
+        print(line)
+    return 1 if doubts.are_grave else 0
 
 
 def parse_partitions(texts: Sequence[str]) -> dict[str, int]:

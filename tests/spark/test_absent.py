@@ -1,0 +1,96 @@
+"""Partitions that are not there: which they are, as far as numbers, ids and people can say."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcore.errors import KcoreError
+from kcore.protocol.records.base import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from kcore.spark.absent import Absent, PlacedId, absent_partitions
+from kcore.spark.jobs import rebuild as rebuild_job
+from kcore.spark.rebuild_report import doubts_of
+from kcore_ext.java_hash import partition_for
+
+
+def ids(count: int, names: int, there: set[int]) -> list[PlacedId]:
+    """Groups of a topic of so many partitions, those of the partitions that are there."""
+    placed = [PlacedId(CONSUMER_OFFSETS, partition_for(f"group-{n}", count), f"group-{n}") for n in range(names)]
+    return [one for one in placed if one.partition in there]
+
+
+def test_numbers_alone_show_holes() -> None:
+    """What lies beyond the highest number shows nowhere; a topic of which there is nothing may not exist."""
+    present = {CONSUMER_OFFSETS: {0, 3}, TRANSACTION_STATE: {0, 1}, SHARE_GROUP_STATE: set[int]()}
+    assert absent_partitions(present) == [Absent(CONSUMER_OFFSETS, 4, True, (1, 2))]
+
+
+def test_ids_show_that_there_are_more() -> None:
+    """Those of two of seven partitions fit no smaller number."""
+    there = {1, 3}
+    assert absent_partitions({CONSUMER_OFFSETS: there}, ids(7, 200, there)) == [
+        Absent(CONSUMER_OFFSETS, 7, True, (0, 2, 4, 5, 6))
+    ]
+    everywhere = set(range(7))
+    assert absent_partitions({CONSUMER_OFFSETS: everywhere}, ids(7, 200, everywhere)) == []
+
+
+def test_few_ids_never_say_too_many() -> None:
+    """Whatever fits is a number that the topic has at least: none is called absent that does not exist."""
+    for count in range(1, 60):
+        for name in range(20):
+            (one,) = ids(count, name + 1, set(range(count)))[-1:]
+            for absent in absent_partitions({CONSUMER_OFFSETS: {one.partition}}, [one]):
+                assert absent.partition_count <= count
+
+
+def test_ids_that_are_at_home_nowhere_say_nothing() -> None:
+    wrong = [PlacedId(CONSUMER_OFFSETS, (partition_for("g", 2) + 1) % 2, "g")]
+    assert absent_partitions({CONSUMER_OFFSETS: {0, 1}}, [*wrong, *ids(2, 50, {0, 1})]) == []
+
+
+def test_who_knows_how_many_there_are_is_believed_or_refused() -> None:
+    given = {CONSUMER_OFFSETS: 3, SHARE_GROUP_STATE: 2}
+    (first, second) = absent_partitions({CONSUMER_OFFSETS: {0, 2}}, ids(7, 50, {0, 2}), given)
+    assert first == Absent(CONSUMER_OFFSETS, 3, False, (1,))
+    assert second == Absent(SHARE_GROUP_STATE, 2, False, (0, 1))
+    assert first.sentence == "the partition is not there: the topic has 3"
+    with pytest.raises(KcoreError, match="__consumer_offsets cannot have 2 partitions: number 2 is there"):
+        absent_partitions({CONSUMER_OFFSETS: {0, 2}}, (), {CONSUMER_OFFSETS: 2})
+
+
+@pytest.mark.spark
+def test_a_rebuild_names_what_is_not_there(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
+    """Two of a real broker's five partitions, of which one lacks a segment; and a topic that somebody knows of."""
+    for name in ("__consumer_offsets-0", "__consumer_offsets-1"):
+        shutil.copytree(kafka_logs / "moment-4" / name, tmp_path / "logs" / name)
+    counts = rebuild_job.rebuild(spark, tmp_path / "logs", tmp_path / "out")
+    absent = [f"__consumer_offsets-{n}: the partition is not there: the topic has at least 5" for n in (2, 3, 4)]
+    holes = "2 partitions were compacted: a file that was lost there would not show; see `holes_to`"
+    doubts = doubts_of(tmp_path / "out")
+    assert doubts.are_grave
+    assert doubts.lines == [
+        *absent,
+        "3 partitions are not complete: parts of their logs are missing; see the table `partitions`",
+        "3 places could not be read or applied; see the table `faults`",
+        holes,
+    ]
+    assert (counts["partitions"], counts["faults"]) == (5, 3)
+    (tmp_path / "logs" / "__consumer_offsets-0" / f"{31_001:020d}.log").rename(
+        tmp_path / "logs" / "__consumer_offsets-0" / f"{31_001:020d}.timeindex"
+    )
+    partitions = {CONSUMER_OFFSETS: 2, TRANSACTION_STATE: 1}
+    rebuild_job.rebuild(spark, tmp_path / "logs", tmp_path / "out", partitions=partitions)
+    assert doubts_of(tmp_path / "out").lines == [
+        f"__consumer_offsets-0: {31_001:020d}.log is not there, though its index is",
+        "__transaction_state-0: the partition is not there: the topic has 1",
+        "2 partitions are not complete: parts of their logs are missing; see the table `partitions`",
+        "2 places could not be read or applied; see the table `faults`",
+        holes.replace("2", "1", 1),
+    ]
+    done = json.loads((tmp_path / "out" / rebuild_job.DONE).read_bytes())
+    assert done["absent"] == [[TRANSACTION_STATE, 0]]
