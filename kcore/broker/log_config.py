@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from kcore.protocol.compression import CompressionType, compress
+from kcore_ext.produce import AppendLimits
 
 NO_LIMIT_MS = 2**63 - 1
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
@@ -33,6 +34,7 @@ class LogConfig:
         min_cleanable_ratio: which share of a log must be new before it is compacted.
         retention_ms: how long a batch is kept, -1 for ever.
         retention_bytes: how much of a partition is kept, -1 all.
+        limits: what of all this decides whether a batch is appended as it came.
     """
 
     __slots__ = (
@@ -41,6 +43,7 @@ class LogConfig:
         "compression",
         "delete",
         "delete_retention_ms",
+        "limits",
         "log_append_time",
         "max_compaction_lag_ms",
         "max_message_bytes",
@@ -80,3 +83,11 @@ class LogConfig:
         self.min_cleanable_ratio: float = get("min.cleanable.dirty.ratio", 0.5)
         self.retention_ms: int = get("retention.ms", 604_800_000)
         self.retention_bytes: int = get("retention.bytes", -1)
+        self.limits = AppendLimits(
+            min(self.max_message_bytes, self.segment_bytes),
+            self.timestamp_before_max_ms,
+            self.timestamp_after_max_ms,
+            -1 if self.compression is None else int(self.compression),
+            self.compact,
+            not self.log_append_time,
+        )

@@ -6,19 +6,23 @@ a note of what was there before, so that an append whose commit fails can be tak
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from kcore.broker.transaction_index import AbortedTransaction, AbortedTransactionIndex
 from kcore.errors import KafkaError
 from kcore.protocol.error_codes import ErrorCode
+from kcore_ext.producers import BatchMetadata, ProducerEntry, ProducersCore
 
-CACHED_BATCHES = 5
-"""How many batches of a producer are remembered: an idempotent client has at most so many requests in flight."""
+__all__ = [
+    "MAX_SEQUENCE",
+    "BatchMetadata",
+    "ProducerEntry",
+    "ProducerStates",
+    "Verification",
+    "increment_sequence",
+]
+
 MAX_SEQUENCE = 2**31 - 1
-NO_EPOCH = -1
-NO_SEQUENCE = -1
 
 
 def increment_sequence(sequence: int, by: int) -> int:
@@ -26,72 +30,6 @@ def increment_sequence(sequence: int, by: int) -> int:
     if sequence > MAX_SEQUENCE - by:
         return by - (MAX_SEQUENCE - sequence) - 1
     return sequence + by
-
-
-class BatchMetadata(NamedTuple):
-    """A batch that a producer wrote.
-
-    Attributes:
-        first_sequence: the sequence of its first record; -1 where a coordinator wrote it.
-        last_sequence: the sequence of its last record; -1 likewise.
-        base_offset: the offset of its first record.
-        last_offset: the offset of its last record.
-        timestamp_ms: its largest timestamp, in ms since the epoch.
-    """
-
-    first_sequence: int
-    last_sequence: int
-    base_offset: int
-    last_offset: int
-    timestamp_ms: int
-
-
-_Saved = tuple[int, int, int, int, tuple[BatchMetadata, ...]]
-
-
-class ProducerEntry:
-    """One producer, as the partition last saw it.
-
-    Attributes:
-        producer_id: who.
-        epoch: its newest epoch, -1 for one never seen.
-        coordinator_epoch: the epoch of the coordinator that wrote its last end marker, -1 for none.
-        last_timestamp_ms: when it last wrote (largest timestamp of its last batch, or the marker's).
-        txn_first_offset: where its open transaction begins, -1 without one.
-        batches: its last batches in this epoch, oldest first, at most `CACHED_BATCHES`.
-    """
-
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp_ms", "producer_id", "txn_first_offset")
-
-    def __init__(self, producer_id: int) -> None:
-        self.producer_id = producer_id
-        self.epoch = NO_EPOCH
-        self.coordinator_epoch = -1
-        self.last_timestamp_ms = -1
-        self.txn_first_offset = -1
-        self.batches: tuple[BatchMetadata, ...] = ()
-
-    @property
-    def last_sequence(self) -> int:
-        """The sequence of its last record, -1 if it has none in this epoch."""
-        batches = self.batches
-        return batches[-1].last_sequence if batches else NO_SEQUENCE
-
-    def duplicate(self, epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
-        """The remembered batch with exactly these sequences, if there is one."""
-        if epoch == self.epoch:
-            for batch in self.batches:
-                if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
-                    return batch
-        return None
-
-    def state(self) -> _Saved:
-        """All of it as a value: for undoing, comparing and saving."""
-        return self.epoch, self.coordinator_epoch, self.last_timestamp_ms, self.txn_first_offset, self.batches
-
-    def restore(self, state: _Saved) -> None:
-        """Goes back to what `state()` gave."""
-        self.epoch, self.coordinator_epoch, self.last_timestamp_ms, self.txn_first_offset, self.batches = state
 
 
 class Verification:
@@ -115,27 +53,22 @@ class Verification:
         self.created_ms = created_ms
 
 
-class ProducerStates:
+class ProducerStates(ProducersCore):
     """The producers of one partition, its open transactions and its aborted ones.
 
+    What changes with every batch is compiled: see `ProducersCore`, of which `entries`, `open_transactions` and
+    `verifications` are.
+
     Attributes:
-        entries: by producer id.
-        open_transactions: producer id -> first offset, ascending by offset (a transaction opens at the log's end).
         aborted: the index of aborted transactions.
-        verifications: producer id -> the verification under way.
     """
 
-    __slots__ = ("_completing", "_undo", "aborted", "entries", "open_transactions", "verifications")
+    __slots__ = ("aborted",)
+
+    verifications: dict[int, Verification]
 
     def __init__(self) -> None:
-        self.entries: dict[int, ProducerEntry] = {}
-        self.open_transactions: dict[int, int] = {}
         self.aborted = AbortedTransactionIndex()
-        self.verifications: dict[int, Verification] = {}
-        # Transactions whose marker is not durable yet: (first offset, marker's offset). They still hold readers back.
-        self._completing: list[tuple[int, int]] = []
-        # What each append since the last commit found: (its offset, producer id, state or None for an unknown one).
-        self._undo: deque[tuple[int, int, _Saved | None]] = deque()
 
     # ---- data
 
@@ -221,24 +154,6 @@ class ProducerStates:
         if entry.txn_first_offset >= 0 and not transactional:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
 
-    def add_data(self, producer_id: int, epoch: int, batch: BatchMetadata, transactional: bool) -> None:
-        """Keeps a batch that was appended, or is replayed."""
-        entry = self._touch(producer_id, batch.base_offset)
-        if epoch != entry.epoch:
-            entry.epoch = epoch
-            entry.batches = (batch,)
-        elif len(entry.batches) < CACHED_BATCHES:
-            entry.batches = (*entry.batches, batch)
-        else:
-            entry.batches = (*entry.batches[1:], batch)
-        entry.last_timestamp_ms = batch.timestamp_ms
-        if transactional:
-            if entry.txn_first_offset < 0:
-                entry.txn_first_offset = batch.base_offset
-                self.open_transactions[producer_id] = batch.base_offset
-            if self.verifications:
-                self.verifications.pop(producer_id, None)
-
     # ---- end markers
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int) -> None:
@@ -283,46 +198,10 @@ class ProducerStates:
 
     # ---- commit
 
-    def _touch(self, producer_id: int, offset: int) -> ProducerEntry:
-        entry = self.entries.get(producer_id)
-        if entry is None:
-            entry = self.entries[producer_id] = ProducerEntry(producer_id)
-            self._undo.append((offset, producer_id, None))
-        else:
-            self._undo.append((offset, producer_id, entry.state()))
-        return entry
-
-    def first_unstable_offset(self) -> int | None:
-        """Where the earliest transaction begins that is open, or whose marker is not durable; None without one."""
-        first = None
-        for offset in self.open_transactions.values():
-            first = offset
-            break
-        for offset, _ in self._completing:
-            if first is None or offset < first:
-                first = offset
-        return first
-
-    def committed(self, high_watermark: int) -> None:
-        """What was appended below `high_watermark` is durable and can no longer be taken back."""
-        undo = self._undo
-        while undo and undo[0][0] < high_watermark:
-            undo.popleft()
-        if self._completing:
-            self._completing = [pair for pair in self._completing if pair[1] >= high_watermark]
-
     def rollback(self, high_watermark: int) -> None:
         """Takes back everything at or beyond `high_watermark`: its commit failed."""
-        undo = self._undo
-        while undo and undo[-1][0] >= high_watermark:
-            _, producer_id, state = undo.pop()
-            if state is None:
-                del self.entries[producer_id]
-            else:
-                # An entry cannot be missing: only idle ones expire, and one with an undo note just wrote.
-                self.entries[producer_id].restore(state)
+        self._take_back(high_watermark)
         self.aborted.truncate(high_watermark)
-        self._completing = [pair for pair in self._completing if pair[1] < high_watermark]
         self.find_open_transactions()
 
     def find_open_transactions(self) -> None:
@@ -375,7 +254,7 @@ class ProducerStates:
         for producer_id, entry in list(self.entries.items()):
             if entry.txn_first_offset < 0 and wall_ms - entry.last_timestamp_ms >= expiration_ms:
                 current = self.entries.get(producer_id) is entry
-                if current and not any(note[1] == producer_id for note in self._undo):
+                if current and not self._has_notes_of(producer_id):
                     del self.entries[producer_id]
             until_pause -= 1
             if not until_pause:

@@ -53,3 +53,6 @@ cdef class ControlMarker:
 
 
 cdef RecordReader open_reader(object buffer, Py_ssize_t position, object decompress, Py_ssize_t max_size_bytes)
+cdef const char* parse_record(
+    const unsigned char** at, const unsigned char* limit, RecordView* record
+) noexcept nogil

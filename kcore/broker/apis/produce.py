@@ -16,6 +16,7 @@ from kcore.errors import KafkaError
 from kcore.log.errors import FencedLeaderEpochError, LogError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.compression import decompress
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -29,8 +30,11 @@ from kcore.protocol.messages.produce import (
 )
 from kcore.runtime.api import Api
 from kcore.runtime.pending import Pending
+from kcore_ext.produce import ExpectedProduce
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kcore.broker.partition import Partition
     from kcore.broker.partitions import Partitions, TopicPartitions
     from kcore.broker.transaction_verifier import VerificationDesk
@@ -73,7 +77,16 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         verify_transactions: `transaction.partition.verification.enable`.
     """
 
-    __slots__ = ("_authorizer", "_cluster", "_now", "_partitions", "_pipeline", "desk", "verify_transactions")
+    __slots__ = (
+        "_authorizer",
+        "_cluster",
+        "_expected",
+        "_now",
+        "_partitions",
+        "_pipeline",
+        "desk",
+        "verify_transactions",
+    )
 
     key = ApiKey.PRODUCE
     request_type = ProduceRequest
@@ -99,6 +112,16 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         self._now = now
         self._cluster = cluster
         self._authorizer = authorizer
+        self._expected = ExpectedProduce(
+            self,
+            partitions.names,
+            partitions.ids,
+            pipeline,
+            now,
+            allowed=None if authorizer is None else self._allowed,
+            forbidden=CLUSTER_METADATA,
+            decompress=decompress,
+        )
         self.desk = desk
         self.verify_transactions = verify_transactions
 
@@ -122,6 +145,15 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
 
         Raises:
             CloseConnectionError: something failed and the client (acks=0) waits for no answer.
+        """
+        # Most requests have nothing unusual about them, and are through with that.
+        return self._expected.handle(context, request) or self.plain(context, request)
+
+    def plain(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | Pending | None:
+        """`handle` for any request: this is what produce means, and `ExpectedProduce` a faster way through it.
+
+        Raises:
+            CloseConnectionError: see `handle`.
         """
         items, transactional = self._read(context, request)
         if isinstance(items, KafkaError):
@@ -182,9 +214,14 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
             found = self._partitions.names.get(topic.name)
         if self._authorizer is not None:
             name = topic.name if found is None else found.name
-            if not self._authorizer.allowed(context, Operation.WRITE, ResourceType.TOPIC, name):
+            if not self._allowed(context, name):
                 return None, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return found, None
+
+    def _allowed(self, context: RequestContext, topic: str) -> bool:
+        """Whether who asks may write to a topic."""
+        authorizer = self._authorizer
+        return authorizer is None or authorizer.allowed(context, Operation.WRITE, ResourceType.TOPIC, topic)
 
     def _handle_transactional(
         self, context: RequestContext, request: ProduceRequest, items: list[ProduceItem]
@@ -209,9 +246,8 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
             CloseConnectionError: see `handle`.
         """
         acks = request.acks
-        version = context.api_version
         by_admin = context.client_id == ADMIN_CLIENT_ID
-        wait = failed = False
+        failed = False
         responses: list[TopicProduceResponse] = []
         following = iter(items)
         for topic in request.topic_data:
@@ -221,21 +257,33 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
                 answer = self._append(item, acks, by_admin)
                 if answer.error_code:
                     failed = True
-                    if version >= FIRST_VERSION_WITH_LEADER:
-                        self._name_leader(item, answer)
-                partition = item.partition
-                if partition is not None and partition.log.end_offset != partition.high_watermark:
-                    wait = True
+                    self._name_leader(context, item.partition, answer)
                 answers.append(answer)
             responses.append(
                 TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
             )
-        response = ProduceResponse(responses=responses)
-        if acks == 0:
+        return self.answer(
+            context, request, ProduceResponse(responses=responses), failed, [item.partition for item in items]
+        )
+
+    def answer(
+        self,
+        context: RequestContext,
+        request: ProduceRequest,
+        response: ProduceResponse,
+        failed: bool,
+        partitions: Iterable[Partition | None],
+    ) -> ProduceResponse | Pending | None:
+        """Answers for all partitions, at once if none of them has anything that is not durable.
+
+        Raises:
+            CloseConnectionError: see `handle`.
+        """
+        if request.acks == 0:
             return self._reply(request, response, failed)
-        if failed and version >= FIRST_VERSION_WITH_LEADER:
+        if failed and context.api_version >= FIRST_VERSION_WITH_LEADER:
             response.node_endpoints = self._endpoints(context, response)
-        if not wait:
+        if not any(partition is not None and partition.dirty for partition in partitions):
             return response
         pending = Pending(self, context, request)
         self._pipeline.answer_later(pending, response)
@@ -259,12 +307,8 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
             base_offset, append_time_ms = append(
                 partition, item.data.records or b"", header, self._now.wall_ms, item.guard, self.verify_transactions
             )
-        except KafkaError as error:
+        except (KafkaError, LogError) as error:
             return refused_by_log(partition, index, error)
-        except FencedLeaderEpochError:
-            return refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        except LogError:
-            return refused(index, ErrorCode.KAFKA_STORAGE_ERROR)
         if acks == 0:
             partition.unacknowledged_end = partition.log.end_offset
         return PartitionProduceResponse(
@@ -274,9 +318,27 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
             log_start_offset=partition.log.log_start_offset,
         )
 
-    def _name_leader(self, item: ProduceItem, answer: PartitionProduceResponse) -> None:
-        partition, cluster = item.partition, self._cluster
-        if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and partition is not None and cluster is not None:
+    def not_taken(
+        self, context: RequestContext, partition: Partition, index: int, error: Exception
+    ) -> PartitionProduceResponse:
+        """The answer of a partition whose log did not take a batch, which had passed every check.
+
+        Raises:
+            Exception: `error`, if it is none of a log.
+        """
+        if not isinstance(error, KafkaError | LogError):
+            raise error
+        answer = refused_by_log(partition, index, error)
+        self._name_leader(context, partition, answer)
+        return answer
+
+    def _name_leader(
+        self, context: RequestContext, partition: Partition | None, answer: PartitionProduceResponse
+    ) -> None:
+        cluster = self._cluster
+        if context.api_version < FIRST_VERSION_WITH_LEADER or partition is None or cluster is None:
+            return
+        if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
             leader = cluster.leader(partition.topic, partition.index)
             if leader is not None:
                 answer.current_leader = LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch)
@@ -304,8 +366,12 @@ def refused(index: int, code: ErrorCode, message: str | None = None) -> Partitio
     return PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=message)
 
 
-def refused_by_log(partition: Partition, index: int, error: KafkaError) -> PartitionProduceResponse:
-    """The answer of a partition whose log refused the batch."""
+def refused_by_log(partition: Partition, index: int, error: KafkaError | LogError) -> PartitionProduceResponse:
+    """The answer of a partition whose log refused the batch, or could not take it."""
+    if isinstance(error, FencedLeaderEpochError):
+        return refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if isinstance(error, LogError):
+        return refused(index, ErrorCode.KAFKA_STORAGE_ERROR)
     answer = refused(index, error.code, error.message)
     if error.code not in _WITHOUT_LOG_START:
         answer.log_start_offset = partition.log.log_start_offset

@@ -1,0 +1,75 @@
+"""Produce requests of the expected kind: what is kept about the log's limits, and about one batch on its way."""
+
+cimport cython
+from cpython.object cimport PyObject
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+from kcore_ext.clock cimport Now
+from kcore_ext.message_shape cimport Shape
+from kcore_ext.shard_core cimport PipelineCore
+
+cdef struct Batch:
+    Py_ssize_t place            # of the topic in the request
+    PyObject* topic             # borrowed from the request, as the next two
+    PyObject* index
+    PyObject* records
+    PyObject* partition         # held
+    int64_t producer_id         # -1: of no producer
+    int16_t producer_epoch
+    int32_t base_sequence
+    int32_t last_delta
+    int64_t max_timestamp_ms
+    bint transactional
+
+
+@cython.final
+cdef class AppendLimits:
+    cdef readonly Py_ssize_t max_bytes
+    cdef readonly int64_t before_max_ms
+    cdef readonly int64_t after_max_ms
+    cdef readonly int codec             # of every batch that is kept; -1: as the producer made it
+    cdef readonly bint needs_keys
+    cdef readonly bint create_time
+
+
+@cython.final
+cdef class Batches:
+    cdef Batch* items
+    cdef Py_ssize_t count, room
+
+    cdef Batch* add(self) except NULL
+
+
+@cython.final
+cdef class ExpectedProduce:
+    cdef object api
+    cdef dict names
+    cdef dict ids
+    cdef PipelineCore pipeline
+    cdef Now now
+    cdef object allowed
+    cdef object forbidden
+    cdef object decompress
+    cdef int64_t round              # of requests that were looked at; marks the producers of their partitions
+    cdef Shape request
+    cdef Shape topic
+    cdef Shape data
+    cdef Shape response
+    cdef Shape topic_answer
+    cdef Shape answer
+    cdef Py_ssize_t transactional_id_at, acks_at, topic_data_at
+    cdef Py_ssize_t name_at, topic_id_at, partition_data_at
+    cdef Py_ssize_t index_at, records_at
+    cdef Py_ssize_t responses_at
+    cdef Py_ssize_t answered_name_at, answered_topic_id_at, partition_responses_at
+    cdef Py_ssize_t answered_index_at, base_offset_at, log_start_offset_at
+
+    cdef bint collect(self, object context, PyObject* request, int version, Batches batches) except -1
+    cdef bint collect_topic(
+        self, PyObject* topic, Py_ssize_t place, object found, int version, Batches batches
+    ) except -1
+    cdef bint read(self, Batch* batch, object found, int version) except -1
+    cdef bint check(self, Batch* batch, AppendLimits limits, int version) except -1
+    cdef bint check_producers(self, Batches batches, PyObject* request) except -1
+    cdef object append(self, object context, object request, Batches batches)
+    cdef object append_one(self, Batch* batch)

@@ -1,0 +1,50 @@
+"""The producers of a partition, for other compiled modules."""
+
+cimport cython
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+cdef enum:
+    CACHED = 5      # batches of a producer that are remembered
+
+cdef struct Written:
+    int32_t first_sequence
+    int32_t last_sequence
+    int64_t base_offset
+    int64_t last_offset
+    int64_t timestamp_ms
+
+cdef struct State:
+    int64_t last_timestamp_ms
+    int64_t txn_first_offset
+    int32_t coordinator_epoch
+    int16_t epoch
+    int16_t count               # of batches
+    Written batches[CACHED]     # oldest first
+
+cdef struct Note:
+    int64_t offset              # of the append that found this
+    int64_t producer_id
+    bint known                  # False: there was no such producer
+    State before
+
+
+@cython.final
+cdef class ProducerEntry:
+    cdef readonly int64_t producer_id
+    cdef State now
+
+
+cdef class ProducersCore:
+    cdef public dict entries
+    cdef public dict open_transactions
+    cdef public dict verifications
+    cdef public list _completing
+    cdef Note* notes            # a row: those before `first` are done with
+    cdef Py_ssize_t first, count, room
+    cdef int64_t looked_at      # a mark of whoever goes over several partitions and must not meet one twice
+
+    cdef bint follows(self, int64_t producer_id, int16_t epoch, int32_t first_sequence, bint transactional) except -1
+    cdef int put(self, int64_t producer_id, int16_t epoch, Written* batch, bint transactional) except -1
+    cdef ProducerEntry touch(self, int64_t producer_id, int64_t offset)
+    cdef int make_room(self) except -1
+    cdef void forget_notes(self)

@@ -1,0 +1,291 @@
+"""What a partition knows of its producers, and what changes of it with every batch that an idempotent client writes.
+
+`kcore.broker.producer_state` is the rest of it: which appends are refused and why, end markers, expiry.
+"""
+
+cimport cython
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from cpython.object cimport PyObject
+from libc.stdint cimport int16_t, int32_t, int64_t
+from libc.string cimport memcpy, memmove
+
+from typing import NamedTuple
+
+cdef enum:
+    ROOM_KEPT = 64      # notes whose memory stays when none is left
+
+cdef int64_t MAX_SEQUENCE = 0x7FFFFFFF
+
+
+class BatchMetadata(NamedTuple):
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp_ms: int
+
+
+@cython.final
+cdef class ProducerEntry:
+    """See producers.pyi."""
+
+    def __cinit__(self, int64_t producer_id):
+        self.producer_id = producer_id
+        self.now.epoch = -1
+        self.now.coordinator_epoch = -1
+        self.now.last_timestamp_ms = -1
+        self.now.txn_first_offset = -1
+
+    @property
+    def epoch(self):
+        return self.now.epoch
+
+    @epoch.setter
+    def epoch(self, int16_t epoch):
+        self.now.epoch = epoch
+
+    @property
+    def coordinator_epoch(self):
+        return self.now.coordinator_epoch
+
+    @coordinator_epoch.setter
+    def coordinator_epoch(self, int32_t epoch):
+        self.now.coordinator_epoch = epoch
+
+    @property
+    def last_timestamp_ms(self):
+        return self.now.last_timestamp_ms
+
+    @last_timestamp_ms.setter
+    def last_timestamp_ms(self, int64_t timestamp_ms):
+        self.now.last_timestamp_ms = timestamp_ms
+
+    @property
+    def txn_first_offset(self):
+        return self.now.txn_first_offset
+
+    @txn_first_offset.setter
+    def txn_first_offset(self, int64_t offset):
+        self.now.txn_first_offset = offset
+
+    @property
+    def batches(self):
+        cdef int i
+        return tuple([metadata_of(&self.now.batches[i]) for i in range(self.now.count)])
+
+    @batches.setter
+    def batches(self, tuple batches not None):
+        cdef Written written[CACHED]
+        cdef int i, count = len(batches)
+        if count > CACHED:
+            raise ValueError(f"{count} batches of a producer, at most {CACHED} are remembered")
+        for i in range(count):
+            written[i] = written_of(batches[i])
+        memcpy(self.now.batches, written, count * sizeof(Written))
+        self.now.count = count
+
+    @property
+    def last_sequence(self):
+        return self.now.batches[self.now.count - 1].last_sequence if self.now.count else -1
+
+    def duplicate(self, int64_t epoch, int64_t first_sequence, int64_t last_sequence):
+        cdef int i
+        if epoch == self.now.epoch:
+            for i in range(self.now.count):
+                if (
+                    self.now.batches[i].first_sequence == first_sequence
+                    and self.now.batches[i].last_sequence == last_sequence
+                ):
+                    return metadata_of(&self.now.batches[i])
+        return None
+
+    def state(self):
+        return self.epoch, self.coordinator_epoch, self.last_timestamp_ms, self.txn_first_offset, self.batches
+
+    def restore(self, tuple state not None):
+        self.epoch, self.coordinator_epoch, self.last_timestamp_ms, self.txn_first_offset, self.batches = state
+
+    def __repr__(self):
+        return f"<ProducerEntry {self.producer_id} {self.state()}>"
+
+
+cdef object metadata_of(Written* written):
+    return BatchMetadata(
+        written.first_sequence, written.last_sequence, written.base_offset, written.last_offset, written.timestamp_ms
+    )
+
+
+cdef Written written_of(batch) except *:
+    cdef Written written
+    (
+        written.first_sequence, written.last_sequence, written.base_offset, written.last_offset, written.timestamp_ms
+    ) = batch
+    return written
+
+
+cdef class ProducersCore:
+    """See producers.pyi."""
+
+    def __cinit__(self, *arguments, **named):
+        self.entries = {}
+        self.open_transactions = {}
+        self.verifications = {}
+        # Transactions whose marker is not durable yet: (first offset, marker's offset). They still hold readers back.
+        self._completing = []
+
+    def __dealloc__(self):
+        PyMem_Free(self.notes)
+
+    # ---- data
+
+    def is_next(self, int64_t producer_id, int16_t epoch, int32_t first_sequence, bint transactional):
+        return self.follows(producer_id, epoch, first_sequence, transactional)
+
+    cdef bint follows(self, int64_t producer_id, int16_t epoch, int32_t first_sequence, bint transactional) except -1:
+        cdef PyObject* found
+        cdef State* now
+        cdef int64_t last = -1
+        if self.verifications:
+            return False
+        found = PyDict_GetItemWithError(self.entries, producer_id)
+        if found is NULL:
+            return not transactional
+        now = &(<ProducerEntry>found).now
+        if now.count:
+            last = now.batches[now.count - 1].last_sequence
+        return epoch == now.epoch and first_sequence == last + 1 and transactional == (now.txn_first_offset >= 0)
+
+    def add_data(self, int64_t producer_id, int16_t epoch, batch, bint transactional):
+        cdef Written written = written_of(batch)
+        self.put(producer_id, epoch, &written, transactional)
+
+    def add_appended(
+        self,
+        int64_t producer_id,
+        int16_t epoch,
+        int32_t sequence,
+        int32_t last_delta,
+        int64_t base_offset,
+        int64_t timestamp_ms,
+        bint transactional,
+    ):
+        cdef Written written
+        written.first_sequence = sequence
+        written.last_sequence = sequence
+        if sequence >= 0:
+            # They wrap from 2147483647 to 0.
+            written.last_sequence = <int32_t>((<int64_t>sequence + last_delta) & MAX_SEQUENCE)
+        written.base_offset = base_offset
+        written.last_offset = base_offset + last_delta
+        written.timestamp_ms = timestamp_ms
+        self.put(producer_id, epoch, &written, transactional)
+
+    cdef int put(self, int64_t producer_id, int16_t epoch, Written* batch, bint transactional) except -1:
+        cdef State* now = &self.touch(producer_id, batch.base_offset).now
+        if epoch != now.epoch:
+            now.epoch = epoch
+            now.count = 0
+        elif now.count == CACHED:
+            now.count -= 1
+            memmove(now.batches, now.batches + 1, (CACHED - 1) * sizeof(Written))
+        now.batches[now.count] = batch[0]
+        now.count += 1
+        now.last_timestamp_ms = batch.timestamp_ms
+        if transactional:
+            if now.txn_first_offset < 0:
+                now.txn_first_offset = batch.base_offset
+                self.open_transactions[producer_id] = batch.base_offset
+            if self.verifications:
+                self.verifications.pop(producer_id, None)
+        return 0
+
+    # ---- what is not durable yet
+
+    def _touch(self, int64_t producer_id, int64_t offset):
+        return self.touch(producer_id, offset)
+
+    cdef ProducerEntry touch(self, int64_t producer_id, int64_t offset):
+        cdef Note* note
+        cdef ProducerEntry entry
+        cdef object key = producer_id
+        cdef PyObject* found = PyDict_GetItemWithError(self.entries, key)
+        self.make_room()
+        note = &self.notes[self.count]
+        note.offset = offset
+        note.producer_id = producer_id
+        note.known = found is not NULL
+        if note.known:
+            entry = <ProducerEntry>found
+            note.before = entry.now
+        else:
+            entry = self.entries[key] = ProducerEntry(producer_id)
+        self.count += 1
+        return entry
+
+    cdef int make_room(self) except -1:
+        """For one note more."""
+        cdef Note* notes
+        cdef Py_ssize_t room
+        if self.count < self.room:
+            return 0
+        if self.first > self.count // 2:
+            self.count -= self.first
+            memmove(self.notes, self.notes + self.first, self.count * sizeof(Note))
+            self.first = 0
+            return 0
+        room = max(4, 2 * self.room)
+        notes = <Note*>PyMem_Realloc(self.notes, room * sizeof(Note))
+        if notes is NULL:
+            raise MemoryError
+        self.notes = notes
+        self.room = room
+        return 0
+
+    cdef void forget_notes(self):
+        """None is left."""
+        self.first = self.count = 0
+        if self.room > ROOM_KEPT:
+            PyMem_Free(self.notes)
+            self.notes = NULL
+            self.room = 0
+
+    def _has_notes_of(self, int64_t producer_id):
+        cdef Py_ssize_t i
+        for i in range(self.first, self.count):
+            if self.notes[i].producer_id == producer_id:
+                return True
+        return False
+
+    def first_unstable_offset(self):
+        cdef object first = None
+        for first in self.open_transactions.values():
+            break
+        if self._completing:
+            for offset, _ in self._completing:
+                if first is None or offset < first:
+                    first = offset
+        return first
+
+    def committed(self, int64_t high_watermark):
+        while self.first < self.count and self.notes[self.first].offset < high_watermark:
+            self.first += 1
+        if self.first == self.count:
+            self.forget_notes()
+        if self._completing:
+            self._completing = [pair for pair in self._completing if pair[1] >= high_watermark]
+
+    def _take_back(self, int64_t high_watermark):
+        cdef Note* note
+        while self.first < self.count and self.notes[self.count - 1].offset >= high_watermark:
+            self.count -= 1
+            note = &self.notes[self.count]
+            if note.known:
+                # An entry cannot be missing: only idle ones expire, and one with a note just wrote.
+                (<ProducerEntry>self.entries[note.producer_id]).now = note.before
+            else:
+                del self.entries[note.producer_id]
+        if self.first == self.count:
+            self.forget_notes()
+        if self._completing:
+            self._completing = [pair for pair in self._completing if pair[1] < high_watermark]

@@ -1,0 +1,406 @@
+"""Requests of the expected kind, and all others: the compiled way answers, appends and remembers what the plain does.
+
+Two nodes get the same requests. One serves them as a node does, the other by `ProduceApi.plain` alone, which is the
+definition. After every step both must have the same answers, bytes, producers and offsets.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from kcore.broker.producing import CloseConnectionError
+from kcore.broker.transaction_verifier import ProduceVerifier
+from kcore.log.errors import FencedLeaderEpochError, LogError
+from kcore.protocol.authorizer import Operation
+from kcore.protocol.compression import compress
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kcore.runtime import Pending, RequestContext
+from kcore_ext.batch import BatchBuilder
+from tests.broker.data.context import DataPlane, batch_of
+
+WALL_MS = 1_700_000_000_000
+MAX_SEQUENCE = 2**31 - 1
+TOPICS: dict[str, dict[str, Any]] = {
+    "t": {},
+    "u": {},
+    "keys": {"cleanup_policy": ["compact"]},
+    "stamped": {"message_timestamp_type": "LogAppendTime"},
+    "lz4": {"compression_type": "lz4"},
+    "plain": {"compression_type": "uncompressed"},
+    "small": {"max_message_bytes": 150},
+    "pieces": {"segment_bytes": 150},
+    "recent": {"message_timestamp_before_max_ms": 1000, "message_timestamp_after_max_ms": 1000},
+    "__consumer_offsets": {},
+}
+PARTITIONS = 2
+
+
+class Coordinator(ProduceVerifier):
+    """Says yes to one id, no to another, and to the rest when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def verify(self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Any, add: bool,
+               done: Any) -> None:  # fmt: skip
+        question = (partitions, done)
+        if transactional_id == "later":
+            self.asked.append(question)
+        else:
+            self.answer(question, ErrorCode.NONE if transactional_id == "yes" else ErrorCode.INVALID_TXN_STATE)
+
+    @staticmethod
+    def answer(question: Any, code: ErrorCode) -> None:
+        partitions, done = question
+        done(dict.fromkeys(partitions, code))
+
+
+class Strict:
+    """Lets nobody write to one topic, nor one transactional id."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, str]] = []
+
+    def allowed(self, context: Any, operation: Operation, resource_type: Any, resource_name: str) -> bool:
+        assert operation is Operation.WRITE
+        self.asked.append((resource_type, resource_name))
+        return resource_name not in {"u", "no"}
+
+
+def with_header(records: bytes, at: int, layout: str, value: int) -> bytes:
+    """The batch with a field of its header changed and a CRC that fits."""
+    batch = bytearray(records)
+    struct.pack_into(layout, batch, at, value)
+    struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
+    return bytes(batch)
+
+
+HEADER_FIELDS = {
+    "base offset": (0, ">q", st.sampled_from([1, -1])),
+    "length": (8, ">i", st.sampled_from([48, 49, 60, 1 << 20])),
+    "leader epoch": (12, ">i", st.just(7)),
+    "magic": (16, ">b", st.sampled_from([0, 1, 3, -1])),
+    "attributes": (21, ">h", st.sampled_from([4, 5, 7, 8, 0x20, 0x30, 0x40, 0x80])),
+    "last delta": (23, ">i", st.sampled_from([-1, 0, 1, 5, MAX_SEQUENCE])),
+    "base timestamp": (27, ">q", st.sampled_from([-1, 0, 2**63 - 1, -(2**63), WALL_MS + 10])),
+    "largest timestamp": (35, ">q", st.sampled_from([-1, 0, 2**63 - 1, WALL_MS + 10])),
+    "producer": (43, ">q", st.sampled_from([-1, 1, 2, -7])),
+    "epoch": (51, ">h", st.sampled_from([-1, 0, 3, 32767])),
+    "sequence": (53, ">i", st.sampled_from([-1, 0, 3, MAX_SEQUENCE])),
+    "count": (57, ">i", st.sampled_from([-1, 0, 2, 5, MAX_SEQUENCE])),
+}
+CHANGES = st.one_of(
+    st.sampled_from(sorted(HEADER_FIELDS)).flatmap(
+        lambda name: st.tuples(st.just("header"), st.just(HEADER_FIELDS[name][:2]), HEADER_FIELDS[name][2])
+    ),
+    st.tuples(st.just("byte"), st.integers(0, 200), st.integers(1, 255)),
+    st.tuples(st.just("record"), st.integers(61, 200), st.integers(1, 255)),
+    st.tuples(st.just("cut"), st.integers(0, 200), st.just(0)),
+    st.tuples(st.just("behind"), st.integers(1, 200), st.just(0)),
+    st.just(("none", 0, 0)),
+)
+
+
+def changed(records: bytes, change: Any) -> bytes | None:
+    """A batch with something done to it."""
+    kind, at, value = change
+    match kind:
+        case "header":
+            return with_header(records, at[0], at[1], value)
+        case "byte":
+            at %= len(records)
+            return records[:at] + bytes([records[at] ^ value]) + records[at + 1 :]
+        case "record":
+            at = min(at, len(records) - 1)
+            return with_header(records, at, ">B", records[at] ^ value)
+        case "cut":
+            return records[:at]
+        case "behind":
+            return records + records[:at]
+    return None
+
+
+RECORDS = st.lists(
+    st.tuples(
+        st.sampled_from([0, 0, 0, 1, -5, 2000, -2000, 7_200_000, -WALL_MS - 1]),
+        st.sampled_from([b"k", b"k", None]),
+        st.integers(0, 3),
+    ),
+    max_size=3,
+)
+
+
+@st.composite
+def batches(draw: Any, one_change_in: int) -> tuple[Any, ...]:
+    """(records, codec, producer or 0, epoch, step of the sequence, transactional, change)."""
+    usual = draw(st.booleans())
+    return (
+        [(0, b"k", 1)] * draw(st.integers(1, 3)) if usual else draw(RECORDS),
+        0 if usual else draw(st.sampled_from([0, 0, 1, 2, 3, 4])),
+        draw(st.sampled_from([0, 1, 2])),
+        draw(st.sampled_from([0, 0, 0, 0, 1])),
+        draw(st.sampled_from([0, 0, 0, 0, 0, 1, -1, "again"])),
+        draw(st.sampled_from([False, False, True])),
+        draw(CHANGES) if draw(st.integers(1, one_change_in)) == one_change_in else None,
+    )
+
+
+PARTS = st.lists(
+    st.tuples(
+        st.sampled_from(["t", "t", "t", "u", *TOPICS, "unknown"]),
+        st.lists(st.tuples(st.sampled_from([0, 0, 1, 1, 2, -1]), batches(one_change_in=8)), max_size=3),
+    ),
+    max_size=3,
+)
+
+
+class Pair(RuleBasedStateMachine):
+    """The same requests to a node as it is and to one without the compiled way."""
+
+    @initialize(verify=st.booleans(), authorized=st.sampled_from([False, False, True]), start=st.integers(0, 3))
+    def begin(self, verify: bool, authorized: bool, start: int) -> None:
+        config = {"transaction.partition.verification.enable": str(verify).lower()}
+        self.nodes = [
+            DataPlane(config=config, verifier=Coordinator(), authorizer=Strict() if authorized else None)
+            for _ in range(2)
+        ]
+        self.pending: list[tuple[Any, Any]] = []
+        self.start = MAX_SEQUENCE - start
+        for node in self.nodes:
+            for name, given in TOPICS.items():
+                node.topic(name, PARTITIONS, **given)
+
+    def bytes_of(self, topic: str, index: int, spec: tuple[Any, ...]) -> bytes | None:
+        records, codec, producer_id, epoch, step, transactional, change = spec
+        sequence = -1
+        if producer_id:
+            partition = self.nodes[1].partitions.get(topic, index)
+            entry = None if partition is None else partition.producers.entries.get(producer_id)
+            if entry is None:
+                sequence = self.start if step else 0
+            elif step == "again":
+                sequence = entry.batches[-1].first_sequence if entry.batches else 0
+            else:
+                sequence = max(entry.last_sequence + 1 + step, 0) & MAX_SEQUENCE
+        builder = BatchBuilder(
+            1 << 20,
+            base_timestamp_ms=WALL_MS,
+            producer_id=producer_id or -1,
+            producer_epoch=epoch if producer_id else -1,
+            base_sequence=sequence,
+            transactional=transactional and bool(producer_id),
+            compression=codec,
+            compress=compress,
+        )
+        for ahead_ms, key, size in records:
+            assert builder.append(WALL_MS + ahead_ms, key, b"v" * (30 * size))
+        batch = builder.build() if records else builder.build(last_offset_delta=0)
+        return batch if change is None else changed(batch, change)
+
+    @rule(
+        parts=PARTS,
+        version=st.sampled_from([3, 6, 7, 9, 10, 11, 11, 12, 13]),
+        acks=st.sampled_from([-1, -1, -1, 1, 0, 2]),
+        tid=st.sampled_from(["yes", "yes", "later", "no", None]),
+        client_id=st.sampled_from(["c", "c", "__admin_client"]),
+        as_client=st.booleans(),
+    )
+    def produce(self, parts: Any, version: int, acks: int, tid: str | None, client_id: str, as_client: bool) -> None:
+        request = ProduceRequest(
+            transactional_id=tid,
+            acks=acks,
+            timeout_ms=1000,
+            topic_data=[
+                TopicProduceData(
+                    name=name if version < 13 else "",
+                    topic_id=self.nodes[1].topics[name].topic_id if version >= 13 and name in TOPICS else bytes(16),
+                    partition_data=[
+                        PartitionProduceData(index=index, records=self.bytes_of(name, index, spec))
+                        for index, spec in batches
+                    ],
+                )
+                for name, batches in parts
+            ],
+        )
+        if as_client:
+            request = ProduceRequest.decode(request.encode(version), version)
+        context = RequestContext(version, client_id=client_id)
+        answers = []
+        for node, handle in zip(
+            self.nodes, (self.nodes[0].produce_api.handle, self.nodes[1].produce_api.plain), strict=True
+        ):
+            try:
+                answers.append(handle(context, request))
+            except CloseConnectionError as error:
+                answers.append(str(error))
+            assert node.clock.wall_ms() == WALL_MS
+        self.pending.append((answers[0], answers[1]))
+        self.compare()
+
+    @rule(index=st.integers(0, PARTITIONS - 1), producer_id=st.sampled_from([1, 2]), commit=st.booleans())
+    def end(self, index: int, producer_id: int, commit: bool) -> None:
+        for node in self.nodes:
+            entry = node.partition("t", index).producers.entries.get(producer_id)
+            node.partition("t", index).append_marker(producer_id, entry.epoch if entry else 0, 0, commit, WALL_MS)
+        self.compare()
+
+    @rule(code=st.sampled_from([ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE, ErrorCode.COORDINATOR_NOT_AVAILABLE]))
+    def verified(self, code: ErrorCode) -> None:
+        """The coordinator answers what it was asked longest ago."""
+        for node in self.nodes:
+            assert isinstance(node.verifier, Coordinator)
+            if node.verifier.asked:
+                node.verifier.answer(node.verifier.asked.pop(0), code)
+        self.compare()
+
+    @rule(fails=st.sampled_from([False, False, False, True]))
+    def commit(self, fails: bool) -> None:
+        for node in self.nodes:
+            if fails and node.pipeline.dirty:
+                node.fail_next_commit()
+            node.commit()
+        self.compare()
+
+    @rule()
+    def restart(self) -> None:
+        for node in self.nodes:
+            node.restart()
+        self.pending.clear()
+        self.compare()
+
+    def compare(self) -> None:
+        for answers in self.pending:
+            made = [
+                (answer.done, answer.parked, answer.response) if isinstance(answer, Pending) else answer
+                for answer in answers
+            ]
+            assert made[0] == made[1]
+        self.pending = [pair for pair in self.pending if isinstance(pair[0], Pending) and not pair[0].done]
+        assert self.state(self.nodes[0]) == self.state(self.nodes[1])
+
+    @staticmethod
+    def state(node: DataPlane) -> Any:
+        assert isinstance(node.verifier, Coordinator)
+        return (
+            len(node.verifier.asked),
+            node.pipeline.dirty,
+            node.pipeline.waiting,
+            [
+                (
+                    partition.end_offset,
+                    partition.high_watermark,
+                    partition.last_stable_offset,
+                    partition.unacknowledged_end,
+                    [bytes(batch) for _, batch in partition.log.batches()],
+                    [(producer_id, entry.state()) for producer_id, entry in partition.producers.entries.items()],
+                    list(partition.producers.open_transactions.items()),
+                    sorted(partition.producers.verifications),
+                )
+                for partition in node.partitions
+            ],
+        )
+
+
+TestPair = Pair.TestCase
+TestPair.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
+
+
+# ---------------------------------------------------------------- which requests are of the expected kind
+
+
+def request_of(*records: bytes, topics: tuple[str, ...] = ("t",), tid: str | None = None) -> ProduceRequest:
+    """Each batch to a partition of its own, in every topic."""
+    data = [PartitionProduceData(index=index, records=each) for index, each in enumerate(records)]
+    return ProduceRequest(
+        transactional_id=tid, acks=-1, topic_data=[TopicProduceData(name=name, partition_data=data) for name in topics]
+    )
+
+
+def plane_of(**more: Any) -> DataPlane:
+    plane = DataPlane(**more)
+    for name in ("t", "u"):
+        plane.topic(name, 2)
+    return plane
+
+
+def is_expected(plane: DataPlane, request: ProduceRequest, version: int = 11) -> bool:
+    """Whether the compiled way takes it. It is appended then, and committed."""
+    taken = plane.produce_api._expected.handle(RequestContext(version), request)
+    assert plane.pipeline.dirty == (taken is not None)
+    plane.commit()
+    return taken is not None
+
+
+def test_what_producers_send_all_day_goes_the_compiled_way() -> None:
+    """Else the comparison above would compare the plain way with itself."""
+    plane = plane_of()
+    plain = batch_of(b"v", b"w")
+    assert is_expected(plane, request_of(plain))
+    assert is_expected(plane, request_of(plain), 3)
+    assert is_expected(plane, request_of(plain, plain, topics=("t", "u")))
+    for codec in (1, 2, 3, 4):
+        assert is_expected(plane, request_of(batch_of(b"v" * 99, b"w", compression=codec, compress=compress)))
+    for sequence in (0, 2, 4):
+        assert is_expected(plane, request_of(batch_of(b"v", b"w", producer=(7, 0), sequence=sequence)))
+
+
+def test_batches_of_a_known_transaction_go_the_compiled_way() -> None:
+    """The first of a partition is verified by the plain one."""
+    plane = plane_of(verifier=Coordinator())
+    first, second = (batch_of(b"v", producer=(7, 0), sequence=at, transactional=True) for at in (0, 1))
+    assert not is_expected(plane, request_of(first, tid="yes"))
+    plane.call(request_of(first, tid="yes"), 11)
+    assert not is_expected(plane, request_of(second))
+    assert is_expected(plane, request_of(second, tid="yes"))
+    assert plane.partition("t").producers.open_transactions == {7: 0}
+
+
+def test_authorized_topics_go_the_compiled_way() -> None:
+    plane = plane_of(authorizer=Strict())
+    assert is_expected(plane, request_of(batch_of(b"v")))
+    assert not is_expected(plane, request_of(batch_of(b"v"), topics=("t", "u")))
+
+
+@pytest.mark.parametrize("version", [9, 11])
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (FencedLeaderEpochError(1, 2), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (LogError("no"), ErrorCode.KAFKA_STORAGE_ERROR),
+    ],
+)
+def test_a_log_that_fails_is_answered_as_by_the_plain_way(
+    error: LogError, code: ErrorCode, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other partitions of the request are served."""
+    answers = []
+    for name in ("handle", "plain"):
+        plane = plane_of()
+        broken = type(plane.partition("t").log)
+
+        def append(log: Any, batch: Any, leader_epoch: int, *, take: Any = broken.append) -> int:
+            if log.key.partition:
+                raise error
+            offset: int = take(log, batch, leader_epoch)
+            return offset
+
+        with monkeypatch.context() as patch:
+            patch.setattr(broken, "append", append)
+            pending = getattr(plane.produce_api, name)(
+                RequestContext(version), request_of(batch_of(b"v"), batch_of(b"w"))
+            )
+        answers.append(plane.settle(pending, version))
+    assert answers[0] == answers[1]
+    parts = answers[0].responses[0].partition_responses
+    assert [(answer.error_code, answer.base_offset) for answer in parts] == [(0, 0), (code, -1)]
+    assert [endpoint.port for endpoint in answers[0].node_endpoints] == (
+        [9092] if version >= 10 and code == ErrorCode.NOT_LEADER_OR_FOLLOWER else []
+    )
