@@ -12,13 +12,13 @@ from kcore.group.consumer.member import ConsumerMember, MemberMetadata
 from kcore.group.consumer.owners import PartitionOwners
 from kcore.group.consumer.records import group_tombstones
 from kcore.group.consumer.regex import resolution_is_due
-from kcore.group.consumer.states import GroupState, MemberState
+from kcore.group.consumer.states import STABLE, UNREVOKED, GroupState
 from kcore.group.consumer.subscriptions import ResolvedRegex, Subscriptions
 from kcore.group.consumer.timers import Awaited, MemberTimer
 from kcore.group.group import ExpirationBase, Group, GroupType
 from kcore.logs import fields
 from kcore.protocol.consumer_protocol import PROTOCOL_TYPE
-from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.error_codes import NO_ERROR, ErrorCode
 from kcore.runtime.machine import Outcome
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ NO_EPOCH: Final = -1
 """The assignment epoch once its record is gone."""
 REFRESH_INTERVAL_MS: Final = (1 << 31) - 1
 """When topics are looked at again by themselves: never, as good as; a change of a topic says so."""
+EMPTY, ASSIGNING, RECONCILING, REACHED = GroupState  # found once: see `states.STABLE`
 MEMBER_EPOCHS_SINCE: Final = 9
 """The version of OffsetCommit from which on it can say STALE_MEMBER_EPOCH."""
 
@@ -118,7 +119,7 @@ class ConsumerGroup(Group):
         self.target_job = False
         self.last_assignment: GroupAssignment | None = None
         self.next_assignment: tuple[int, GroupAssignment] | None = None
-        self.counted_state = GroupState.EMPTY
+        self.counted_state: GroupState = EMPTY
 
     def __repr__(self) -> str:
         return f"<ConsumerGroup {self.group_id} epoch {self.group_epoch}/{self.assignment_epoch} {len(self.members)}>"
@@ -129,12 +130,12 @@ class ConsumerGroup(Group):
     def state(self) -> GroupState:
         """Where the group is, as its members and epochs say."""
         if not self.members:
-            return GroupState.EMPTY
+            return EMPTY
         if self.group_epoch > self.assignment_epoch:
-            return GroupState.ASSIGNING
+            return ASSIGNING
         if self.reconciled.get(self.assignment_epoch, 0) < len(self.members):
-            return GroupState.RECONCILING
-        return GroupState.STABLE
+            return RECONCILING
+        return REACHED
 
     def target_of(self, member_id: str) -> Target:
         """What a member shall have."""
@@ -259,7 +260,7 @@ class ConsumerGroup(Group):
         self._changed()
 
     def _count(self, member: ConsumerMember, step: int) -> None:
-        if member.current.state is MemberState.STABLE:
+        if member.current.state is STABLE:
             epoch = member.current.member_epoch
             count = self.reconciled.get(epoch, 0) + step
             if count:
@@ -312,7 +313,7 @@ class ConsumerGroup(Group):
             member.rebalance_timer.cancel()
             member.rebalance_timer = None
         current = member.current
-        if current.state is MemberState.UNREVOKED and current.member_epoch >= 0 and not member.is_classic:
+        if current.state is UNREVOKED and current.member_epoch >= 0 and not member.is_classic:
             delay_ms = member.metadata.rebalance_timeout_ms
             member.rebalance_timer = MemberTimer.armed(member, Awaited.REVOCATION, delay_ms)
 
@@ -344,9 +345,9 @@ class ConsumerGroup(Group):
     ) -> ErrorCode:
         """See Group. An older epoch is good for partitions that the member had by then (KIP-1251)."""
         if generation_id < 0 and not self.members:
-            return ErrorCode.NONE
+            return NO_ERROR
         if transactional and generation_id < 0 and not member_id and group_instance_id is None:
-            return ErrorCode.NONE
+            return NO_ERROR
         member = self.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -354,9 +355,9 @@ class ConsumerGroup(Group):
             return ErrorCode.UNSUPPORTED_VERSION
         current = member.current
         if generation_id == current.member_epoch:
-            return ErrorCode.NONE
+            return NO_ERROR
         if generation_id < current.member_epoch and _had_all(current, generation_id, topics):
-            return ErrorCode.NONE
+            return NO_ERROR
         return ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
 
     def offset_commit_accepted(self, member_id: str) -> None:
@@ -365,17 +366,17 @@ class ConsumerGroup(Group):
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
         """See Group. An epoch without a member is a client's bug, which Kafka answers as its own."""
         if member_id is None:
-            return ErrorCode.NONE if member_epoch < 0 else ErrorCode.UNKNOWN_SERVER_ERROR
+            return NO_ERROR if member_epoch < 0 else ErrorCode.UNKNOWN_SERVER_ERROR
         member = self.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if member_epoch != member.current.member_epoch:
             return ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
-        return ErrorCode.NONE
+        return NO_ERROR
 
     def validate_offset_delete(self) -> ErrorCode:
         """See Group: offsets of topics that nobody reads may go at any time."""
-        return ErrorCode.NONE
+        return NO_ERROR
 
     def is_subscribed_to(self, topic: str) -> bool:
         """See Group."""
@@ -387,7 +388,7 @@ class ConsumerGroup(Group):
 
     def validate_delete(self) -> ErrorCode:
         """See Group."""
-        return ErrorCode.NON_EMPTY_GROUP if self.members else ErrorCode.NONE
+        return ErrorCode.NON_EMPTY_GROUP if self.members else NO_ERROR
 
     def tombstones(self) -> list[Record]:
         """See Group."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kcore.group.consumer.assignment import NEW_MEMBER, CurrentAssignment
-from kcore.group.consumer.states import MemberState
+from kcore.group.consumer.states import STABLE
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from kcore.runtime.shard import ShardTimer
 
@@ -177,7 +177,7 @@ class ConsumerMember(ShardTimer):
     def settle(self) -> None:
         """Works out anew whether a plain heartbeat of it can change anything."""
         current = self.current
-        rests = current.state is MemberState.STABLE and self.metadata.classic is None and current.member_epoch > 0
+        rests = current.state is STABLE and self.metadata.classic is None and current.member_epoch > 0
         self.settled_epoch = current.member_epoch if rests else NEVER
         self.reply = None
 

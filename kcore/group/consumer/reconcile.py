@@ -11,13 +11,22 @@ from typing import TYPE_CHECKING
 
 from kcore.errors import KafkaError
 from kcore.group.consumer.assignment import NO_PARTITIONS, CurrentAssignment, Owned, Reported, Target, merged, overlaps
-from kcore.group.consumer.states import RECONCILIATION, MemberState, Situation, Step
+from kcore.group.consumer.states import (
+    FENCE,
+    KEEP,
+    NEXT_IN_TARGET_EPOCH,
+    RECONCILIATION,
+    SHRINK,
+    STABLE,
+    UNKNOWN,
+    UNRELEASED,
+    UNREVOKED,
+    Situation,
+)
 from kcore.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from kcore.group.consumer.owners import PartitionOwners
-
-STABLE, UNREVOKED, UNRELEASED, UNKNOWN = MemberState
 
 
 def reconcile(
@@ -55,16 +64,16 @@ def reconcile(
     else:
         holds = state is UNKNOWN and (reported is None or len(reported) > 0)
     step = RECONCILIATION[Situation(state, current.member_epoch == target_epoch, holds, changed)]
-    if step is Step.KEEP:
+    if step is KEEP:
         return current
-    if step is Step.SHRINK:
+    if step is SHRINK:
         return _shrunk(current, reported, subscribed, subscribes_to_something)
-    if step is Step.FENCE:
+    if step is FENCE:
         raise KafkaError(
             ErrorCode.FENCED_MEMBER_EPOCH,
             "the member is in a state that this coordinator does not know: it must give up its partitions and rejoin",
         )
-    base_epoch = target_epoch if step is Step.NEXT_IN_TARGET_EPOCH else current.member_epoch
+    base_epoch = target_epoch if step is NEXT_IN_TARGET_EPOCH else current.member_epoch
     after = _next(current, base_epoch, target_epoch, target, owners, reported, subscribed)
     return current if after == current else after
 

@@ -10,7 +10,7 @@ from kcore.group.classic.group import ClassicGroup
 from kcore.group.consumer.assignment import CurrentAssignment, from_current_topics, from_target_topics
 from kcore.group.consumer.group import NO_EPOCH, ConsumerGroup
 from kcore.group.consumer.member import ClassicMetadata, MemberMetadata
-from kcore.group.consumer.states import STATE_OF_BYTE, MemberState
+from kcore.group.consumer.states import STATE_OF_BYTE, UNKNOWN
 from kcore.group.consumer.subscriptions import ResolvedRegex
 from kcore.protocol.records.consumer_group_current_member_assignment import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -101,7 +101,7 @@ def apply_current(group: ConsumerGroup, member_id: str, value: ConsumerGroupCurr
     current = CurrentAssignment(
         epoch,
         value.previous_member_epoch,
-        STATE_OF_BYTE.get(value.state, MemberState.UNKNOWN),
+        STATE_OF_BYTE.get(value.state, UNKNOWN),
         from_current_topics(value.assigned_partitions, epoch),
         from_current_topics(value.partitions_pending_revocation, epoch),
     )

@@ -30,6 +30,12 @@ class MemberState(IntEnum):
     """A record from a version that knows more states than this one."""
 
 
+STABLE: Final = MemberState.STABLE
+UNREVOKED: Final = MemberState.UNREVOKED
+UNRELEASED: Final = MemberState.UNRELEASED
+UNKNOWN: Final = MemberState.UNKNOWN
+"""The states for code that many requests pass: CPython 3.11 takes 0.1 µs to find a member in its class."""
+
 STATE_OF_BYTE: Final[dict[int, MemberState]] = {state.value: state for state in MemberState}
 
 
@@ -46,6 +52,9 @@ class Step(Enum):
     """The same, in the target's epoch whatever it has to give up."""
     FENCE = "fence"
     """It cannot be told what to do with what it has: it is to drop everything and come again."""
+
+
+KEEP, SHRINK, NEXT, NEXT_IN_TARGET_EPOCH, FENCE = Step
 
 
 class Situation(NamedTuple):
@@ -69,15 +78,15 @@ _ANY = (False, True)
 
 # state, at its target, holds what it must give up, changed its subscription -> step
 _ROWS: Final = (
-    (MemberState.STABLE, (False,), _ANY, _ANY, Step.NEXT),
-    (MemberState.STABLE, (True,), _ANY, (True,), Step.SHRINK),
-    (MemberState.STABLE, (True,), _ANY, (False,), Step.KEEP),
-    (MemberState.UNREVOKED, _ANY, (True,), (True,), Step.SHRINK),
-    (MemberState.UNREVOKED, _ANY, (True,), (False,), Step.KEEP),
-    (MemberState.UNREVOKED, _ANY, (False,), _ANY, Step.NEXT),
-    (MemberState.UNRELEASED, _ANY, _ANY, _ANY, Step.NEXT),
-    (MemberState.UNKNOWN, _ANY, (True,), _ANY, Step.FENCE),
-    (MemberState.UNKNOWN, _ANY, (False,), _ANY, Step.NEXT_IN_TARGET_EPOCH),
+    (STABLE, (False,), _ANY, _ANY, NEXT),
+    (STABLE, (True,), _ANY, (True,), SHRINK),
+    (STABLE, (True,), _ANY, (False,), KEEP),
+    (UNREVOKED, _ANY, (True,), (True,), SHRINK),
+    (UNREVOKED, _ANY, (True,), (False,), KEEP),
+    (UNREVOKED, _ANY, (False,), _ANY, NEXT),
+    (UNRELEASED, _ANY, _ANY, _ANY, NEXT),
+    (UNKNOWN, _ANY, (True,), _ANY, FENCE),
+    (UNKNOWN, _ANY, (False,), _ANY, NEXT_IN_TARGET_EPOCH),
 )
 
 RECONCILIATION: Final[dict[Situation, Step]] = {
