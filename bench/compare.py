@@ -132,7 +132,8 @@ PAIRS = (
         {"partitions": 10, "encode_records": False},
         "test_offsets.py::test_decide_commit[10]",
     ),
-    Pair("offset fetch, 10 partitions", "shard.fetch", {}, "test_offsets.py::test_fetch[10]"),
+    Pair("offset fetch, 10 partitions, unchanged", "shard.fetch", {}, "test_offsets.py::test_fetch[10]"),
+    Pair("offset fetch, 10 partitions, another each time", "shard.fetch", {}, "test_offsets.py::test_fetch_anew"),
 )
 
 

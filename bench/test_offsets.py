@@ -164,6 +164,27 @@ def test_fetch(benchmark: Any, partitions: int) -> None:
     benchmark(fetches)
 
 
+def test_fetch_anew(benchmark: Any) -> None:
+    """Each question is another one than the last of its group, so that no answer is given out again."""
+    benchmark.group = f"offsets: {COMMITS} fetches of 10 partitions"
+    node = Node(MemoryLogEngine())
+    node.load()
+    OffsetCommitApi(node.shards, Topics()).handle(CONTEXT, commit_request(10))
+    node.pipeline.commit()
+    api = OffsetFetchApi(node.shards, Topics())
+    forward, backward = fetch_request(10), fetch_request(10)
+    backward.groups[0].topics[0].partition_indexes = tuple(reversed(range(10)))
+
+    def fetches() -> None:
+        for _ in range(COMMITS // 2):
+            api.handle(CONTEXT, forward)
+            api.handle(CONTEXT, backward)
+
+    benchmark.extra_info["operations"] = COMMITS
+    benchmark(fetches)
+    assert api.again == 0
+
+
 def fill(node: Node, count: int, per_group: int) -> None:
     """A log of `count` offsets in batches of 1,000, `per_group` partitions a group."""
     batch = None

@@ -52,6 +52,7 @@ cdef class OffsetFetchCore:
     cdef readonly int64_t again
     cdef object _by_id      # topic id: topic
     cdef object _by_name
+    cdef tuple _rights
     cdef dict _shards       # partition: shard; None if every request takes the plain way
     cdef int _partitions
     cdef dict _remembered   # group id: Remembered
@@ -70,6 +71,7 @@ cdef class OffsetFetchCore:
     cdef object _answer(self, object context, object request)
     cdef bint _read(self, object request, Question* question, PyObject** member_id, PyObject** member_epoch,
                     bint* stable) except -1
+    cdef bint _may_see(self, object context, Question* question) except -1
     cdef bint _is_same(self, Remembered known, Question* question) except -1
     cdef bint _is_same_topic(self, Remembered known, Question* question, Py_ssize_t i, PyObject* name,
                              PyObject* topic_id, PyObject* indexes, Py_ssize_t* place) except -1

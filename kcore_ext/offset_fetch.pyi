@@ -14,7 +14,7 @@ class OffsetTables:
     def __init__(self, groups: dict[str, Any], offsets: dict[str, Any], pending: dict[str, Any]) -> None: ...
 
 class OffsetFetchCore:
-    """The part of `OffsetFetchApi` that is used for the usual request: topics of one group, no error.
+    """The part of `OffsetFetchApi` that is used for the usual request: one group, some topics or all, no error.
 
     The last answers of some groups are remembered, and given out again while every offset in them is still the same
     object: the same question then has the same response object, whose bytes a connection need not make again.
@@ -30,6 +30,7 @@ class OffsetFetchCore:
         partitions: int,
         by_id: Callable[[bytes], Any],
         by_name: Callable[[str], Any],
+        rights: tuple[Any, ...] | None,
         classes: dict[str, type[Any]],
     ) -> None:
         """Begins to answer; before that, every request goes to `handle_plainly`.
@@ -39,6 +40,8 @@ class OffsetFetchCore:
             partitions: the number of partitions of all nodes.
             by_id: the topic of an id, None if there is none.
             by_name: the topic of a name, likewise.
+            rights: an authorizer's `allowed`, and what it is asked: the operation, and the kinds of groups and topics.
+                What it refuses is refused by the plain way, which asks again. None: everything is allowed.
             classes: the declared classes of requests and responses.
         """
 

@@ -158,11 +158,12 @@ cdef class Remembered:
 cdef class OffsetFetchCore:
     """See offset_fetch.pyi."""
 
-    def _serve(self, dict shards, int partitions, by_id, by_name, dict classes not None):
+    def _serve(self, dict shards, int partitions, by_id, by_name, tuple rights, dict classes not None):
         self._shards = shards
         self._partitions = partitions
         self._by_id = by_id
         self._by_name = by_name
+        self._rights = rights
         self._remembered = {}
         memset(self._seen, 0, sizeof(self._seen))
         self._request = Form(classes["request"], "group_id", "topics", "groups", "require_stable")
@@ -221,6 +222,8 @@ cdef class OffsetFetchCore:
             if stable:
                 question.pending = PyDict_GetItemWithError(tables.pending, <object>question.group_id)
         response = None
+        if self._rights is not None and not self._may_see(context, &question):
+            return None
         found = NULL
         if question.pending is NULL:
             found = PyDict_GetItemWithError(self._remembered, <object>question.group_id)
@@ -266,6 +269,33 @@ cdef class OffsetFetchCore:
             and member_id[0] is not NULL
             and member_epoch[0] is not NULL
         )
+
+    cdef bint _may_see(self, object context, Question* question) except -1:
+        """Whether the group and every topic of the answer may be told to the one who asks: asked every time."""
+        cdef Form form = self._request_old_topic if question.old else self._request_topic
+        cdef Py_ssize_t i
+        cdef PyObject* found
+        allowed, describe, group, topic = self._rights
+        if not allowed(context, describe, group, <object>question.group_id):
+            return False
+        if question.everything:
+            for name in <dict>question.offsets if question.offsets is not NULL else {}:
+                if not allowed(context, describe, topic, name):
+                    return False
+            return True
+        for i in range(length_of(question.topics)):
+            found = get(item_of(question.topics, i), form, TOPIC_ID if question.by_id else NAME)
+            if found is NULL:
+                return False
+            name = <object>found
+            if question.by_id:
+                info = self._by_id(name)
+                if info is None:
+                    return False
+                name = info.name
+            if not allowed(context, describe, topic, name):
+                return False
+        return True
 
     # ---- an answer that was given out
 

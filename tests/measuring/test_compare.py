@@ -44,7 +44,7 @@ def test_kafkas_classes_are_compared_by_processor_time() -> None:
         "|---|---|---|---|\n"
         "| timer, add | – | 0.1 |  |\n"
         "| offset commit, 1 partition | 3.2 | 1.6 | 2.00 × |\n"
-        "| offset fetch, 10 partitions | 5 | – |  |\n"
+        "| offset fetch, 10 partitions, unchanged | 5 | – |  |\n"
     )
 
 

@@ -245,7 +245,7 @@ def _answer(version: int, group_id: str, topics: list[Any], code: ErrorCode) -> 
 
 
 class OffsetFetchApi(OffsetFetchCore, Api[OffsetFetchRequest, OffsetFetchResponse]):
-    """Serves OffsetFetch. Topics of one group, the usual request, are answered by compiled code; see `OffsetFetchCore`.
+    """Serves OffsetFetch. What is asked of one group, the usual request, is answered by compiled code; see there.
 
     Args:
         shards: the group shards.
@@ -263,8 +263,10 @@ class OffsetFetchApi(OffsetFetchCore, Api[OffsetFetchRequest, OffsetFetchRespons
 
     def __init__(self, shards: Shards[GroupShard], topics: TopicImage, authorizer: Authorizer | None = None) -> None:
         self._of_group = OffsetFetchOfGroupApi(shards, topics, authorizer)
-        if authorizer is None:  # else every request has questions for it
-            self._serve(shards.by_partition, shards.partitions, topics.by_id, topics.by_name, _CLASSES)
+        rights = None
+        if authorizer is not None:
+            rights = (authorizer.allowed, Operation.DESCRIBE, ResourceType.GROUP, ResourceType.TOPIC)
+        self._serve(shards.by_partition, shards.partitions, topics.by_id, topics.by_name, rights, _CLASSES)
 
     def handle_plainly(self, context: RequestContext, request: OffsetFetchRequest) -> Any:
         """Asks each group's shard; one group's failure is no other's. What `handle` does means the same."""

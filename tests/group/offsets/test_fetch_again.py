@@ -316,13 +316,35 @@ def test_answers_of_so_many_groups_are_remembered_and_no_more(context):
     assert most == 1_024
 
 
-def test_with_an_authorizer_it_is_asked_every_time(context):
-    context.authorizer = Denies()
+TOPIC_T_ID = b"t".rjust(16, b"-")
+
+
+@pytest.mark.parametrize(
+    ("version", "request_"),
+    [
+        (2, old("g", None)),
+        (7, old("g", {"t": [0]})),
+        (9, question()),
+        (9, OffsetFetchRequest(groups=[asked("g", None)])),
+        (10, OffsetFetchRequest(groups=[by_id("g", {TOPIC_T_ID: [0, 1]})])),
+        (10, OffsetFetchRequest(groups=[by_id("g", None)])),
+    ],
+)
+def test_the_authorizer_is_asked_every_time_and_what_it_refuses_is_not_told(context, version, request_):
+    context.authorizer = authorizer = Denies()
     api = context.api(OffsetFetchApi)
-    for _ in range(3):
-        api.handle(V9, question())
-    assert context.authorizer.asked == [(*DESCRIBE_GROUP, "g"), (*DESCRIBE_TOPIC, "t")] * 3
-    assert (api.quick, api.remembered) == (0, 0)
+    who = RequestContext(version)
+    answers = [api.handle(who, request_) for _ in range(4)]
+    assert answers[3] is answers[1]
+    assert authorizer.asked == [(*DESCRIBE_GROUP, "g"), (*DESCRIBE_TOPIC, "t")] * 4
+    for denied in ((*DESCRIBE_TOPIC, "t"), (*DESCRIBE_GROUP, "g")):
+        authorizer.denied = (denied,)
+        refused = api.handle(who, request_)
+        assert refused == api.handle_plainly(who, request_)
+        assert refused != answers[0]
+    authorizer.denied = ()
+    assert api.handle(who, request_) is answers[1]
+    assert (api.quick, api.again) == (5, 3)
 
 
 # ---- what callers may do to requests and responses
