@@ -274,7 +274,8 @@ cdef class RequestLine:
             known.context = context
             known.request = request
             self._known[key] = known
-        return self._decide(route, head.api_version, head.correlation_id, context, request, known)
+        # Its answer is kept if the request comes again: most of what a client asks while it starts does not.
+        return self._decide(route, head.api_version, head.correlation_id, context, request, None)
 
     cdef int _decide(
         self, Route route, int version, int correlation_id, object context, object request, Known known
