@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from kcore.spark.restore_plan import COMPACTED, REFUSE, SET, SKIP, UNCHECKED, WHOLE, PlanRow, sorted_rows
+from kcore.spark.restore_plan import COMPACTED, DAMAGED, REFUSE, SET, SKIP, UNCHECKED, WHOLE, PlanRow, sorted_rows
 from kcore.spark.restore_target import HELD_OPEN, NO_LOG, Committed, Log, Place, TargetState
 
 
@@ -16,10 +16,10 @@ class Then(NamedTuple):
         group: the group.
         topic: the topic.
         partition: its partition.
-        offset: what was committed; None if that cannot be known, because compaction took it away.
+        offset: what was committed; None if that cannot be known, because compaction took it away, or damage.
         metadata: the remark beside it.
         topic_id: the topic's id then, 32 hexadecimal digits; "" if the record does not say.
-        history: `WHOLE` or `COMPACTED`.
+        history: `WHOLE`, `COMPACTED` or `DAMAGED`.
         pending: whether an open transaction held another offset.
     """
 
@@ -39,9 +39,13 @@ class Then(NamedTuple):
 
 
 LOST = "compaction took away what was committed then, if anything was: see the offsets of later moments"
+DAMAGE = "parts of the log are missing: what was committed then, if anything was, is not known"
 NOT_THEN = "nothing was committed then: what is there stays"
 PENDING = "a transaction was open then, whose offset does not count"
 OUTLIVED = "the log was compacted since; this record is still there"
+MAYBE_OLDER = "parts of the log are missing: a later offset may have been committed"
+REMARKS = {COMPACTED: OUTLIVED, DAMAGED: MAYBE_OLDER}
+"""History -> what is to be said of an offset that is known all the same."""
 
 
 def make_rows(then: Iterable[Then], target: TargetState | None, include_same: bool = False) -> list[PlanRow]:
@@ -73,17 +77,18 @@ def _row(one: Then, target: TargetState | None, include_same: bool) -> PlanRow:
     remarks = []
     if one.pending:
         remarks.append(PENDING)
-    if one.history == COMPACTED and one.offset is not None:
-        remarks.append(OUTLIVED)
+    if one.history in REMARKS and one.offset is not None:
+        remarks.append(REMARKS[one.history])
+    lost = DAMAGE if one.history == DAMAGED else LOST
     if target is None:
         action = REFUSE if one.offset is None else UNCHECKED
-        why = LOST if one.offset is None else "no target was looked at"
+        why = lost if one.offset is None else "no target was looked at"
         return _made(one, None, one.offset, action, [why, *remarks])
     now = target.committed[one.group].get(one.place, Committed(None))
     log = target.logs.get(one.place)
     fault = refusal(one, now, log, target)
     if fault is not None or one.offset is None or log is None:
-        return _made(one, now, None, REFUSE, [fault or LOST, *remarks], log)
+        return _made(one, now, None, REFUSE, [fault or lost, *remarks], log)
     to, clipped = clip(one.offset, log)
     if clipped is not None:
         remarks.insert(0, clipped)

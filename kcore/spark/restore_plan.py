@@ -33,6 +33,7 @@ ACTIONS: Final = (SET, SKIP, REFUSE, UNCHECKED)
 
 WHOLE: Final = "whole"
 COMPACTED: Final = "compacted"
+DAMAGED: Final = "damaged"
 
 COLUMNS: Final = (
     ("group", "text", "the group"),
@@ -44,7 +45,7 @@ COLUMNS: Final = (
     ("why", "text", "a sentence for people"),
     ("then", "number", "the offset as of the moment, before it was clipped to the target's log; null for none"),
     ("metadata", "text", "the remark that was committed with it, committed again"),
-    ("history", "text", "whole, or compacted: the log lost records since then"),
+    ("history", "text", "whole; compacted: the log lost records since then; damaged: parts of it are missing"),
     ("topic_id", "text", "the target's id of the topic: 32 hexadecimal digits, empty if unknown"),
 )
 """(name, kind, meaning) of a row's columns, in their order."""
@@ -102,6 +103,7 @@ class Plan:
         offsets: the moment as (topic, partition, offset before which to stop).
         compacted: partitions of `__consumer_offsets` that lost records since the moment: offsets that were deleted
             there since then may be missing from the plan.
+        damaged: partitions of which something is missing before the moment that no compaction took.
         target: what it was checked against; None: nothing.
         rows: by group, topic and partition.
     """
@@ -110,6 +112,7 @@ class Plan:
     timestamp_ms: int | None = None
     offsets: tuple[tuple[str, int, int], ...] = ()
     compacted: tuple[int, ...] = ()
+    damaged: tuple[int, ...] = ()
     target: Checked | None = None
     rows: tuple[PlanRow, ...] = field(default=())
 
@@ -141,6 +144,7 @@ class Plan:
             "source": self.source,
             "as_of": {"timestamp_ms": self.timestamp_ms, "offsets": [list(one) for one in sorted(self.offsets)]},
             "compacted": list(self.compacted),
+            "damaged": list(self.damaged),
             "target": None if self.target is None else asdict(self.target),
         }
 
@@ -180,6 +184,7 @@ def load(path: Path) -> Plan:
             timestamp_ms=head["as_of"]["timestamp_ms"],
             offsets=tuple((topic, partition, offset) for topic, partition, offset in head["as_of"]["offsets"]),
             compacted=tuple(head["compacted"]),
+            damaged=tuple(head.get("damaged", ())),  # older plans have none
             target=None if target is None else Checked(**target),
             rows=tuple(_row(number, row) for number, row in enumerate(cells, 1)),
         )

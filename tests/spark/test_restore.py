@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from kcore.spark.jobs import job
 from kcore.spark.jobs.restore_plan import committed_then, plan_restore
 from kcore.spark.restore import Then
 from kcore.spark.restore_apply import apply
-from kcore.spark.restore_plan import COMPACTED, WHOLE, load
-from kcore.spark.sources import ServerSource
+from kcore.spark.restore_plan import COMPACTED, DAMAGED, WHOLE, load
+from kcore.spark.sources import ServerSource, open_source
 from kcore.testing import ServerProcess
+from kcore_ext.java_hash import partition_for
 from tests.kit import COMMIT_VERSION, batch, commit, committed, make_topic, produce
 
 pytestmark = pytest.mark.spark
@@ -60,11 +62,32 @@ def test_a_later_log_gives_the_earlier_offsets_or_says_that_it_cannot(
     for key, of_log in found.items():
         assert key in expected or of_log.offset is None, of_log
     if earlier == later:
-        assert compacted == []
+        assert compacted == {}
         assert {of_log.history for of_log in found.values()} == {WHOLE}
         assert found.keys() == expected.keys()
     else:
+        assert set(compacted.values()) == {COMPACTED}
         assert 0 < lost < len(expected)
+
+
+def test_damage_is_not_called_compaction(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
+    """Of two partitions that are as of a moment, one is damaged in front of it, and one compacted beyond it."""
+    for number in (0, 1):
+        shutil.copytree(
+            kafka_logs / "moment-1" / f"{CONSUMER_OFFSETS}-{number}", tmp_path / f"{CONSUMER_OFFSETS}-{number}"
+        )
+    damaged = sorted((tmp_path / f"{CONSUMER_OFFSETS}-1").iterdir())[-1]
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 3] ^= 1
+    damaged.write_bytes(data)
+    with open_source(tmp_path) as source:
+        ends = {part[:2]: [row.offset for row in source.rows(part)][-1] for part in source.parts()}
+    moment = {(CONSUMER_OFFSETS, 0): 100, (CONSUMER_OFFSETS, 1): ends[CONSUMER_OFFSETS, 1]}
+    then, histories = committed_then(spark, tmp_path, offsets=moment)
+    assert histories == {0: COMPACTED, 1: DAMAGED}
+    for one in then:
+        assert one.history == histories[partition_for(one.group, 5)]
+    assert {(one.history, one.offset is None) for one in then} >= {(COMPACTED, True), (DAMAGED, False)}
 
 
 def test_from_a_running_server_and_back_into_it(spark: Any, tmp_path: Path) -> None:

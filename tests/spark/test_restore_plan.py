@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcore.errors import KcoreError
-from kcore.spark.restore import LOST, NOT_THEN, Then, counts, make_rows
-from kcore.spark.restore_plan import ACTIONS, COMPACTED, WHOLE, Checked, Plan, PlanRow, load
+from kcore.spark.restore import DAMAGE, LOST, NOT_THEN, Then, counts, make_rows
+from kcore.spark.restore_plan import ACTIONS, COMPACTED, DAMAGED, WHOLE, Checked, Plan, PlanRow, load
 from kcore.spark.restore_target import Committed, Log, TargetState
 
 TOPIC_ID = "a" * 32
@@ -32,7 +32,7 @@ rows = st.builds(
     texts,
     st.none() | numbers,
     texts,
-    st.sampled_from([WHOLE, COMPACTED]),
+    st.sampled_from([WHOLE, COMPACTED, DAMAGED]),
     st.sampled_from(["", TOPIC_ID]),
 )
 plans = st.builds(
@@ -40,6 +40,7 @@ plans = st.builds(
     texts,
     st.none() | numbers,
     st.lists(st.tuples(texts, st.integers(0, 99), numbers), max_size=3).map(lambda found: tuple(sorted(found))),
+    st.lists(st.integers(0, 99), max_size=3).map(tuple),
     st.lists(st.integers(0, 99), max_size=3).map(tuple),
     st.none() | st.builds(Checked, texts, st.none() | texts),
     st.lists(rows, max_size=6, unique_by=lambda row: (row.group, row.topic, row.partition)).map(
@@ -64,7 +65,7 @@ def test_a_plan_comes_back_from_its_file(tmp_path_factory: pytest.TempPathFactor
 def test_how_a_plan_looks(tmp_path: Path) -> None:
     """A row a line, in the order of group, topic and partition, whatever order they came in."""
     later = PlanRow("h", "t", 1, None, None, "refuse", "the topic is gone", 4)
-    plan = Plan("events", 1_000, (("__consumer_offsets", 3, 70),), (), Checked("here:9092", "c1"), (later, ROW))
+    plan = Plan("events", 1_000, (("__consumer_offsets", 3, 70),), (), (4,), Checked("here:9092", "c1"), (later, ROW))
     plan.save(tmp_path / "plan.json")
     assert (tmp_path / "plan.json").read_text() == (
         "{\n"
@@ -82,6 +83,9 @@ def test_how_a_plan_looks(tmp_path: Path) -> None:
         "  ]\n"
         " },\n"
         ' "compacted": [],\n'
+        ' "damaged": [\n'
+        "  4\n"
+        " ],\n"
         ' "target": {\n'
         '  "where": "here:9092",\n'
         '  "cluster_id": "c1"\n'
@@ -130,6 +134,11 @@ def test_what_is_no_plan_is_said(tmp_path: Path, text: str, said: str) -> None:
         load(tmp_path / "plan.json")
 
 
+def test_plans_from_before_damage_had_a_word_are_read(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(edited(lambda plan: plan.pop("damaged")))
+    assert load(tmp_path / "plan.json") == Plan("events", 1, rows=(ROW,))
+
+
 def test_a_file_that_is_neither_form(tmp_path: Path) -> None:
     """The name decides; there is no third form, and what is not there cannot be read."""
     with pytest.raises(KcoreError, match=r"a plan is a \.json or a \.csv file"):
@@ -170,6 +179,10 @@ def then(offset: int | None = 10, **changes: Any) -> Then:
         (then(history=COMPACTED), state(), 10, "set",
          "back by 20; the log was compacted since; this record is still there"),
         (then(None, history=COMPACTED), state(), None, "refuse", LOST),
+        (then(history=DAMAGED), state(), 10, "set",
+         "back by 20; parts of the log are missing: a later offset may have been committed"),
+        (then(None, history=DAMAGED), state(), None, "refuse", DAMAGE),
+        (then(None, history=DAMAGED), None, None, "refuse", DAMAGE),
         (then(), state(refused={"g": "the group has 1 members (Stable)"}), None, "refuse",
          "the group has 1 members (Stable)"),
         (then(), state(unknown_topics=frozenset({"t"}), logs={}), None, "refuse", "the topic is gone"),

@@ -14,13 +14,16 @@ from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.folder_frames import folder_state
 from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, parse_offsets, session
 from kcore.spark.restore import Then, counts, make_rows
-from kcore.spark.restore_plan import COMPACTED, REFUSE, WHOLE, Checked, Plan, is_csv
+from kcore.spark.restore_plan import COMPACTED, DAMAGED, REFUSE, WHOLE, Checked, Plan, is_csv
 from kcore.spark.restore_target import Brokers, by_group, look, open_brokers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Key = tuple[str, str, int]
+
+COMPACTED_SAID = "compacted since then: what was deleted there may be missing"
+DAMAGED_SAID = "parts of their logs are missing: what was committed may be missing, or older than it was"
 
 
 def committed_then(
@@ -30,12 +33,13 @@ def committed_then(
     offsets: Mapping[tuple[str, int], int] | None = None,
     timestamp_ms: int | None = None,
     groups: Collection[str] = (),
-) -> tuple[list[Then], list[int]]:
+) -> tuple[list[Then], dict[int, str]]:
     """What groups had committed as of a moment, as far as a log still knows.
 
     Where compaction has come beyond the moment, a record that is still there is right: whatever replaced it earlier
     would have taken it away. What is missing is not known. So the keys that the end of such a log has, and the moment
-    has not, come as offsets of which nothing is known.
+    has not, come as offsets of which nothing is known. Where parts of a log are missing for another reason, the record
+    that is there may be older than one that is not.
 
     Args:
         spark: a session.
@@ -45,37 +49,46 @@ def committed_then(
         groups: which; none: all.
 
     Returns:
-        The offsets, and the partitions of the log to which that happened: what was deleted there since, and long ago,
-        may have left no trace at all.
+        The offsets, and the partitions of the log to which either happened, with their histories, `COMPACTED` or
+        `DAMAGED`: what was deleted there since, and long ago, may have left no trace at all.
     """
     topics = (CONSUMER_OFFSETS,)
     state = folder_state(spark, path, topics=topics, offsets=offsets, timestamp_ms=timestamp_ms)
     found, incomplete = _offsets(state, groups)
     if incomplete:
-        at_end, _ = _offsets(folder_state(spark, path, topics=topics, partitions=incomplete), groups)
+        at_end, _ = _offsets(folder_state(spark, path, topics=topics, partitions=incomplete), groups, incomplete)
         for key in at_end.keys() - found.keys():
-            found[key] = Then(*key, None, history=COMPACTED)
+            found[key] = Then(*key, None, history=at_end[key].history)
     # In a whole history, what only a transaction had then was not committed.
-    then = [one for _, one in sorted(found.items()) if one.offset is not None or one.history == COMPACTED]
-    return then, sorted(incomplete)
+    then = [one for _, one in sorted(found.items()) if one.offset is not None or one.history != WHOLE]
+    return then, incomplete
 
 
-def _offsets(state: DataFrame, groups: Collection[str]) -> tuple[dict[Key, Then], set[int]]:
-    """Offsets out of a state, those of open transactions with None; and the partitions whose history is not whole."""
+def _offsets(
+    state: DataFrame, groups: Collection[str], histories: Mapping[int, str] | None = None
+) -> tuple[dict[Key, Then], dict[int, str]]:
+    """Offsets out of a state, those of open transactions with None; and the histories of partitions that are not whole.
+
+    Args:
+        state: see `folder_state`.
+        groups: which; none: all.
+        histories: those that count; None: those of the state itself.
+    """
     wanted = state["table"] == "offsets"
     if groups:
         wanted &= state["offsets.group_id"].isin(*groups)
     rows = state.where(wanted | (state["table"] == "partitions")).select("table", "offsets", "partitions").collect()
     incomplete = {
-        row["partitions"]["coordinator_partition"]
-        for row in rows
-        if row["table"] == "partitions" and not row["partitions"]["complete"]
+        row["coordinator_partition"]: DAMAGED if row["lost"] else COMPACTED
+        for row in (row["partitions"] for row in rows if row["table"] == "partitions")
+        if not row["complete"]
     }
+    known = incomplete if histories is None else histories
     found: dict[Key, Then] = {}
     pending: set[Key] = set()
     for row in (row["offsets"] for row in rows if row["table"] == "offsets"):
         key = (row["group_id"], row["topic"], row["partition"])
-        history = COMPACTED if row["coordinator_partition"] in incomplete else WHOLE
+        history = known.get(row["coordinator_partition"], WHOLE)
         if row["pending"]:
             pending.add(key)
             found.setdefault(key, Then(*key, None, history=history))
@@ -151,23 +164,32 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError("name the moment: --as-of-ms MS or --as-of-offset TOPIC-PARTITION:OFFSET")
     offsets = parse_offsets(options.as_of_offset)
     with session(options, "restore-plan") as spark:
-        then, compacted = committed_then(
+        then, histories = committed_then(
             spark, options.path, offsets=offsets, timestamp_ms=options.as_of_ms, groups=frozenset(options.group)
         )
     with _target(options) as (brokers, where):
         checked = plan_restore(then, brokers, where, include_same=options.include_same)
     moment = tuple((*place, at) for place, at in offsets.items())
+    compacted, damaged = (
+        tuple(partition for partition, history in sorted(histories.items()) if history == kind)
+        for kind in (COMPACTED, DAMAGED)
+    )
     plan = replace(
-        checked, source=str(options.path), timestamp_ms=options.as_of_ms, offsets=moment, compacted=tuple(compacted)
+        checked,
+        source=str(options.path),
+        timestamp_ms=options.as_of_ms,
+        offsets=moment,
+        compacted=compacted,
+        damaged=damaged,
     )
     options.out.parent.mkdir(parents=True, exist_ok=True)
     plan.save(options.out)
     found: Mapping[str, Any] = counts(plan.rows)
     for action, count in found.items():
         print(f"{action:10} {count}")
-    if compacted:
-        numbers = ", ".join(map(str, compacted))
-        print(f"partitions {numbers} of {CONSUMER_OFFSETS} were compacted since: what was deleted there may be missing")
+    for of_kind, said in ((compacted, COMPACTED_SAID), (damaged, DAMAGED_SAID)):
+        if of_kind:
+            print(f"partitions {', '.join(map(str, of_kind))} of {CONSUMER_OFFSETS}: {said}")
     unheard = sorted(set(options.group) - {row.group for row in plan.rows})
     for group in unheard:
         print(f"group {group!r} had no offsets then")
