@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kcore.errors import KcoreError
 from kcore.spark.frames import STATE_DDL
-from kcore.spark.state import COORDINATOR_TOPICS
+from kcore.spark.state import COORDINATOR_TOPICS, LOSSES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -177,6 +177,8 @@ def rebuilt_of(source: Source, part: Part, as_of: AsOf, with_records: bool) -> R
     for fault in unread:
         if fault.kind == "truncated" and fault.offset < min(part.active_offset or 0, result.state.next_offset):
             result.state.completeness.lost = True  # only the newest segment may end so
+        if fault.kind in LOSSES and (not result.cut or fault.offset < (as_of.offset or 0)):
+            result.state.completeness.lost = True  # compaction may have left a gap in front of it
         result.state.fault(fault.offset, fault.kind, fault.detail)
     return result
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
 _SEGMENT = re.compile(r"\d{20}\.log")
+_LEFTOVER = re.compile(r"\d{20}\.log\.(swap|cleaned|deleted)")
 _INDEX = re.compile(r"\d{20}\.(index|timeindex|txnindex)")
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 OFFSETS_PER_SEGMENT = 2**31
@@ -41,14 +42,16 @@ class SegmentPartition(NamedTuple):
         partition: its number.
         paths: its segment files, oldest first.
         checkpoint: where the cleaner's checkpoint beside it says that compaction has come to; None where there is none.
-        missing: base offsets of segments that are not there, though an index of theirs is.
+        missing: (base offset, a file that is there all the same) of segments that are not there.
+        leftovers: files of segments that a broker was writing or deleting, by name; none of them is read.
     """
 
     topic: str
     partition: int
     paths: tuple[str, ...]
     checkpoint: int | None = None
-    missing: tuple[int, ...] = ()
+    missing: tuple[tuple[int, str], ...] = ()
+    leftovers: tuple[str, ...] = ()
 
     @property
     def first_offset(self) -> int:
@@ -68,25 +71,37 @@ def find_partitions(root: str | Path) -> list[SegmentPartition]:
     found = []
     for folder in folders:
         match = _FOLDER.fullmatch(folder.name)
-        paths = _segments(folder) if match and folder.is_dir() else []
-        if match and paths:
+        if match is None or not folder.is_dir():
+            continue
+        paths, leftovers = _segments(folder), _named(folder, _LEFTOVER)
+        if paths or leftovers:
             topic, partition = match["topic"], int(match["partition"])
             checkpoint = _checkpoint(folder.parent / CLEANER_CHECKPOINT).get((topic, partition))
-            found.append(SegmentPartition(topic, partition, tuple(map(str, paths)), checkpoint, _missing(folder)))
+            rest = (checkpoint, _missing(folder, leftovers), tuple(leftovers))
+            found.append(SegmentPartition(topic, partition, tuple(map(str, paths)), *rest))
     return sorted(found)
 
 
-def _missing(folder: Path) -> tuple[int, ...]:
-    """A broker names all files of a segment anew before it deletes them: indexes alone were left by somebody else."""
-    names = [path.name for path in folder.iterdir()]
-    logs = {name[:_BASE_DIGITS] for name in names if name[_BASE_DIGITS:].startswith(".log")}
-    return tuple(
-        sorted({int(base) for name in names if _INDEX.fullmatch(name) and (base := name[:_BASE_DIGITS]) not in logs})
-    )
+def _missing(folder: Path, leftovers: list[str]) -> tuple[tuple[int, str], ...]:
+    """Segments that are not there and should be.
+
+    A cleaner's `.swap` takes its segment's place before anything else happens: alone, it was copied too soon, or the
+    broker died. Whoever deletes a segment names its log first: an index alone was left by somebody else.
+    """
+    names = [name[:_BASE_DIGITS] for name in _named(folder, _SEGMENT)]
+    signs = [name for name in leftovers if name.endswith(".swap") or not names]
+    named = {name[:_BASE_DIGITS] for name in leftovers}
+    signs += [name for name in _named(folder, _INDEX) if name[:_BASE_DIGITS] not in named]
+    found = {int(name[:_BASE_DIGITS]): name for name in reversed(signs) if name[:_BASE_DIGITS] not in names}
+    return tuple(sorted(found.items()))
+
+
+def _named(folder: Path, pattern: re.Pattern[str]) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if pattern.fullmatch(path.name))
 
 
 def _segments(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if _SEGMENT.fullmatch(path.name))
+    return [folder / name for name in _named(folder, _SEGMENT)]
 
 
 def _checkpoint(path: Path) -> dict[tuple[str, int], int]:
@@ -178,10 +193,10 @@ class _Missing:
 
     def before(self, offset: int | None) -> None:
         """What lies before an offset, or before None, the end; not what lies in front of what is wanted."""
-        while self._left and (offset is None or self._left[0] < offset):
-            base = self._left.pop(0)
+        while self._left and (offset is None or self._left[0][0] < offset):
+            base, name = self._left.pop(0)
             if offset is None or offset > self._start:
-                detail = f"{base:020d}.log is not there, though its index is"
+                detail = f"{base:020d}.log is not there, and {name} is"
                 self._on_fault(LogFault(self._part.topic, self._part.partition, base, "missing", detail))
 
 

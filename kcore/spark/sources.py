@@ -37,6 +37,7 @@ class Part(NamedTuple):
         active_offset: the base offset of the newest segment, which is never compacted; None if there are no segments.
         log_start: where the log begins; what was in front of it is not there, and compaction did not take it.
         asked_from: of an export, where it was to begin though the log was there before; 0: nowhere.
+        leftovers: files beside the log that hold parts of it, and that are not read.
     """
 
     topic: str
@@ -47,6 +48,7 @@ class Part(NamedTuple):
     active_offset: int | None = None
     log_start: int = 0
     asked_from: int = 0
+    leftovers: tuple[str, ...] = ()
 
     @property
     def front(self) -> str | None:
@@ -129,6 +131,7 @@ class SegmentSource(Source):
                 part.first_offset,
                 active_offset=part.active_offset,
                 log_start=part.first_offset,
+                leftovers=part.leftovers,
             )
             for part in self._parts.values()
         ]

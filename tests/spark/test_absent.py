@@ -86,7 +86,7 @@ def test_a_rebuild_names_what_is_not_there(spark: Any, kafka_logs: Path, tmp_pat
     partitions = {CONSUMER_OFFSETS: 2, TRANSACTION_STATE: 1}
     rebuild_job.rebuild(spark, tmp_path / "logs", tmp_path / "out", partitions=partitions)
     assert doubts_of(tmp_path / "out").lines == [
-        f"__consumer_offsets-0: {31_001:020d}.log is not there, though its index is",
+        f"__consumer_offsets-0: {31_001:020d}.log is not there, and {31_001:020d}.timeindex is",
         "__transaction_state-0: the partition is not there: the topic has 1",
         "2 partitions are not complete: parts of their logs are missing; see the table `partitions`",
         "2 places could not be read or applied; see the table `faults`",

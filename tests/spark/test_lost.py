@@ -11,7 +11,7 @@ import pytest
 import kcore
 from kcore.spark.audit.finding import Finding
 from kcore.spark.audit.frames import said_of_part
-from kcore.spark.audit.kinds import ERROR, WARNING
+from kcore.spark.audit.kinds import ERROR, INFO, WARNING
 from kcore.spark.batches import check
 from kcore.spark.event import LogFault
 from kcore.spark.export import export
@@ -142,7 +142,7 @@ def test_a_segment_that_is_missing_amidst_others(logs: Path, tmp_path: Path) -> 
     assert state.completeness.holes_to == 41_117
     missing.with_suffix(".log.deleted").unlink()
     assert incomplete(logs) == {place}
-    said = f"{31_001:020d}.log is not there, though its index is"
+    said = f"{31_001:020d}.log is not there, and {31_001:020d}.index is"
     assert faults(logs) == {place: [(31_001, "missing", said)]}
     assert findings(logs, ERROR) == [("segment-missing", f"__consumer_offsets-0: {said}.")]
     with open_source(logs) as source:
@@ -154,6 +154,26 @@ def test_a_segment_that_is_missing_amidst_others(logs: Path, tmp_path: Path) -> 
         export(source, tmp_path / "events")
     assert faults(tmp_path / "events") == faults(logs)
     assert incomplete(tmp_path / "events") == {place}
+
+
+def test_what_a_broker_was_writing_or_deleting_is_named(logs: Path) -> None:
+    """It is not read. Only what a cleaner had made in a segment's place is missed: it is the log by then."""
+    middle = segment(logs, OFFSETS, 1)
+    shutil.copy(middle, middle.with_suffix(".log.swap"))
+    for number in range(5):
+        middle.with_name(f"{middle.stem[:-1]}{number}.log.deleted").touch()
+    middle.with_suffix(".log.cleaned").touch()
+    names = [f"{9_590 + number:020d}.log.deleted" for number in range(5)]
+    names[:1] = [middle.with_suffix(suffix).name for suffix in (".log.cleaned", ".log.deleted", ".log.swap")]
+    said = f"__consumer_offsets-3: not read: {', '.join(names[:5])} and 2 more."
+    assert ("leftover-files", said) in findings(logs, INFO)
+    assert (incomplete(logs), faults(logs)) == (set(), {})
+    middle.unlink()
+    missed = f"{middle.name} is not there, and {middle.name}.swap is"
+    assert faults(logs) == {OFFSETS: [(9_590, "missing", missed)]}
+    for path in (logs / "__consumer_offsets-3").glob("*.log"):
+        path.unlink()
+    assert incomplete(logs) == {OFFSETS}
 
 
 def test_a_gap_where_compaction_had_not_come(logs: Path, tmp_path: Path) -> None:

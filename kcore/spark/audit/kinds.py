@@ -28,7 +28,14 @@ KINDS: Final[dict[str, Kind]] = {
     "offset-conflict": Kind(ERROR, "two different records have one offset"),
     "corrupt-batch": Kind(ERROR, "a batch whose CRC is wrong, or whose records are damaged"),
     "truncated-log": Kind(WARNING, "a file ends in the middle of a batch"),
-    "segment-missing": Kind(ERROR, "a segment file is not there, though its index is"),
+    "segment-missing": Kind(
+        ERROR,
+        "a segment file is not there, though another file of it is: an index, or what a cleaner had made of it",
+        "a broker was deleting it",
+    ),
+    "leftover-files": Kind(
+        INFO, "files that a broker was writing or deleting (.swap, .cleaned, .deleted) are not read"
+    ),
     "log-front-missing": Kind(
         WARNING,
         "the log begins in the middle: its front is not there, or was not exported",

@@ -10,6 +10,9 @@ from kcore.spark.audit.finding import Evidence, Finding, finding
 from kcore.spark.event import EventRow, LogFault
 from kcore.spark.sources import Part
 
+SHOWN: Final = 5
+"""So many files are named."""
+
 FAULT_KINDS: Final = {
     "corrupt": "corrupt-batch",
     "truncated": "truncated-log",
@@ -24,6 +27,11 @@ def of_part(part: Part) -> Iterator[Finding]:
     if part.front is not None:
         here = Evidence(part.topic, part.partition, part.log_start, -1)
         yield finding("log-front-missing", [here], f"{part.topic}-{part.partition}: {part.front}.")
+    if part.leftovers:
+        first = Evidence(part.topic, part.partition, int(part.leftovers[0].partition(".")[0]), -1)
+        more = f" and {len(part.leftovers) - SHOWN} more" if len(part.leftovers) > SHOWN else ""
+        sentence = f"{part.topic}-{part.partition}: not read: {', '.join(part.leftovers[:SHOWN])}{more}."
+        yield finding("leftover-files", [first], sentence)
 
 
 class LogOrder(Check):
