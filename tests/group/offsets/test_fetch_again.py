@@ -96,7 +96,11 @@ def questions_of(group: str, ids: dict[str, bytes]) -> list[Question]:
 
 
 class FetchMachine(RuleBasedStateMachine):
-    """Everything that may change an answer, in any order; each question is asked three times after each step."""
+    """Everything that may change an answer, in any order; each question is asked three times after each step.
+
+    Of a group one answer is remembered: that of its last question. So some questions are the last before a step and the
+    first behind it.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,6 +113,7 @@ class FetchMachine(RuleBasedStateMachine):
         self.questions = [question for group in ("a", "b", "k") for question in questions_of(group, ids)]
         self.changing = [5, 6]
         self.questions.append((9, OffsetFetchRequest(groups=[asked("a", {"t": self.changing})])))
+        self.last = [0, 1, 2]
 
     # ---- offsets
 
@@ -224,15 +229,30 @@ class FetchMachine(RuleBasedStateMachine):
         """An embedder may use its request object again for another question."""
         self.changing[:] = partitions
 
+    @rule(places=st.lists(st.integers(0, 1_000), min_size=1, max_size=3))
+    def choose_the_last_questions(self, places: list[int]) -> None:
+        """Those whose answers are remembered while the next steps happen."""
+        self.last = [place % len(self.questions) for place in places]
+        for place in self.last:
+            self._ask(place, 3)
+
     @invariant()
     def same_answers(self) -> None:
-        for version, request in self.questions:
-            context = RequestContext(version)
-            for _ in range(3):
-                answer = self.api.handle(context, request)
-                plain = self.api.handle_plainly(context, request)
-                assert answer == plain
-                assert answer.encode(version) == plain.encode(version)
+        for place in self.last:
+            self._ask(place, 1)
+        for place in range(len(self.questions)):
+            self._ask(place, 3)
+        for place in self.last:
+            self._ask(place, 3)
+
+    def _ask(self, place: int, times: int) -> None:
+        version, request = self.questions[place]
+        context = RequestContext(version)
+        for _ in range(times):
+            answer = self.api.handle(context, request)
+            plain = self.api.handle_plainly(context, request)
+            assert answer == plain
+            assert answer.encode(version) == plain.encode(version)
 
     def teardown(self) -> None:
         self.same_answers()

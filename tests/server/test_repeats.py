@@ -1,0 +1,68 @@
+"""Requests that come again byte for byte, over sockets: the same answer while nothing changed, and then the new one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kcore.protocol.messages.delete_groups import DeleteGroupsRequest
+from kcore.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from tests.kit import commit, create
+from tests.server.live import LiveServer, Raw
+
+FETCHES = 5
+
+
+def fetch_of(group: str, topics: list[OffsetFetchRequestTopics] | None) -> OffsetFetchRequest:
+    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)])
+
+
+SOME = fetch_of("g", [OffsetFetchRequestTopics(name="t", partition_indexes=[0, 1])])
+EVERYTHING = fetch_of("g", None)
+
+
+def offsets(raw: Raw, request: OffsetFetchRequest) -> list[dict[int, int]]:
+    """What several fetches in one write and several one by one say of the topic."""
+    raw.send(b"".join(raw.request(request, 9) for _ in range(FETCHES)))
+    first = raw.correlation_id - FETCHES + 1
+    answers: list[tuple[int, Any]] = [raw.answer(request, 9) for _ in range(FETCHES)]
+    for _ in range(FETCHES):
+        raw.send(raw.request(request, 9))
+        answers.append(raw.answer(request, 9))
+    assert [correlation_id for correlation_id, _ in answers] == list(range(first, first + 2 * FETCHES))
+    return [
+        {p.partition_index: p.committed_offset for topic in answer.groups[0].topics for p in topic.partitions}
+        for _, answer in answers
+    ]
+
+
+def test_fetches_of_offsets_say_what_was_committed_last(live: LiveServer) -> None:
+    with live.connect() as other, live.raw() as one, live.raw() as two:
+        other.send(create("t", partitions=2))
+        for number in range(10):
+            other.send(commit("g", {("t", 0): number}), 8)
+            for raw in (one, two):
+                assert offsets(raw, SOME) == [{0: number, 1: -1}] * (2 * FETCHES)
+                assert offsets(raw, EVERYTHING) == [{0: number}] * (2 * FETCHES)
+        other.send(DeleteGroupsRequest(groups_names=["g"]))
+        for raw in (one, two):
+            assert offsets(raw, SOME) == [{0: -1, 1: -1}] * (2 * FETCHES)
+            assert offsets(raw, EVERYTHING) == [{}] * (2 * FETCHES)
+        api = live.engine.apis[SOME.API_KEY]
+        assert live.call(lambda: api.again) > 100
+
+
+def test_a_fetch_behind_a_commit_on_one_connection_sees_it(live: LiveServer) -> None:
+    with live.connect() as other, live.raw() as raw:
+        other.send(create("t", partitions=2))
+        requests: list[tuple[Any, int]] = []
+        for number in range(200):
+            requests += [(commit("g", {("t", 1): number}), 8), (SOME, 9), (SOME, 9), (SOME, 9)]
+        raw.send(b"".join(raw.request(*request) for request in requests))
+        for place, request in enumerate(requests):
+            _, answer = raw.answer(*request)
+            if request[0] is SOME:
+                assert answer.groups[0].topics[0].partitions[1].committed_offset == place // 4
