@@ -21,7 +21,6 @@ Spark looks for the module `pyspark_kcore` by itself, so nothing need be registe
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -45,6 +44,7 @@ from pyspark.sql.datasource import (
 
 from kcore.spark.arrow import EVENT_DDL, FAULT_DDL, beside_faults, fault_batch
 from kcore.spark.event import LogFault
+from kcore.spark.reader_options import names, number, numbers, text, truth
 from kcore.spark.sources import Part, Source, open_source
 
 ROWS_PER_PARTITION = 1_000_000
@@ -76,17 +76,16 @@ class Range:
 
     @classmethod
     def of(cls, options: Any) -> Range:
-        """The range that options ask for. ValueError for what is no number."""
-        topics, partitions = options.get("topic"), options.get("partition")
+        """The range that options ask for. ConfigError, with an option's name, for what none of its values is."""
         return cls(
-            None if topics is None else frozenset(re.split(r"\s*,\s*", topics.strip())),
-            None if partitions is None else frozenset(map(int, partitions.split(","))),
-            int(options.get("startingOffset", 0)),
-            _number(options.get("endingOffset")),
-            _number(options.get("startingTimestamp")),
-            _number(options.get("endingTimestamp")),
-            _is_true(options.get("includeBatches")),
-            _is_true(options.get("includeFaults")),
+            names(options, "topic"),
+            numbers(options, "partition"),
+            number(options, "startingOffset", 0) or 0,
+            number(options, "endingOffset", 0),
+            number(options, "startingTimestamp"),
+            number(options, "endingTimestamp"),
+            truth(options, "includeBatches"),
+            truth(options, "includeFaults"),
         )
 
     def wants(self, part: Part) -> bool:
@@ -143,14 +142,6 @@ def _values(pushed: Any) -> frozenset[Any]:
 
 def _common(one: frozenset[Any] | None, other: frozenset[Any]) -> frozenset[Any]:
     return other if one is None else one & other
-
-
-def _is_true(text: str | None) -> bool:
-    return str(text).lower() == "true"
-
-
-def _number(text: str | None) -> int | None:
-    return None if text is None else int(text)
 
 
 Piece = tuple[Part, int, int | None]
@@ -218,18 +209,18 @@ class KcoreDataSource(DataSource):
 
     def schema(self) -> str:
         """Its columns; see `kcore.spark.arrow`."""
-        return f"{EVENT_DDL}, {FAULT_DDL}" if _is_true(self.options.get("includeFaults")) else EVENT_DDL
+        return f"{EVENT_DDL}, {FAULT_DDL}" if truth(self.options, "includeFaults") else EVENT_DDL
 
     def reader(self, schema: Any) -> DataSourceReader:
         """For `spark.read`. Spark refuses readers that take filters while its setting for that is off, so they ask."""
-        pushing = _is_true(self.options.get("pushFilters"))
-        return (PushingReader if pushing else KcoreReader)(self.options["path"], Range.of(self.options), self.options)
+        kind = PushingReader if truth(self.options, "pushFilters") else KcoreReader
+        return kind(text(self.options, "path"), Range.of(self.options), self.options)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """For `spark.readStream`."""
         from kcore.spark.stream import KcoreStreamReader  # noqa: PLC0415
 
-        return KcoreStreamReader(self.options["path"], Range.of(self.options), self.options)
+        return KcoreStreamReader(text(self.options, "path"), Range.of(self.options), self.options)
 
 
 class KcoreReader(DataSourceReader):
@@ -238,7 +229,8 @@ class KcoreReader(DataSourceReader):
     def __init__(self, path: str, wanted: Range, options: Any) -> None:
         self._path = path
         self._wanted = wanted
-        self._rows_per_slice = int(options.get("rowsPerPartition", ROWS_PER_PARTITION))
+        size = number(options, "rowsPerPartition", 0)
+        self._rows_per_slice = ROWS_PER_PARTITION if size is None else size
 
     def partitions(self) -> list[Slice]:
         """What the tasks read."""

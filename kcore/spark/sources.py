@@ -374,7 +374,7 @@ def open_source(path: str | Path) -> Source:
     """The source that lies in a folder: an export, a broker's log folder, or a kcore data folder.
 
     Raises:
-        KcoreError: it is none of them.
+        KcoreError: it is none of them; where folders in it are, it names these.
     """
     from kcore.spark.manifest import MANIFEST  # noqa: PLC0415
 
@@ -387,4 +387,21 @@ def open_source(path: str | Path) -> Source:
         raise KcoreError(f"{path} is no folder")
     if segments.find_partitions(path):
         return SegmentSource(path)
+    if not (path / DATA_FILE).is_file() and (inside := _log_folders(path)):
+        raise KcoreError(f"{path} holds no logs, but folders that do: name one of {', '.join(inside)}")
     return FolderSource(path)
+
+
+DATA_FILE = "data.mdb"
+"""What a kcore data folder has; the module that says so needs the extension."""
+
+
+def _log_folders(path: Path) -> list[str]:
+    """The folders in a folder that could be opened themselves: a broker may have several, side by side."""
+    from kcore.spark.manifest import MANIFEST  # noqa: PLC0415
+
+    return [
+        str(one)
+        for one in sorted(path.iterdir())
+        if one.is_dir() and ((one / MANIFEST).is_file() or (one / DATA_FILE).is_file() or segments.find_partitions(one))
+    ]

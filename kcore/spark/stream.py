@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader
 
 from kcore.spark.datasource import Piece, Range, Slice, read_slice, slices_of
+from kcore.spark.reader_options import number
 from kcore.spark.sources import Part, Source, open_source
 
 try:
@@ -36,8 +37,7 @@ class KcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, path: str, wanted: Range, options: Any) -> None:
         self._path = path
         self._wanted = wanted
-        limit = options.get("maxOffsetsPerTrigger")
-        self._limit = None if limit is None else int(limit)
+        self._limit = number(options, "maxOffsetsPerTrigger", 1)
         self._given: Offsets = {}
         self._last: Offsets | None = None
 

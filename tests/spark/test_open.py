@@ -1,0 +1,64 @@
+"""What cannot be opened is told in a sentence: folders of folders, and options of the data source that say nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+import kcore
+from kcore.errors import ConfigError, KcoreError
+from kcore.spark.datasource import KcoreDataSource
+from kcore.spark.export import export
+from kcore.spark.sources import open_source
+from tests import kit
+
+
+def test_a_folder_of_log_folders_names_them(kafka_logs: Path, tmp_path: Path) -> None:
+    """A broker's several log folders side by side; exports and data folders, too."""
+    brokers = tmp_path / "several"
+    for name in ("disk-1", "disk-2"):
+        (brokers / name).mkdir(parents=True)
+        (brokers / name / "__transaction_state-0").symlink_to(kafka_logs / "moment-1" / "__transaction_state-0")
+    with open_source(brokers / "disk-1") as source:
+        export(source, brokers / "events")
+    with kcore.open(brokers / "node", config=kit.QUICK):
+        pass
+    (brokers / "else").mkdir()
+    named = ", ".join(str(brokers / name) for name in ("disk-1", "disk-2", "events", "node"))
+    with pytest.raises(KcoreError) as refused:
+        open_source(brokers)
+    assert str(refused.value) == f"{brokers} holds no logs, but folders that do: name one of {named}"
+    with pytest.raises(KcoreError, match="no kcore data folder"):
+        open_source(brokers / "else")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("startingOffset", "early", "option startingOffset: 'early' is no whole number"),
+        ("startingOffset", "-1", "option startingOffset: -1 is less than 0"),
+        ("endingOffset", "1.5", "option endingOffset: '1.5' is no whole number"),
+        ("startingTimestamp", "2026-01-01", "option startingTimestamp: '2026-01-01' is no whole number"),
+        ("endingTimestamp", "", "option endingTimestamp: '' is no whole number"),
+        ("partition", "1,x", "option partition: 'x' is no whole number"),
+        ("partition", "-3", "option partition: -3 is less than 0"),
+        ("topic", "a,,b", "option topic: 'a,,b' has an empty name in it"),
+        ("rowsPerPartition", "many", "option rowsPerPartition: 'many' is no whole number"),
+        ("maxOffsetsPerTrigger", "0", "option maxOffsetsPerTrigger: 0 is less than 1"),
+        ("includeBatches", "yes", "option includeBatches: 'yes' is neither true nor false"),
+        ("includeFaults", "1", "option includeFaults: '1' is neither true nor false"),
+        ("pushFilters", "on", "option pushFilters: 'on' is neither true nor false"),
+        ("path", "", "the data source kcore needs the option path"),
+    ],
+)
+def test_options_that_say_nothing(option: str, value: str, said: str) -> None:
+    """Of the reader and of the stream's, whichever looks at them."""
+    source: Any = KcoreDataSource({"path": "events", option: value})
+    make = source.streamReader if option == "maxOffsetsPerTrigger" else source.reader
+    with pytest.raises(ConfigError) as refused:
+        make(None)
+    assert str(refused.value) == said
