@@ -42,9 +42,11 @@ cdef class LogCore:
     cdef public dict _rewrites
     cdef public object _snapshot_writer
     cdef public PartitionTail _tail
+    cdef public int64_t appended_bytes
 
     cdef int want_round(self) except -1
     cdef int open(self, int32_t leader_epoch) except -1
+    cdef int64_t put(self, batch, int32_t leader_epoch) except -1
     cdef int64_t stage(self, bytes batch, int32_t last_delta) except -1
     cdef SealedPartition seal(self)
     cdef int finish(self, SealedPartition sealed) except -1

@@ -73,6 +73,7 @@ class LogCore:
     end_offset: int
     high_watermark: int
     leader_epoch: int
+    appended_bytes: int
     _engine: StagedLogEngine
     _number: int
     _state: int

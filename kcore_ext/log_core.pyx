@@ -67,6 +67,9 @@ cdef class LogCore:
     # ---- staging
 
     def append(self, batch, int32_t leader_epoch):
+        return self.put(batch, leader_epoch)
+
+    cdef int64_t put(self, batch, int32_t leader_epoch) except -1:
         cdef int32_t last_delta = 0
         cdef bytes taken
         if self._state != IS_LIVE:
@@ -130,12 +133,15 @@ cdef class LogCore:
         return sealed
 
     cdef int finish(self, SealedPartition sealed) except -1:
+        cdef bytes batch
         self._sealed = None
         if sealed.rewrites:
             self._rewritten(sealed.rewrites)
         if sealed.batches:
             self._engine._tails.take(self._tail, sealed.bases, sealed.batches)
             self.high_watermark = sealed.end_offset
+            for batch in sealed.batches:
+                self.appended_bytes += PyBytes_GET_SIZE(batch)
         if sealed.meta is not None:
             self._meta_landed(sealed.meta)
         return 0

@@ -23,25 +23,31 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kcore.broker.compaction_map import OffsetMap
-from kcore.broker.compaction_rewrite import Merger, emptied, mergeable, records_of, with_records
+from kcore.broker.compaction_rewrite import emptied, mergeable, records_of, with_records
 from kcore.broker.compaction_transactions import AbortedRanges, LastWritten, MarkersInUse
 from kcore.protocol.compression import decompress
-from kcore_ext.batch import iter_entries, parse_control, parse_header
+from kcore_ext.batch import parse_control, parse_header
+from kcore_ext.compaction import Sweep, filtered
+from kcore_ext.compaction_map import OffsetMap
 
 if TYPE_CHECKING:
     from kcore.broker.partition import Partition
     from kcore.log.errors import LogError
-    from kcore_ext.batch import BatchHeader, Record
+    from kcore_ext.batch import BatchHeader
+    from kcore_ext.batch.run import Run
 
-SLICE_RECORDS: Final = 2_000
-"""How many records a slice looks at, give or take a batch, before requests get their turn."""
-SLICE_BATCHES: Final = 256
-SLICE_BYTES: Final = 512 * 1024
+SLICE_RECORDS: Final = 8_000
+"""How much a slice looks at, give or take a batch, before requests get their turn: a record, a batch and 512 bytes are
+one each."""
+SLICE_REMOVED: Final = 1_600
+"""How many batches a slice removes: that is work of the storage's, when the slice is committed."""
+UNREAD_BATCHES: Final = 32
+"""So many neighbours that go are stepped over. Fewer are read with those around them, as that is one reading less."""
 MERGED_BATCH_BYTES: Final = 64 * 1024
 """How large several small batches may become as one."""
 MAP_BYTES: Final = 128 * 1024 * 1024
 """What a pass may take for remembering keys (Kafka's log.cleaner.dedupe.buffer.size)."""
+_NEVER_MS: Final = 2**63 - 1
 
 
 class CompactionRules(NamedTuple):
@@ -52,7 +58,8 @@ class CompactionRules(NamedTuple):
         delete_retention_ms: how long tombstones stay.
         min_lag_ms: how long records are not to be touched.
         map_bytes: what may be taken for remembering keys.
-        slice_records: how many records a slice looks at.
+        slice_records: how much a slice looks at, see SLICE_RECORDS.
+        unread_batches: how many neighbours that go are not read again, at least 1.
     """
 
     now_ms: int
@@ -60,26 +67,7 @@ class CompactionRules(NamedTuple):
     min_lag_ms: int = 0
     map_bytes: int = MAP_BYTES
     slice_records: int = SLICE_RECORDS
-
-
-class _Slice:
-    """What is left of the present slice's allowance."""
-
-    __slots__ = ("_batches", "_bytes", "_limit", "_records")
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._records = self._batches = self._bytes = 0
-
-    def full(self, header: BatchHeader) -> bool:
-        """Counts a batch; True if it is time to pause, and then begins the next slice."""
-        self._records += header.record_count
-        self._batches += 1
-        self._bytes += header.size_bytes
-        if self._records >= self._limit or self._batches >= SLICE_BATCHES or self._bytes >= SLICE_BYTES:
-            self._records = self._batches = self._bytes = 0
-            return True
-        return False
+    unread_batches: int = UNREAD_BATCHES
 
 
 class CompactionPass:
@@ -92,7 +80,6 @@ class CompactionPass:
     Attributes:
         end_offset: how far this pass compacts the log, once it knows.
         size_bytes: what the batches up to there come to, once it is done.
-        next_horizon_ms: when the first of the tombstones and markers that stay may go; -1: there are none.
         done: whether the pass came to its end.
     """
 
@@ -103,15 +90,16 @@ class CompactionPass:
         "_in_use",
         "_last",
         "_map",
-        "_merger",
         "_partition",
         "_ranges",
         "_rules",
         "_staged",
         "_staged_markers",
+        "_start",
+        "_sweep",
+        "_work",
         "done",
         "end_offset",
-        "next_horizon_ms",
         "size_bytes",
     )
 
@@ -121,7 +109,9 @@ class CompactionPass:
         self._map = OffsetMap(rules.map_bytes)
         self._in_use = MarkersInUse()
         self._changes: dict[int, bytes | None] = {}
-        self._merger = Merger(self._changes, MERGED_BATCH_BYTES)
+        self._sweep = Sweep(self._map, self._changes, rules.now_ms, rules.delete_retention_ms, MERGED_BATCH_BYTES)
+        self._start = 0
+        self._work = rules.slice_records
         self._gone_markers: set[int] = set()
         self._staged_markers: set[int] = set()
         self._staged = False
@@ -129,7 +119,11 @@ class CompactionPass:
         self.done = False
         self.end_offset = -1
         self.size_bytes = 0
-        self.next_horizon_ms = -1
+
+    @property
+    def next_horizon_ms(self) -> int:
+        """When the first of the tombstones and markers that stay may go; -1: there are none."""
+        return self._sweep.next_horizon_ms
 
     def run(self) -> Iterator[None]:
         """The whole pass, in slices.
@@ -140,14 +134,14 @@ class CompactionPass:
         if not self._settle():
             return
         partition, log = self._partition, self._partition.log
-        start = log.log_start_offset
+        start = self._start = log.log_start_offset
         self._last = LastWritten(partition.producers)
         self._ranges = AbortedRanges(partition.producers.aborted.entries)
         first_dirty = max(log.cleaned_to, start)
         self.end_offset = yield from self._survey(first_dirty, self._limit())
         if self._interrupted:
             return
-        yield from self._clean(start, self.end_offset)
+        yield from self._clean(start, first_dirty, self.end_offset)
 
     def _limit(self) -> int:
         """The offset that the pass must not come to: the last stable one, or the last batch."""
@@ -170,108 +164,154 @@ class CompactionPass:
 
     def _survey(self, start: int, limit: int) -> Generator[None, None, int]:
         """Remembers the last offset of each key from `start` on; returns the offset up to which it did."""
-        untouched_from_ms = self._rules.now_ms - self._rules.min_lag_ms
-        offsets, share = self._map, _Slice(self._rules.slice_records)
+        rules, offsets = self._rules, self._map
+        newest_ms = rules.now_ms - rules.min_lag_ms if rules.min_lag_ms else _NEVER_MS
         end = start
         if start >= limit:
             return start
-        for _, batch in self._partition.log.batches(start, limit):
-            header = parse_header(batch)
-            if self._rules.min_lag_ms and header.max_timestamp_ms > untouched_from_ms:
-                break
-            if not header.is_control and not (header.is_transactional and self._ranges.covers(header)):
-                for offset, _, key, _ in iter_entries(batch, decompress=decompress):
-                    if key is not None:
-                        offsets.put(key, offset)
-            end = header.next_offset
-            if offsets.full:
-                break
-            if share.full(header):
-                yield
-                if self._interrupted:
-                    break
+        for run in self._partition.log.runs(start, limit):
+            at = 0
+            while at < len(run):
+                at, self._work = offsets.survey(run, at, self._start, newest_ms, self._work, decompress)
+                if self._work > 0 and not offsets.full and at < len(run):
+                    header = parse_header(run[at][1])
+                    if header.max_timestamp_ms > newest_ms:
+                        return parse_header(run[at - 1][1]).next_offset if at else end
+                    self._survey_special(header, run[at][1])
+                    at += 1
+                if at:
+                    end = parse_header(run[at - 1][1]).next_offset
+                if offsets.full:
+                    return end
+                if self._work <= 0:
+                    self._work = rules.slice_records
+                    yield
+                    if self._interrupted:
+                        return end
         return end
+
+    def _survey_special(self, header: BatchHeader, batch: bytes) -> None:
+        """Looks at a marker, or at a batch of a transaction whose end is known."""
+        if header.is_control or self._ranges.covers(header):
+            self._map.step_over(header.base_offset)
+            self._work -= 1
+        else:
+            self._work -= self._map.add(batch, decompress)
 
     # ---- the second half
 
-    def _clean(self, start: int, end: int) -> Iterator[None]:
-        share = _Slice(self._rules.slice_records)
+    def _clean(self, start: int, first_dirty: int, end: int) -> Iterator[None]:
+        surveyed = self._map
+        self._work = self._rules.slice_records
         position = start
-        if start < end:
-            for base, batch in self._partition.log.batches(start, end):
-                header = parse_header(batch)
-                if base < start or base < position:
-                    # Retention cuts it, or it was merged by this very pass: it stays as it is.
-                    self._merger.flush()
-                    self._merger.size_bytes += len(batch)
-                elif header.is_control:
-                    self._control(header, batch)
-                else:
-                    self._data(header, batch)
-                position = header.next_offset
-                if share.full(header):
-                    self._stage(position)
-                    yield
-                    if not self._settle():
-                        return
+        if surveyed.count:
+            # What was compacted before ends where the first batch begins that was not.
+            first_dirty = min(first_dirty, surveyed.base_offset(0))
+        if start < first_dirty:
+            position = yield from self._read(start, first_dirty, position)
+        at = 0
+        while at < surveyed.count and position >= 0:
+            stop, goes = surveyed.stretch(at, self._rules.unread_batches)
+            upto = surveyed.base_offset(stop) if stop < surveyed.count else end
+            if goes:
+                position = yield from self._remove(at, stop, upto)
+            else:
+                position = yield from self._read(max(surveyed.base_offset(at), start), upto, position)
+            at = stop
+        if position < 0:
+            return
         self._stage(end)
         yield
         self.done = self._settle()
-        self.size_bytes = self._merger.size_bytes
+        self.size_bytes = self._sweep.size_bytes
+
+    def _pause(self, position: int) -> Generator[None, None, bool]:
+        """Ends a slice: what it changed is committed before the next one. False if the pass is over."""
+        self._stage(position)
+        self._work = self._rules.slice_records
+        yield
+        return self._settle()
+
+    def _remove(self, at: int, stop: int, upto: int) -> Generator[None, None, int]:
+        """Removes the surveyed batches of these indexes, unread; returns the offset behind, -1 if the pass is over."""
+        surveyed, cost = self._map, max(1, SLICE_RECORDS // SLICE_REMOVED)
+        while at < stop:
+            until = min(stop, at + max(1, self._work // cost))
+            surveyed.remove(at, until, self._changes)
+            self._work -= cost * (until - at)
+            at = until
+            if self._work < cost and not (yield from self._pause(surveyed.base_offset(at) if at < stop else upto)):
+                return -1
+        return upto
+
+    def _read(self, start: int, stop: int, position: int) -> Generator[None, None, int]:
+        """Reads batches and decides about each; returns the offset behind them, -1 if the pass is over.
+
+        Args:
+            start: where the first one begins, or the log's start.
+            stop: where the batch behind the last one begins.
+            position: the offset behind what was decided so far.
+        """
+        for run in self._partition.log.runs(start, stop):
+            at = 0
+            while at < len(run):
+                at, position, self._work = self._sweep.sweep(run, at, position, self._work, decompress)
+                if self._work > 0 and at < len(run):
+                    position = self._special(position, run, at)
+                    at += 1
+                if self._work <= 0 and not (yield from self._pause(position)):
+                    return -1
+        return position
+
+    def _special(self, position: int, run: Run, at: int) -> int:
+        """Decides about a batch of which its records alone do not tell; returns the offset behind it."""
+        base, batch = run[at]
+        header = parse_header(batch)
+        self._work -= 1 + header.record_count
+        if base < position:
+            # Retention cuts it, or it was merged by this very pass: it stays as it is.
+            self._sweep.flush()
+            self._sweep.add(batch, False, False)
+        elif header.is_control:
+            self._control(header, batch)
+        else:
+            self._data(header, batch)
+        return header.next_offset
 
     def _data(self, header: BatchHeader, batch: bytes) -> None:
-        """Decides about a batch of records."""
-        transactional = header.is_transactional
-        if transactional:
+        """Decides about a batch of records: of a transaction, compressed, or a producer's."""
+        sweep = self._sweep
+        if header.is_transactional:
             self._in_use.saw_data(header.producer_id)
-        kept = header.record_count
-        tombstones = 0
-        if transactional and self._ranges.covers(header):
-            kept = 0
-        else:
-            latest = self._map.offsets
-            expired = 0 <= header.delete_horizon_ms <= self._rules.now_ms
-            for offset, _, key, value in iter_entries(batch, decompress=decompress):
-                if key is None or latest.get(key, -1) > offset:
-                    kept -= 1
-                elif value is None:
-                    if expired:
-                        kept -= 1
-                    else:
-                        tombstones += 1
+            if self._ranges.covers(header):
+                self._empty(header, batch)
+                return
+        kept, tombstones, stays = sweep.judge(batch, decompress)
         if not kept:
             self._empty(header, batch)
             return
-        horizon_ms = -1
-        if tombstones:
-            horizon_ms = self._horizon(header)
+        horizon_ms = sweep.horizon(header.delete_horizon_ms) if tombstones else -1
         if kept == header.record_count and horizon_ms == header.delete_horizon_ms:
-            self._merger.add(header, batch, False, mergeable(header))
+            sweep.add(batch, False, mergeable(header))
             return
-        changed = with_records(header, self._kept_records(header, batch), horizon_ms)
-        self._merger.add(header, changed, True, mergeable(parse_header(changed)))
-
-    def _kept_records(self, header: BatchHeader, batch: bytes) -> list[Record]:
-        latest = self._map.offsets
-        expired = 0 <= header.delete_horizon_ms <= self._rules.now_ms
-        return [
-            record
-            for record in records_of(batch)
-            if record.key is not None
-            and latest.get(record.key, -1) <= record.offset
-            and not (expired and record.value is None)
-        ]
+        if header.compression:
+            kept_records = [record for record, stay in zip(records_of(batch), stays, strict=True) if stay]
+            changed = with_records(header, kept_records, horizon_ms)
+        else:
+            changed = filtered(batch, stays, horizon_ms)
+        sweep.add(changed, True, mergeable(parse_header(changed)))
 
     def _empty(self, header: BatchHeader, batch: bytes) -> None:
         """Nothing is left of a batch: it goes, unless its producer is known by nothing else."""
         if header.producer_id >= 0 and self._last.is_last_data(header):
             stays = emptied(header) if header.record_count else batch
-            self._merger.add(header, stays, header.record_count > 0, False)
+            self._sweep.add(stays, header.record_count > 0, False)
         else:
             self._changes[header.base_offset] = None
 
     def _control(self, header: BatchHeader, batch: bytes) -> None:
         """Decides about a marker: one that ends nothing any more goes as a tombstone does."""
+        sweep = self._sweep
         if header.record_count and parse_control(batch).is_end_marker:
             needed = self._in_use.ends_something(header.producer_id) or self._last.is_last_marker(header)
             if not needed and 0 <= header.delete_horizon_ms <= self._rules.now_ms:
@@ -279,27 +319,18 @@ class CompactionPass:
                 self._gone_markers.add(header.base_offset)
                 return
             if not needed and header.delete_horizon_ms < 0:
-                changed = with_records(header, records_of(batch), self._horizon(header))
-                self._merger.add(header, changed, True, False)
+                changed = with_records(header, records_of(batch), sweep.horizon(-1))
+                sweep.add(changed, True, False)
                 return
             if not needed:
-                self._horizon(header)
-        self._merger.add(header, batch, False, False)
-
-    def _horizon(self, header: BatchHeader) -> int:
-        """When tombstones, or a marker, may go: as was said before, else from now on."""
-        horizon_ms = header.delete_horizon_ms
-        if horizon_ms < 0:
-            horizon_ms = self._rules.now_ms + self._rules.delete_retention_ms
-        if self.next_horizon_ms < 0 or horizon_ms < self.next_horizon_ms:
-            self.next_horizon_ms = horizon_ms
-        return horizon_ms
+                sweep.horizon(header.delete_horizon_ms)
+        sweep.add(batch, False, False)
 
     # ---- commits (Participant)
 
     def _stage(self, position: int) -> None:
         """Hands what the slice changed to the log, for the next commit."""
-        self._merger.flush()
+        self._sweep.flush()
         log = self._partition.log
         if self._changes or position > log.cleaned_to:
             self._partition.rewrite(self._changes, position)

@@ -87,7 +87,7 @@ class _Rehearsal(CompactionPass):
         self.rehearsed: dict[int, bytes | None] = {}
 
     def _stage(self, position: int) -> None:
-        self._merger.flush()
+        self._sweep.flush()
         self.rehearsed.update(self._changes)
         self._changes.clear()
 

@@ -1,7 +1,8 @@
-"""Batches as compaction leaves them: with fewer records, without any, with a horizon, several made one.
+"""Batches as compaction leaves them: with fewer records, without any, with a horizon.
 
 A batch keeps its base offset, its last offset, its producer and its sequence whatever goes from it, so that offsets
-never change and a producer is recognised by what is left (KIP-98). Nothing here knows why a record goes.
+never change and a producer is recognised by what is left (KIP-98). Nothing here knows why a record goes. Batches that
+are not compressed, which are nearly all, go through `kcore_ext.compaction` instead.
 """
 
 from __future__ import annotations
@@ -11,12 +12,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from kcore.protocol.compression import compress, decompress
-from kcore_ext.batch import BatchBuilder, BatchHeader, Record, iter_records, parse_header
+from kcore_ext.batch import BatchBuilder, BatchHeader, Record, iter_records
 from kcore_ext.crc32c import crc32c
 
 MAX_BATCH_BYTES: Final = 2**31 - 1
 NO_TIMESTAMP: Final = -1
-MAX_OFFSET_DELTA: Final = 2**31 - 1
 
 _CRC_AT, _CHECKED_FROM, _ATTRIBUTES_AT = 17, 21, 21
 _BASE_TIMESTAMP_AT, _MAX_TIMESTAMP_AT = 27, 35
@@ -104,83 +104,6 @@ def mergeable(header: BatchHeader) -> bool:
     return header.attributes == 0 and header.producer_id < 0
 
 
-def merged(batches: Sequence[bytes]) -> bytes:
-    """One batch of several `mergeable` ones of one leader epoch, in the order of their offsets.
-
-    A coordinator commits what a few requests brought, so its log is of many small batches; what is left of each after
-    a while is a record or two. Loading pays for batches as well as for records.
-    """
-    first, last = parse_header(batches[0]), parse_header(batches[-1])
-    records = [record for batch in batches for record in iter_records(batch)]
-    builder = BatchBuilder(MAX_BATCH_BYTES, base_timestamp_ms=records[0].timestamp_ms)
-    _fill(builder, first.base_offset, records)
-    return builder.build(
-        first.base_offset, first.partition_leader_epoch, last_offset_delta=last.last_offset - first.base_offset
-    )
-
-
 def records_of(batch: bytes) -> list[Record]:
     """The records of a batch, whatever its codec."""
     return list(iter_records(batch, decompress=decompress))
-
-
-class Merger:
-    """Collects neighbours that may become one batch.
-
-    Args:
-        changes: gets what is to be put in the place of what; see `PartitionLog.rewrite`.
-        max_bytes: how large a merged batch may become. A batch of half of that stays alone, so that a log that was
-            merged once is not written again by every pass.
-
-    Attributes:
-        size_bytes: what all batches that were added come to, as they are left.
-    """
-
-    __slots__ = ("_changes", "_max_bytes", "_run", "_run_bytes", "size_bytes")
-
-    def __init__(self, changes: dict[int, bytes | None], max_bytes: int) -> None:
-        self._changes = changes
-        self._max_bytes = max_bytes
-        self._run: list[tuple[BatchHeader, bytes, bool]] = []
-        self._run_bytes = 0
-        self.size_bytes = 0
-
-    def add(self, header: BatchHeader, batch: bytes, changed: bool, may_merge: bool) -> None:
-        """A batch that stays, in the order of the log.
-
-        Args:
-            header: as it was.
-            batch: as it is now.
-            changed: whether it is another than is stored.
-            may_merge: whether it can be part of another.
-        """
-        size = len(batch)
-        if not may_merge or size * 2 >= self._max_bytes:
-            self.flush()
-            self._put(header, batch, changed)
-            return
-        if self._run:
-            first = self._run[0][0]
-            if (
-                first.partition_leader_epoch != header.partition_leader_epoch
-                or self._run_bytes + size > self._max_bytes
-                or header.last_offset - first.base_offset > MAX_OFFSET_DELTA
-            ):
-                self.flush()
-        self._run.append((header, batch, changed))
-        self._run_bytes += size
-
-    def _put(self, header: BatchHeader, batch: bytes, changed: bool) -> None:
-        self.size_bytes += len(batch)
-        if changed:
-            self._changes[header.base_offset] = batch
-
-    def flush(self) -> None:
-        """Ends the run of neighbours: what comes next is not merged with what came before."""
-        run, self._run, self._run_bytes = self._run, [], 0
-        if len(run) == 1:
-            self._put(*run[0])
-        elif run:
-            for header, _, _ in run[1:]:
-                self._changes[header.base_offset] = None
-            self._put(run[0][0], merged([batch for _, batch, _ in run]), True)

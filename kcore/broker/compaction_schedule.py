@@ -13,21 +13,23 @@ from typing import TYPE_CHECKING
 from kcore.broker.compaction import CompactionPass, CompactionRules
 from kcore.log.errors import LogError
 from kcore_ext.batch import CorruptBatchError
+from kcore_ext.compaction_map import sizes
 
 if TYPE_CHECKING:
     from kcore.broker.partition import Partition
     from kcore.broker.partitions import Partitions
     from kcore.clock import Now
     from kcore.config import Config
+    from kcore.log.interface import PartitionLog
 
 logger = logging.getLogger(__name__)
 
-BATCHES_A_SLICE = 1_000
-PARTITIONS_A_SLICE = 50
+BATCHES_A_SLICE = 256
+PARTITIONS_A_SLICE = 20
 
 
 class Ledger:
-    """The size of a partition's log, compacted and not, kept up to date by looking at the headers of what is new.
+    """The size of a partition's log, compacted and not. Batches are walked once; then the log tells what is new.
 
     Attributes:
         clean_bytes: what lies below the mark that compaction has come to.
@@ -36,10 +38,19 @@ class Ledger:
         next_horizon_ms: when the first tombstone may go; -1: none that we know of.
     """
 
-    __slots__ = ("_position", "_start", "clean_bytes", "dirty_bytes", "first_dirty_ms", "next_horizon_ms")
+    __slots__ = (
+        "_appended_bytes",
+        "_position",
+        "_start",
+        "clean_bytes",
+        "dirty_bytes",
+        "first_dirty_ms",
+        "next_horizon_ms",
+    )
 
     def __init__(self) -> None:
-        self._position = self._start = -1
+        self._start = self._position = -1
+        self._appended_bytes = -1  # of the log when all of it was counted; -1: it is not yet
         self.clean_bytes = self.dirty_bytes = 0
         self.first_dirty_ms = self.next_horizon_ms = -1
 
@@ -48,26 +59,45 @@ class Ledger:
         log = partition.log
         if log.log_start_offset != self._start:
             self._position = self._start = log.log_start_offset
+            self._appended_bytes = -1
             self.clean_bytes = self.dirty_bytes = 0
             self.first_dirty_ms = -1
+        if self._appended_bytes < 0:
+            yield from self._walk(log)
+            return
+        new_bytes = log.appended_bytes - self._appended_bytes
+        if new_bytes:
+            if not self.dirty_bytes:
+                first = log.summaries(self._position, 1)
+                self.first_dirty_ms = first[0].max_timestamp_ms if first else -1
+            self.dirty_bytes += new_bytes
+            self._appended_bytes += new_bytes
+            self._position = log.high_watermark
+
+    def _walk(self, log: PartitionLog) -> Iterator[None]:
+        until_pause = BATCHES_A_SLICE
         while self._position < log.high_watermark:
-            found = log.summaries(self._position, BATCHES_A_SLICE)
-            if not found:
-                return
-            for batch in found:
-                if batch.last_offset < log.cleaned_to:
-                    self.clean_bytes += batch.size_bytes
-                else:
-                    if not self.dirty_bytes:
-                        self.first_dirty_ms = batch.max_timestamp_ms
-                    self.dirty_bytes += batch.size_bytes
-            self._position = found[-1].last_offset + 1
-            if len(found) == BATCHES_A_SLICE:
+            run = next(log.runs(self._position, check_crc=False), None)
+            if run is None:
+                break
+            found = sizes(run, log.cleaned_to)
+            if found.dirty_bytes and not self.dirty_bytes:
+                self.first_dirty_ms = found.first_dirty_ms
+            self.clean_bytes += found.clean_bytes
+            self.dirty_bytes += found.dirty_bytes
+            self._position = found.next_offset
+            until_pause -= len(run)
+            if until_pause <= 0:
+                until_pause = BATCHES_A_SLICE
                 yield
+                if log.log_start_offset != self._start:
+                    return  # retention went on: what was counted is gone in part
+        self._appended_bytes = log.appended_bytes
 
     def compacted(self, work: CompactionPass) -> None:
-        """A pass came to its end."""
+        """A pass came to its end. What came behind it meanwhile is counted by the next `update`."""
         self._position = work.end_offset
+        self._appended_bytes = -1
         self.clean_bytes, self.dirty_bytes = work.size_bytes, 0
         self.first_dirty_ms = -1
         self.next_horizon_ms = work.next_horizon_ms
@@ -132,6 +162,7 @@ class Cleaner:
             self.passes += 1
             if ledger is not None:
                 ledger.compacted(work)
+                yield from ledger.update(partition)
 
     def _is_time(self, partition: Partition, ledger: Ledger) -> bool:
         config, wall_ms = partition.config, self._now.wall_ms

@@ -111,6 +111,8 @@ class PartitionLog(ABC):
     """The committed end: what lies below is durable and readable."""
     leader_epoch: int
     """The newest leader epoch that appended, staged appends included; -1 when none has."""
+    appended_bytes: int
+    """Bytes of the batches that were appended and committed since the log was opened."""
 
     @property
     @abstractmethod

@@ -24,12 +24,18 @@ class CompactionMachine(RuleBasedStateMachine):
     on_disk = False
     folder: Path | None = None
 
-    @initialize(slice_records=st.integers(1, 8), map_bytes=st.sampled_from([1, 400, 1 << 20]))
-    def begin(self, slice_records: int, map_bytes: int) -> None:
+    @initialize(
+        slice_records=st.sampled_from([1, 2, 5, 10, 25]),
+        map_bytes=st.sampled_from([1, 400, 1 << 20]),
+        unread_batches=st.sampled_from([1, 2, 32]),
+    )
+    def begin(self, slice_records: int, map_bytes: int, unread_batches: int) -> None:
         if self.on_disk:
             self.folder = Path(tempfile.mkdtemp(prefix="kcore-compaction-"))
         folder = None if self.folder is None else self.folder / "data"
-        self.world = World(slice_records=slice_records, map_bytes=map_bytes, folder=folder)
+        self.world = World(
+            slice_records=slice_records, map_bytes=map_bytes, unread_batches=unread_batches, folder=folder
+        )
 
     @rule(entries=ENTRIES, codec=st.sampled_from([0, 0, 0, 1, 3]), append_time=st.booleans())
     def write(self, entries: list[tuple[bytes, bytes | None]], codec: int, append_time: bool) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from kcore.broker.compaction import CompactionPass, CompactionRules
+from kcore.broker.compaction import UNREAD_BATCHES, CompactionPass, CompactionRules
 from kcore.broker.log_config import LogConfig
 from kcore.broker.partition import Partition
 from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine, PartitionKey
@@ -43,11 +43,19 @@ Entries = list[tuple[bytes | None, bytes | None]]
 class World:
     """A partition that is written to, compacted, and restarted, with its history beside it."""
 
-    def __init__(self, *, slice_records: int = 3, map_bytes: int = 1 << 20, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        slice_records: int = 3,
+        map_bytes: int = 1 << 20,
+        unread_batches: int = UNREAD_BATCHES,
+        folder: Path | None = None,
+    ) -> None:
         self.storage = MemoryStorage()
         self.folder = folder
         self.slice_records = slice_records
         self.map_bytes = map_bytes
+        self.unread_batches = unread_batches
         self.wall_ms = 1_000_000
         self.history: list[Written] = []
         self.sequences: dict[int, int] = {}
@@ -147,7 +155,7 @@ class World:
     # ---- compaction
 
     def begin(self) -> None:
-        rules = CompactionRules(self.wall_ms, RETENTION_MS, 0, self.map_bytes, self.slice_records)
+        rules = CompactionRules(self.wall_ms, RETENTION_MS, 0, self.map_bytes, self.slice_records, self.unread_batches)
         self.passes.append(CompactionPass(self.partition, rules))
         self.work = self.passes[-1].run()
 
