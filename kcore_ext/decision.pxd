@@ -11,15 +11,24 @@ cdef class Outcome:
     cdef readonly int64_t producer_id
     cdef readonly int producer_epoch
 
+cdef Outcome outcome_of(object records, object reply)   # of no producer
+
+
+ctypedef object (*Arrival)(object waiter, object response)
+
 
 cdef class Pending:
     cdef readonly object api
     cdef readonly object context
     cdef readonly object request
     cdef readonly object response
-    cdef object callback
+    cdef object callback        # who waits
     cdef public bint parked
     cdef readonly bint done
+    cdef Arrival arrival        # how who waits is told; NULL: it is called
 
     cpdef complete(self, response)
     cpdef on_complete(self, callback)
+    cdef int tell(self, object waiter, Arrival arrival) except -1   # as `on_complete`, without a call of Python
+
+cdef Pending pending_of(object api, object context, object request)

@@ -12,7 +12,7 @@ logger = logging.getLogger("kcore.runtime.pending")
 cdef class Outcome:
     """See decision.pyi."""
 
-    def __cinit__(self, records, reply=None, int64_t producer_id=-1, int producer_epoch=-1):
+    def __init__(self, records, reply=None, int64_t producer_id=-1, int producer_epoch=-1):
         self.records = records
         self.reply = reply
         self.producer_id = producer_id
@@ -35,6 +35,14 @@ cdef class Outcome:
         return f"Outcome({self.records!r}, {self.reply!r}, {self.producer_id}, {self.producer_epoch})"
 
 
+cdef Outcome outcome_of(object records, object reply):
+    cdef Outcome outcome = Outcome.__new__(Outcome)
+    outcome.records = records
+    outcome.reply = reply
+    outcome.producer_id = outcome.producer_epoch = -1
+    return outcome
+
+
 @cython.freelist(256)
 cdef class Pending:
     """See decision.pyi."""
@@ -53,7 +61,10 @@ cdef class Pending:
         if callback is not None:
             self.callback = None
             try:
-                callback(response)
+                if self.arrival is NULL:
+                    callback(response)
+                else:
+                    self.arrival(callback, response)
             except Exception:
                 logger.exception("whoever waited for an answer of %s failed", type(self.api).__name__)
 
@@ -67,5 +78,19 @@ cdef class Pending:
             assert self.callback is None, "one callback alone may wait for an answer"
             self.callback = callback
 
+    cdef int tell(self, object waiter, Arrival arrival) except -1:
+        assert not self.done and self.callback is None, "one alone may wait for an answer, while it is not there"
+        self.arrival = arrival
+        self.callback = waiter
+        return 0
+
     def abandon(self):
         self.callback = None
+
+
+cdef Pending pending_of(object api, object context, object request):
+    cdef Pending pending = Pending.__new__(Pending)
+    pending.api = api
+    pending.context = context
+    pending.request = request
+    return pending

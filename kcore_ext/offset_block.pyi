@@ -110,7 +110,8 @@ class CommitPlan:
     Attributes:
         request: the request.
         topics: its topics in its order: as it stands in the request; what is known of it; a code for each of its
-            partitions, None if none of them is refused.
+            partitions, None if none of them is refused. To iterate over the plan is to iterate over them; who does not
+            look at them does not have them made.
         empty: whether nothing is left for the group to look at.
     """
 
@@ -121,6 +122,7 @@ class CommitPlan:
     def topics(self) -> list[tuple[Any, Any, list[int] | None]]: ...
     @property
     def empty(self) -> bool: ...
+    def __iter__(self) -> Iterator[tuple[Any, Any, list[int] | None]]: ...
 
 def plan_topics(
     request: Any,

@@ -6,7 +6,7 @@ bytes and its effects are defined by, and a test holds it to them. The loops mak
 
 cimport cython
 from cpython.dict cimport PyDict_GetItem, PyDict_SetItem, PyDict_Size
-from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
@@ -143,14 +143,36 @@ def unknown_partitions(partitions, int64_t count, code):
 
 
 @cython.final
+cdef class CommitShape:
+    pass
+
+
+@cython.final
 @cython.freelist(16)
 cdef class CommitPlan:
     """See offset_block.pyi."""
 
-    def __cinit__(self, request, list topics not None, bint empty):
+    def __init__(self, request, list topics not None, bint empty):
         self.request = request
-        self.topics = topics
+        self.listed = topics
         self.empty = empty
+
+    @property
+    def topics(self):
+        if self.listed is None:
+            known = () if self.shape is None else zip(self.request.topics, self.shape.topics, strict=True)
+            self.listed = [(asked, topic, None) for asked, topic in known]
+        return self.listed
+
+    def __iter__(self):
+        return iter(self.topics)
+
+
+cdef CommitPlan plan_of(object request, CommitShape shape):
+    cdef CommitPlan plan = CommitPlan.__new__(CommitPlan)
+    plan.request = request
+    plan.shape = shape
+    return plan
 
 
 def plan_topics(request, find, bint by_id, refusal, int unknown, int no_partition, no_topic) -> CommitPlan:
@@ -177,30 +199,45 @@ def plan_topics(request, find, bint by_id, refusal, int unknown, int no_partitio
     return CommitPlan(request, planned, empty)
 
 
+cdef OffsetBlock block_of(str group_id, int64_t now_ms, int64_t expire_ms, Py_ssize_t limit, type record_type):
+    cdef OffsetBlock block = OffsetBlock.__new__(OffsetBlock)
+    block.group_id = group_id
+    block.now_ms = now_ms
+    block.expire_ms = expire_ms
+    block.version = VALUE_VERSION if expire_ms == -1 else EXPIRING_VERSION
+    block.limit = limit
+    block.record_type = record_type
+    return block
+
+
 @cython.final
 @cython.no_gc
+@cython.freelist(16)
 cdef class OffsetBlock:
     """See offset_block.pyi."""
 
-    def __cinit__(
+    def __init__(
         self, str group_id not None, int64_t now_ms, int64_t expire_ms, Py_ssize_t limit, type record_type not None
     ):
         if not issubclass(record_type, tuple):
             raise TypeError(f"a record is a named tuple: {record_type}")
+        if self.group_id is not None:
+            raise TypeError("a block is made once")
         self.group_id = group_id
         self.now_ms = now_ms
         self.expire_ms = expire_ms
         self.version = VALUE_VERSION if expire_ms == -1 else EXPIRING_VERSION
         self.limit = limit
         self.record_type = record_type
-        self.topics = []
 
     def __dealloc__(self):
         cdef Py_ssize_t i
         for i in range(self.count):
             Py_DECREF(<object>self.entries[i].offset)
             Py_DECREF(<object>self.entries[i].index)
-        PyMem_Free(self.entries)
+            Py_DECREF(<object>self.entries[i].topic)
+        if self.entries is not &self.first:
+            PyMem_Free(self.entries)
 
     # ---- a sequence of records
 
@@ -226,7 +263,7 @@ cdef class OffsetBlock:
 
     cdef object record(self, Py_ssize_t place):
         cdef Entry* entry = &self.entries[place]
-        key = CommitKey(self.group_id, self.topics[entry.topic], entry.partition)
+        key = CommitKey(self.group_id, <str>entry.topic, entry.partition)
         return kcore_named_tuple(self.record_type, key, <object>entry.offset, self.version)
 
     # ---- made by a request
@@ -241,7 +278,6 @@ cdef class OffsetBlock:
         if PyBytes_GET_SIZE(topic_id) != 16:
             raise ValueError(f"a topic id has 16 bytes, not {PyBytes_GET_SIZE(topic_id)}")
         size = RECORD_OVERHEAD + key_size(self.group_id, topic)
-        self.topics.append(topic)
         self.reserve(len(partitions))
         for asked in partitions:
             layout = layout_of(asked)
@@ -253,8 +289,7 @@ cdef class OffsetBlock:
                 if is_too_long(metadata, self.limit):
                     code = OFFSET_METADATA_TOO_LARGE
                 else:
-                    self.take(asked, index, layout, topic_id, metadata)
-                    self.size_bytes += size
+                    self.take(topic, topic_id, size, asked, index, layout, metadata)
                     shared = PyDict_GetItem(accepted, index)
                     if shared is not NULL:
                         answers.append(<object>shared)
@@ -279,20 +314,35 @@ cdef class OffsetBlock:
                 topics.append(topic_type(name=asked.name, partitions=partitions))
         return topics
 
-    cdef int take(self, object asked, object index, Layout* layout, bytes topic_id, str metadata) except -1:
-        """Keeps the offset of one partition."""
+    cdef bint take_all(self, str topic, bytes topic_id, object partitions) except -1:
+        cdef Py_ssize_t size = RECORD_OVERHEAD + key_size(self.group_id, topic)
+        cdef Layout* layout
+        cdef str metadata
+        self.reserve(len(partitions))
+        for asked in partitions:
+            layout = layout_of(asked)
+            metadata = metadata_of(asked, layout)
+            if is_too_long(metadata, self.limit):
+                return False
+            self.take(topic, topic_id, size, asked, index_of(asked, layout), layout, metadata)
+        return True
+
+    cdef int take(self, str topic, bytes topic_id, Py_ssize_t size, object asked, object index, Layout* layout,
+                  str metadata) except -1:
+        """Keeps the offset of one partition; `size` is what its record takes beside the value."""
         cdef OffsetAndMetadata offset = OffsetAndMetadata.__new__(OffsetAndMetadata)
         cdef Entry* entry = &self.entries[self.count]
+        cdef bint declared = layout.type is Py_TYPE(asked)
         entry.partition = index
         if type(index) is not int:
             index = entry.partition
-        if layout.type is Py_TYPE(asked) and slot(asked, layout.committed_offset) is not NULL:
+        if declared and slot(asked, layout.committed_offset) is not NULL:
             offset.committed_offset = <object>slot(asked, layout.committed_offset)
         else:
             offset.committed_offset = asked.committed_offset
         offset.leader_epoch = -1
         if self.version == VALUE_VERSION:
-            if layout.type is Py_TYPE(asked) and slot(asked, layout.committed_leader_epoch) is not NULL:
+            if declared and slot(asked, layout.committed_leader_epoch) is not NULL:
                 offset.leader_epoch = <object>slot(asked, layout.committed_leader_epoch)
             else:
                 offset.leader_epoch = asked.committed_leader_epoch
@@ -300,61 +350,75 @@ cdef class OffsetBlock:
         offset.metadata = metadata
         offset.commit_timestamp_ms = self.now_ms
         offset.expire_timestamp_ms = self.expire_ms
-        self.size_bytes += value_size(offset, self.version)
+        entry.value_bytes = value_size(offset, self.version)
+        self.size_bytes += size + entry.value_bytes
         Py_INCREF(offset)
         Py_INCREF(index)
+        Py_INCREF(topic)
         entry.offset = <PyObject*>offset
         entry.index = <PyObject*>index
-        entry.topic = <int32_t>(len(self.topics) - 1)
+        entry.topic = <PyObject*>topic
         self.count += 1
         return 0
 
     cdef int reserve(self, Py_ssize_t more) except -1:
         """Makes room for that many entries."""
+        cdef Py_ssize_t wanted = self.count + more
         cdef Entry* entries
-        if self.count + more > self.capacity:
-            entries = <Entry*>PyMem_Realloc(self.entries, (self.count + more) * sizeof(Entry))
-            if entries is NULL:
-                raise MemoryError
-            self.entries = entries
-            self.capacity = self.count + more
+        if wanted <= self.capacity:
+            return 0
+        if wanted == 1:
+            self.entries = &self.first
+            self.capacity = 1
+            return 0
+        wanted = max(wanted, 2 * self.capacity)
+        if self.entries is &self.first:
+            entries = <Entry*>PyMem_Malloc(wanted * sizeof(Entry))
+            if entries is not NULL:
+                entries[0] = self.first
+        else:
+            entries = <Entry*>PyMem_Realloc(self.entries, wanted * sizeof(Entry))
+        if entries is NULL:
+            raise MemoryError
+        self.entries = entries
+        self.capacity = wanted
         return 0
 
     # ---- written and replayed
 
     def append_to(self, BatchBuilder batch not None, int64_t timestamp_ms) -> bool:
+        return self.write(batch, timestamp_ms)
+
+    cdef bint write(self, BatchBuilder batch, int64_t timestamp_ms) except -1:
         cdef Entry* entry
-        cdef OffsetAndMetadata offset
-        cdef Py_ssize_t i, size, names_size = 0
-        cdef int32_t topic = -1
-        cdef str name = None
+        cdef Py_ssize_t i, names_size = 0
+        cdef PyObject* topic = NULL
         cdef unsigned char* at
         for i in range(self.count):
             entry = &self.entries[i]
             if entry.topic != topic:
                 topic = entry.topic
-                name = <str>self.topics[topic]
-                names_size = key_size(self.group_id, name)
-            offset = <OffsetAndMetadata>entry.offset
-            size = value_size(offset, self.version)
-            at = batch.begin_record(timestamp_ms, names_size, size)
+                names_size = key_size(self.group_id, <str>topic)
+            at = batch.begin_record(timestamp_ms, names_size, entry.value_bytes)
             if at is NULL:
                 return False
-            at = put_varint(put_key(at, self.group_id, name, entry.partition), size)
-            put_value(at, offset, self.version)[0] = 0  # no headers
+            at = put_varint(put_key(at, self.group_id, <str>topic, entry.partition), entry.value_bytes)
+            put_value(at, <OffsetAndMetadata>entry.offset, self.version)[0] = 0  # no headers
         return True
 
     def put_into(self, dict groups not None, str group_id not None, int64_t first_offset) -> int:
+        return self.put(groups, group_id, first_offset)
+
+    cdef Py_ssize_t put(self, dict groups, str group_id, int64_t first_offset) except -1:
         cdef Entry* entry
         cdef OffsetAndMetadata offset
-        cdef Py_ssize_t i, before
-        cdef int32_t topic = -1
-        cdef int added = 0
-        cdef dict partitions = None
-        cdef PyObject* found = PyDict_GetItem(groups, group_id)
-        cdef dict topics
+        cdef Py_ssize_t i, before, added = 0
+        cdef PyObject* topic = NULL
+        cdef PyObject* found
+        cdef dict topics, partitions = None
         if not self.count:
             return 0
+        found = PyDict_GetItem(groups, group_id)
         if found is NULL:
             topics = {}
             groups[group_id] = topics
@@ -364,11 +428,10 @@ cdef class OffsetBlock:
             entry = &self.entries[i]
             if entry.topic != topic:
                 topic = entry.topic
-                name = self.topics[topic]
-                found = PyDict_GetItem(topics, name)
+                found = PyDict_GetItem(topics, <object>topic)
                 if found is NULL:
                     partitions = {}
-                    topics[intern(name)] = partitions
+                    topics[intern(<object>topic)] = partitions
                 else:
                     partitions = <dict?>found
             offset = <OffsetAndMetadata>entry.offset

@@ -1,6 +1,15 @@
 """A connection's requests and answers, for other compiled modules."""
 
+from cpython.object cimport PyObject
+
 from kcore_ext.codec_plan cimport Schema
+
+cdef struct Sent:                       # an answer that may be given out again
+    PyObject* response                  # owned, as the frame
+    PyObject* frame
+    PyObject* walk                      # who found no error in it; NULL: nobody did. Only compared
+    int version
+
 
 cdef class Route:
     cdef readonly object api
@@ -10,15 +19,19 @@ cdef class Route:
     cdef readonly int max_version       # ... and the highest one
     cdef readonly bint repeats
     cdef readonly bint brief
+    cdef readonly bint shares
     cdef public long long requests
     cdef public dict errors
     cdef public object walk
     cdef Schema _schema
     cdef tuple _header_versions
     cdef object _shorten
+    cdef Sent* _sent                    # by response; NULL if it does not share any
 
     cpdef int header_version(self, int version) except -1
     cdef object _decode(self, const unsigned char* frame, Py_ssize_t size, int version, Py_ssize_t position)
+    cdef bytes frame_of(self, object response, int version, int correlation_id)
+    cdef bytes _frame_again(self, object response, int version, int correlation_id)
     cdef bytes _encode(self, object response, int version, int correlation_id)
 
 cdef class Known:
@@ -70,7 +83,6 @@ cdef class RequestLine:
     cdef int _decide(self, Route route, int version, int correlation_id, object context, object request,
                      Known known) except -1
     cdef int _ready(self, Route route, int version, int correlation_id, bytes frame) except -1
-    cdef bytes _frame_of(self, object response, Route route, int version, int correlation_id)
     cdef object _context(self, int version, object client_id)
     cdef void _append(self, Answer answer)
     cdef void _drop_first(self)

@@ -44,6 +44,7 @@ class Route:
         handle: its decision: (context, request) -> a response, a pending one, or None where there is no answer.
         repeats: see `kcore.runtime.Api.repeats`.
         brief: see `kcore.runtime.Api.brief`.
+        shares: see `kcore.runtime.Api.shares`.
         requests: how many requests came.
         errors: the error codes that were answered, and how often.
         walk: counts the error codes of one response; None while nobody asked, or where it can say none.
@@ -56,6 +57,7 @@ class Route:
     max_version: int
     repeats: bool
     brief: bool
+    shares: bool
     requests: int
     errors: dict[int, int]
     walk: Callable[[Any, dict[int, int]], None] | None

@@ -8,14 +8,17 @@ What makes it cheap, beside being compiled:
 
 - a request is decoded where it lies in what was read;
 - of a few APIs equal requests come again and again (heartbeats): they are known by their bytes, and neither read nor
-  looked up a second time; if the very same response object is the answer again, so are its bytes.
+  looked up a second time; if the very same response object is the answer again, so are its bytes;
+- of a few others the requests differ and the answers do not (commits): their bytes are known by the response object.
 """
 
 cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItemWithError
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport PyObject, PyTypeObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.string cimport memcpy
 
 from kcore_ext.codec_plan import EncodeError
@@ -35,6 +38,7 @@ cdef enum:
     MAX_KNOWN = 32              # requests that a line remembers ...
     MAX_KNOWN_BYTES = 256       # ... of so many bytes at most ...
     MAX_KEPT_FRAME = 1024       # ... and with it an answer of so many
+    MAX_SENT = 256              # answers of an API that are remembered with their frames, if it gives them out again
     MAX_CONTEXTS = 64           # combinations of version and client id that it remembers
     MAX_REMEMBERED_NAME = 256   # characters of a client id; longer ones are made anew for each request
 
@@ -54,10 +58,23 @@ cdef class Route:
         self.max_version = max_version
         self.repeats = api.repeats
         self.brief = api.brief
+        self.shares = api.shares
         self.errors = {}
         self._schema = schema_of(<PyTypeObject*>api.request_type)
         self._header_versions = tuple(header_versions)
         self._shorten = shorten
+        if self.shares and self._sent is NULL:
+            self._sent = <Sent*>PyMem_Calloc(MAX_SENT, sizeof(Sent))
+            if self._sent is NULL:
+                raise MemoryError
+
+    def __dealloc__(self):
+        cdef int i
+        if self._sent is not NULL:
+            for i in range(MAX_SENT):
+                Py_XDECREF(self._sent[i].response)
+                Py_XDECREF(self._sent[i].frame)
+            PyMem_Free(self._sent)
 
     cpdef int header_version(self, int version) except -1:
         if not 0 <= version < len(self._header_versions):
@@ -67,6 +84,42 @@ cdef class Route:
     cdef object _decode(self, const unsigned char* frame, Py_ssize_t size, int version, Py_ssize_t position):
         cdef Plan* plan = self._schema.plan(version, version >= self._schema.flexible_since)
         return read_message(plan, frame, size, position)
+
+    cdef bytes frame_of(self, object response, int version, int correlation_id):
+        """The frame of a response, its errors counted."""
+        if self._sent is not NULL:
+            return self._frame_again(response, version, correlation_id)
+        if self.walk is not None:
+            self.walk(response, self.errors)
+        return self._encode(response, version, correlation_id)
+
+    cdef bytes _frame_again(self, object response, int version, int correlation_id):
+        """The same, by what was sent before: the same object is the same answer."""
+        cdef Sent* sent = &self._sent[(<size_t><PyObject*>response // 16 + version) % MAX_SENT]
+        cdef PyObject* walk = NULL
+        cdef bytes frame
+        if sent.response is <PyObject*>response and sent.version == version:
+            if self.walk is not None and sent.walk is not <PyObject*>self.walk:
+                self.walk(response, self.errors)
+            return _again(<bytes>sent.frame, correlation_id)
+        if self.walk is not None:
+            counts = {}
+            self.walk(response, counts)
+            if not counts:
+                walk = <PyObject*>self.walk
+            for code, count in counts.items():
+                self.errors[code] = self.errors.get(code, 0) + count
+        frame = self._encode(response, version, correlation_id)
+        if PyBytes_GET_SIZE(frame) <= MAX_KEPT_FRAME:
+            Py_INCREF(response)
+            Py_INCREF(frame)
+            Py_XDECREF(sent.response)
+            Py_XDECREF(sent.frame)
+            sent.response = <PyObject*>response
+            sent.frame = <PyObject*>frame
+            sent.walk = walk
+            sent.version = version
+        return frame
 
     cdef bytes _encode(self, object response, int version, int correlation_id):
         cdef int header_version = self.header_version(version)
@@ -88,7 +141,7 @@ cdef class Known:
 cdef class Answer:
     """A place in the row of answers; its frame is there once the request was answered."""
 
-    def __cinit__(self, RequestLine line not None, Route route, int version, int correlation_id):
+    def __init__(self, RequestLine line not None, Route route, int version, int correlation_id):
         self._line = line
         self._route = route
         self._version = version
@@ -101,9 +154,7 @@ cdef class Answer:
         if response is None:
             return self.give(b"")
         try:
-            if route.walk is not None:
-                route.walk(response, route.errors)
-            frame = route._encode(response, self._version, self._correlation_id)
+            frame = route.frame_of(response, self._version, self._correlation_id)
         except Exception as error:
             if self._line._owner is not None:
                 self._line._owner.cannot_answer(self, error)
@@ -113,6 +164,19 @@ cdef class Answer:
     cpdef object give(self, bytes frame):
         self.frame = frame
         return self._line._arrived(PyBytes_GET_SIZE(frame))
+
+
+cdef Answer answer_of(RequestLine line, Route route, int version, int correlation_id):
+    cdef Answer answer = Answer.__new__(Answer)
+    answer._line = line
+    answer._route = route
+    answer._version = version
+    answer._correlation_id = correlation_id
+    return answer
+
+
+cdef object _arrive(object answer, object response):
+    return (<Answer>answer).arrive(response)
 
 
 cdef class RequestLine:
@@ -261,8 +325,7 @@ cdef class RequestLine:
             route = self._routes[head.api_key]
         if route is None or not route.min_version <= head.api_version <= route.max_version:
             response, route, version = self._owner.unsupported(head.api_key, head.api_version)
-            return self._ready(route, version, head.correlation_id, self._frame_of(response, route, version,
-                                                                                   head.correlation_id))
+            return self._ready(route, version, head.correlation_id, route.frame_of(response, version, head.correlation_id))
         context = self._context(head.api_version, client_id)
         request = route._decode(frame, size, head.api_version, head.body)
         if key is not None and len(<str>client_id) <= MAX_REMEMBERED_NAME:
@@ -281,6 +344,7 @@ cdef class RequestLine:
         self, Route route, int version, int correlation_id, object context, object request, Known known
     ) except -1:
         cdef Answer answer
+        cdef Pending pending
         cdef bytes frame
         route.requests += 1
         try:
@@ -288,33 +352,29 @@ cdef class RequestLine:
         except Exception as error:
             response = self._owner.failed(route, context, request, error)
         if isinstance(response, Pending):
-            if not response.done:
-                answer = Answer(self, route, version, correlation_id)
-                answer._pending = response
+            pending = <Pending>response
+            if not pending.done:
+                answer = answer_of(self, route, version, correlation_id)
+                answer._pending = pending
                 self._append(answer)
-                self.parked = response.parked or not route.brief
-                response.on_complete(answer.arrive)
+                self.parked = pending.parked or not route.brief
+                pending.tell(answer, _arrive)
                 return 0
-            response = response.response
+            response = pending.response
         if response is None:
             return 0
         if known is None:
-            frame = self._frame_of(response, route, version, correlation_id)
+            frame = route.frame_of(response, version, correlation_id)
         elif response is known.response:
             if route.walk is not None:
                 route.walk(response, route.errors)
             frame = _again(known.frame, correlation_id)
         else:
-            frame = self._frame_of(response, route, version, correlation_id)
+            frame = route.frame_of(response, version, correlation_id)
             if PyBytes_GET_SIZE(frame) <= MAX_KEPT_FRAME:
                 known.response = response
                 known.frame = frame
         return self._ready(route, version, correlation_id, frame)
-
-    cdef bytes _frame_of(self, object response, Route route, int version, int correlation_id):
-        if route.walk is not None:
-            route.walk(response, route.errors)
-        return route._encode(response, version, correlation_id)
 
     cdef object _context(self, int version, object client_id):
         cdef tuple key = (version, client_id)
@@ -330,7 +390,7 @@ cdef class RequestLine:
     # ---- answers
 
     def answer(self, Route route not None, int version, int correlation_id, response):
-        self._ready(route, version, correlation_id, self._frame_of(response, route, version, correlation_id))
+        self._ready(route, version, correlation_id, route.frame_of(response, version, correlation_id))
 
     cdef int _ready(self, Route route, int version, int correlation_id, bytes frame) except -1:
         """An answer that is there at once: it may leave, or waits behind those in front of it."""
@@ -339,7 +399,7 @@ cdef class RequestLine:
         if self._first is None:
             self._out.append(frame)
         else:
-            answer = Answer(self, route, version, correlation_id)
+            answer = answer_of(self, route, version, correlation_id)
             answer.frame = frame
             self._append(answer)
         return 0

@@ -9,7 +9,8 @@ from cpython.dict cimport PyDict_Contains, PyDict_SetItem
 from libc.stdint cimport int64_t
 
 from kcore_ext.batch.builder cimport BatchBuilder
-from kcore_ext.decision cimport Outcome, Pending
+from kcore_ext.clock cimport Now
+from kcore_ext.decision cimport Outcome, Pending, pending_of
 from kcore_ext.offset_block cimport OffsetBlock
 
 cdef enum:
@@ -129,7 +130,7 @@ cdef class ShardCore:
             result = pending.response
         if self.dirty:
             # What was decided, or read, stands on facts that are not durable yet: the answer waits for them.
-            pending = Pending(api, context, request)
+            pending = pending_of(api, context, request)
             self._pipeline.answer_later(pending, result)
             return pending
         return result
@@ -160,7 +161,10 @@ cdef class ShardCore:
                 records = EncodedRecords(records)
             except Exception as error:
                 return self._unencodable(error)
-        size = BATCH_OVERHEAD + <Py_ssize_t>records.size_bytes
+        if type(records) is OffsetBlock:
+            size = BATCH_OVERHEAD + (<OffsetBlock>records).size_bytes
+        else:
+            size = BATCH_OVERHEAD + <Py_ssize_t>records.size_bytes
         if size > self._max_batch_bytes:
             return self._too_large(size)
         if outcome.producer_id >= 0:
@@ -229,6 +233,10 @@ cdef class ShardCore:
 
     cdef int collect(self, BatchBuilder batch, object records) except -1:
         """Adds encoded facts to a batch with room for them."""
-        taken = records.append_to(batch, self._now.wall_ms)
+        cdef bint taken
+        if type(records) is OffsetBlock:
+            taken = (<OffsetBlock>records).write(batch, (<Now?>self._now).wall_ms)
+        else:
+            taken = records.append_to(batch, self._now.wall_ms)
         assert taken, "the batch was opened with room for the whole decision"
         return 0

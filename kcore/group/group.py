@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -71,7 +71,7 @@ class Group(ABC):
         generation_id: int,
         api_version: int,
         transactional: bool,
-        topics: Sequence[PlannedTopic] = (),
+        topics: Iterable[PlannedTopic] = (),
     ) -> ErrorCode:
         """May this member commit offsets now?
 

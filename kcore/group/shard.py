@@ -19,10 +19,11 @@ from kcore.group.live import LiveValue
 from kcore.group.offsets.expiry import schedule_expiration
 from kcore.group.offsets.loading import replay_run
 from kcore.group.offsets.replay import REPLAY as OFFSETS_REPLAY
-from kcore.group.offsets.replay import replay_block, replay_marker
+from kcore.group.offsets.replay import replay_marker, replay_pending_block
 from kcore.group.offsets.store import OffsetStore
 from kcore.group.table import GroupTable
 from kcore.protocol.records import CONSUMER_OFFSETS, UnknownRecord, decode_key, decode_value
+from kcore_ext.offset_commit import replay_block
 
 if TYPE_CHECKING:
     from kcore.clock import Now
@@ -142,6 +143,7 @@ class GroupShard:
             REPLAY[type(key)](self, offset, producer_id, key, value)
 
     replay_block = replay_block  # the offsets of a commit, all at once; see `BlockReplay`
+    replay_pending_block = replay_pending_block
 
     def replay_run(self, run: Run, start: int, stop: int, from_offset: int) -> int:
         """Applies batches of the log that belong to no transaction, at recovery; returns how many it did not know."""

@@ -189,10 +189,11 @@ def test_an_answer_that_cannot_be_written_closes_its_connection(
 
     turns = itertools.count(1)
     with live.connect() as other, live.raw() as raw:
-        other.send(create("t"))
+        other.send(create("t", partitions=2))
         monkeypatch.setattr(live.server.dispatch.routes[8 if later else 3], "walk", fail)
         front = raw.request(commit("g", {("t", 0): 1}), 8)
-        bad = raw.request(commit("g", {("t", 0): 2}), 8) if later else raw.request(MetadataRequest(topics=None), 9)
+        # Of another partition: an answer that was given before is neither looked at nor written anew.
+        bad = raw.request(commit("g", {("t", 1): 2}), 8) if later else raw.request(MetadataRequest(topics=None), 9)
         behind = raw.request(commit("g", {("t", 0): 3}), 8)
         raw.send(front + bad + behind)
         assert raw.answer(OffsetCommitRequest(), 8)[0] == 1

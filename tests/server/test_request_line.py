@@ -40,6 +40,7 @@ class Beat(Api[HeartbeatRequest, HeartbeatResponse]):
     response_type = HeartbeatResponse
     versions = (1, 4)
     repeats = True
+    shares = True
     brief = True
 
     __slots__ = ("owner",)

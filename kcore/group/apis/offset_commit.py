@@ -15,12 +15,14 @@ from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
 from kcore.runtime.api import Api
-from kcore.runtime.machine import Outcome
+from kcore.runtime.machine import Outcome, Record
+from kcore_ext.offset_commit import OffsetCommitCore
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
@@ -37,8 +39,11 @@ ABSENT_GROUP_SINCE = 9
 ANSWERS = Answers(OffsetCommitResponseTopic, True, OffsetCommitResponsePartition, OffsetCommitResponse, {})
 
 
-class OffsetCommitApi(Api[OffsetCommitRequest, OffsetCommitResponse]):
+class OffsetCommitApi(OffsetCommitCore, Api[OffsetCommitRequest, OffsetCommitResponse]):
     """Serves OffsetCommit.
+
+    What it does is said here in full, in `handle_any` and `decide_any`. `handle` and `decide` are compiled, and do the
+    same for a commit in which nothing is refused: see `OffsetCommitCore`.
 
     Args:
         shards: the group shards.
@@ -51,15 +56,14 @@ class OffsetCommitApi(Api[OffsetCommitRequest, OffsetCommitResponse]):
     response_type = OffsetCommitResponse
     versions = (2, 10)
     brief = True
+    shares = True
 
-    __slots__ = ("_authorizer", "_shards", "_topics")
+    __slots__ = ()
 
     def __init__(self, shards: Shards[GroupShard], topics: TopicImage, authorizer: Authorizer | None = None) -> None:
-        self._shards = shards
-        self._topics = topics
-        self._authorizer = authorizer
+        super().__init__(shards, topics, authorizer, OffsetCommitRequest, OffsetCommitRequestTopic, Record)
 
-    def handle(self, context: RequestContext, request: OffsetCommitRequest) -> Any:
+    def handle_any(self, context: RequestContext, request: OffsetCommitRequest) -> Any:
         """Checks topics and partitions; what is left of them goes to the group's shard."""
         authorizer = self._authorizer
         group_id = request.group_id
@@ -68,15 +72,20 @@ class OffsetCommitApi(Api[OffsetCommitRequest, OffsetCommitResponse]):
         plan = plan_commit(context, request, self._topics, authorizer, context.api_version >= TOPIC_IDS_SINCE)
         if plan.empty:
             return refuse(ANSWERS, plan, NONE)
+        if authorizer is not None:
+            self.recall(context, plan)
+        return self.routed(context, group_id, plan)
+
+    def routed(self, context: RequestContext, group_id: str, plan: CommitPlan) -> Any:
+        """Has the group's shard decide."""
         try:
             shard = self._shards.of(group_id)
         except KafkaError as error:
             return self.error(context, plan, error.code)
         return shard.run(self, context, plan)
 
-    def decide(self, machine: GroupShard, context: RequestContext, request: Any) -> Any:
+    def decide_any(self, machine: GroupShard, context: RequestContext, plan: CommitPlan) -> Any:
         """Asks the group; one record for each accepted entry, in the request's order, so that the last one wins."""
-        plan: CommitPlan = request
         asked: OffsetCommitRequest = plan.request
         group_id = asked.group_id
         member_id = asked.member_id
@@ -84,7 +93,7 @@ class OffsetCommitApi(Api[OffsetCommitRequest, OffsetCommitResponse]):
         group = machine.groups.get(group_id)
         if group is not None:
             code = group.validate_offset_commit(
-                member_id, asked.group_instance_id, generation_id, context.api_version, False, plan.topics
+                member_id, asked.group_instance_id, generation_id, context.api_version, False, plan
             )
             if code:
                 return self.error(context, plan, code)
@@ -92,7 +101,11 @@ class OffsetCommitApi(Api[OffsetCommitRequest, OffsetCommitResponse]):
         elif generation_id >= 0:
             absent = context.api_version >= ABSENT_GROUP_SINCE
             return self.error(context, plan, ErrorCode.GROUP_ID_NOT_FOUND if absent else ErrorCode.ILLEGAL_GENERATION)
-        retention_time_ms = asked.retention_time_ms
+        return self.take_any(machine, plan)
+
+    def take_any(self, machine: GroupShard, plan: CommitPlan) -> Outcome:
+        """The records and the answer of a commit that its group takes."""
+        retention_time_ms = plan.request.retention_time_ms
         records, response = accept(ANSWERS, machine, plan, with_topic_ids=True, retention_time_ms=retention_time_ms)
         return Outcome(records, response)
 

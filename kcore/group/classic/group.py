@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from kcore.group.classic import expiry, rebalance
@@ -427,7 +427,7 @@ class ClassicGroup(Group):
         generation_id: int,
         api_version: int,
         transactional: bool,
-        topics: Sequence[PlannedTopic] = (),
+        topics: Iterable[PlannedTopic] = (),
     ) -> ErrorCode:
         """See Group. Who says nothing of itself may commit to an empty group, and in transactions always."""
         if self.state is DEAD:

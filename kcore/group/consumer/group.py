@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from kcore.group.consumer import leave
@@ -341,7 +341,7 @@ class ConsumerGroup(Group):
         generation_id: int,
         api_version: int,
         transactional: bool,
-        topics: Sequence[PlannedTopic] = (),
+        topics: Iterable[PlannedTopic] = (),
     ) -> ErrorCode:
         """See Group. An older epoch is good for partitions that the member had by then (KIP-1251)."""
         if generation_id < 0 and not self.members:
@@ -409,7 +409,7 @@ class ConsumerGroup(Group):
             member.stop()
 
 
-def _had_all(current: CurrentAssignment, epoch: int, topics: Sequence[PlannedTopic]) -> bool:
+def _had_all(current: CurrentAssignment, epoch: int, topics: Iterable[PlannedTopic]) -> bool:
     """Whether a member had every partition of a commit in `epoch` already, and still has."""
     for topic_asked, topic, codes in topics:
         topic_id = topic.topic_id

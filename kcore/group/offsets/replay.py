@@ -39,16 +39,10 @@ def replay_commit(
     shard.offsets.put(producer_id, group.group_id, key.topic, key.partition, value.place(offset))
 
 
-def replay_block(shard: GroupShard, offset: int, producer_id: int, block: OffsetBlock[Record]) -> None:
-    """Applies the offsets of a commit, as `replay_commit` does with each of its records from `offset` on."""
-    if producer_id >= 0:
-        for place, record in enumerate(block, offset):
-            shard.replay(place, producer_id, record.key, record.value)
-        return
-    group = shard.groups.get(block.group_id)
-    if group is None:
-        group = shard.get_or_create_group(block.group_id)
-    shard.offsets.put_block(group.group_id, offset, block)
+def replay_pending_block(shard: GroupShard, offset: int, producer_id: int, block: OffsetBlock[Record]) -> None:
+    """Applies the offsets of a commit in a transaction, each as a record of its own from `offset` on."""
+    for place, record in enumerate(block, offset):
+        shard.replay(place, producer_id, record.key, record.value)
 
 
 def replay_offset(

@@ -12,13 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from sys import intern
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kcore_ext.offset_commit import put_block
 from kcore_ext.offset_fetch import OffsetTables
 from kcore_ext.offsets import OffsetAndMetadata
-
-if TYPE_CHECKING:
-    from kcore_ext.offset_block import OffsetBlock
 
 Partitions = dict[int, OffsetAndMetadata]
 Topics = dict[str, Partitions]
@@ -128,9 +126,7 @@ class OffsetStore:
             self.offset_count += 1
         partitions[partition] = offset
 
-    def put_block(self, group_id: str, first_offset: int, block: OffsetBlock[Any]) -> None:
-        """As `put` with each offset of a block, none of them in a transaction; its records stand from there on."""
-        self.offset_count += block.put_into(self._groups, group_id, first_offset)
+    put_block = put_block  # as `put` with each offset of a block, none of them in a transaction
 
     def partitions_of(self, group_id: str, topic: str) -> Partitions:
         """A group's materialised offsets of a topic, for a load to put some in: it says in `offset_count` how many

@@ -1,0 +1,64 @@
+from typing import Any
+
+from kcore_ext.offset_block import CommitPlan, OffsetBlock
+
+class OffsetCommitCore:
+    """What `OffsetCommitApi` does for a commit in which nothing is refused, and for every other one as its own
+    `handle_any`, `decide_any` and `take_any` say.
+
+    It remembers topics and partitions that were committed, up to 1024 combinations of them, with what is known of the
+    topics and with the response that accepts them all. A combination counts only as long as the cluster's topics are
+    the very ones that it was made of.
+
+    Args:
+        shards: the group shards.
+        topics: the cluster's topics.
+        authorizer: who may read groups and topics; with one, the checks in front are the plain ones.
+        request_type: the class of the request.
+        topic_type: the class of a topic of the request.
+        record_type: the named tuple (key, value, version) that a record is.
+
+    Attributes:
+        remembered: how many combinations are remembered.
+    """
+
+    _shards: Any
+    _topics: Any
+    _authorizer: Any
+
+    def __init__(
+        self, shards: Any, topics: Any, authorizer: Any, request_type: type, topic_type: type, record_type: type
+    ) -> None: ...
+    @property
+    def remembered(self) -> int: ...
+    def handle(self, context: Any, request: Any) -> Any:
+        """Serves one request: see `kcore.runtime.Api.handle`."""
+
+    def decide(self, machine: Any, context: Any, request: Any) -> Any:
+        """Decides a `CommitPlan` within its shard: see `kcore.runtime.Api.decide`."""
+
+    def recall(self, context: Any, plan: CommitPlan) -> None:
+        """Gives a plan in which nothing is refused the response that is remembered for it."""
+
+def replay_block(shard: Any, offset: int, producer_id: int, block: OffsetBlock[Any]) -> None:
+    """Applies the offsets of a commit to a group shard, as `replay_commit` does with each of its records.
+
+    Args:
+        shard: the state to change.
+        offset: where the first record stands in the shard's log; the others follow.
+        producer_id: the producer in whose transaction they stand: then `replay_pending_block` applies them. -1: none.
+        block: the offsets.
+    """
+
+def put_block(store: Any, group_id: str, first_offset: int, block: OffsetBlock[Any]) -> None:
+    """As `OffsetStore.put` with each offset of a block, none of them in a transaction.
+
+    Args:
+        store: the store.
+        group_id: the group, as the string that is to be kept.
+        first_offset: where the first record stands in the log; the others follow it.
+        block: the offsets.
+
+    Raises:
+        ValueError: the records already stand somewhere.
+    """

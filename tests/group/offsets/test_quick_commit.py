@@ -1,0 +1,289 @@
+"""OffsetCommit's compiled way does what the plain one does: the same answers, the same log, the same state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kcore.group.apis.join_group import JoinGroupApi
+from kcore.group.apis.offset_commit import OffsetCommitApi
+from kcore.group.apis.sync_group import SyncGroupApi
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kcore.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kcore.protocol.messages.sync_group import SyncGroupRequest
+from kcore.runtime import Pending, RequestContext
+from tests.group.offsets.test_offset_commit import Denies
+from tests.group.offsets.world import OffsetsContext
+
+TOPICS = {"t": 3, "u": 1, "long": 400}
+MAX_METADATA = 8
+
+
+class PlainApi(OffsetCommitApi):
+    """Every commit goes the way that is written out in Python."""
+
+    __slots__ = ()
+    handle = OffsetCommitApi.handle_any
+    decide = OffsetCommitApi.decide_any
+
+    def recall(self, context: Any, plan: Any) -> None:
+        """Remembers nothing."""
+
+
+def topic_id(name: str) -> bytes:
+    return name.encode().rjust(16, b"-")[-16:]
+
+
+class World(OffsetsContext):
+    """A shard with one API on it, which lives as long as a node's does; nothing is committed unless it is said."""
+
+    def __init__(self, kind: type[OffsetCommitApi], authorizer: Any = None) -> None:
+        settings = {"offset.metadata.max.bytes": MAX_METADATA, "group.initial.rebalance.delay.ms": 0}
+        super().__init__(settings, TOPICS)
+        self.commits = kind(self.shards, self.topics, authorizer)
+        self.auto_commit = False
+        self.member_id = ""
+        self.answers: list[Any] = []
+
+    def join(self) -> None:
+        """A member alone in the classic group "members", at generation 1."""
+        self.auto_commit = True
+        request = JoinGroupRequest(
+            group_id="members",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="p", metadata=b"")],
+        )
+        joined = self.send(JoinGroupApi(self.shards, self.config, None), request, version=3)
+        self.advance(0)
+        self.member_id = joined.response.member_id
+        request = SyncGroupRequest(group_id="members", generation_id=1, member_id=self.member_id)
+        self.call(SyncGroupApi(self.shards, None), request, version=2)
+        self.auto_commit = False
+
+    def ask(self, version: int, request: OffsetCommitRequest) -> None:
+        """A commit; what is answered to it later is an answer too."""
+        self.now.update()
+        place = len(self.answers)
+        self.answers.append(None)
+        result = self.commits.handle(RequestContext(version, "client"), request)
+        if isinstance(result, Pending):
+            result.on_complete(lambda response: self.answers.__setitem__(place, response))
+        else:
+            self.answers[place] = result
+
+    def facts(self) -> dict[str, Any]:
+        """All that can be seen of it."""
+        self.commit()
+        members = self.machine.groups.get("members")
+        return self.state() | {
+            "answers": self.answers,
+            "log": self.written(),
+            "commits": self.machine.offsets.commits,
+            "sessions": [m.timer.deadline_ms for m in members.members.values()] if members else [],
+        }
+
+    def written(self) -> bytes:
+        """The shard's log as it is stored."""
+        return b"".join(bytes(batch) for _, batch in self.log().batches(start=0))
+
+
+names = st.sampled_from(["t", "u", "long", "gone", "", "überall"])
+metadata = st.sampled_from(["", "", "", None, "m" * MAX_METADATA, "ü"])
+offsets = st.integers(0, 5) | st.integers(-(1 << 63), (1 << 63) - 1)
+good = st.builds(
+    OffsetCommitRequestPartition,
+    partition_index=st.integers(0, 2),
+    committed_offset=offsets,
+    committed_leader_epoch=st.integers(-1, 3),
+    committed_metadata=metadata,
+)
+bad = st.builds(
+    OffsetCommitRequestPartition,
+    partition_index=st.integers(-1, 3),
+    committed_metadata=metadata | st.just("m" * (MAX_METADATA + 1)),
+)
+many = st.integers(0, 300).map(lambda n: [OffsetCommitRequestPartition(partition_index=p) for p in range(n)])
+good_topics = st.builds(
+    lambda name, entries: OffsetCommitRequestTopic(name=name, topic_id=topic_id(name), partitions=entries),
+    st.sampled_from(["t", "t", "long"]),
+    st.lists(good, min_size=1, max_size=3),
+)
+bad_topics = st.builds(
+    OffsetCommitRequestTopic,
+    name=names,
+    topic_id=st.just(bytes(16)) | names.map(topic_id),
+    partitions=st.lists(good | bad, max_size=3) | many,
+)
+free = st.builds(OffsetCommitRequest, group_id=st.sampled_from(["g", "other"]))
+member = st.builds(
+    OffsetCommitRequest,
+    group_id=st.just("members"),
+    generation_id_or_member_epoch=st.sampled_from([1, 1, 1, 2]),
+    member_id=st.just("the member"),
+)
+anybody = st.builds(
+    OffsetCommitRequest,
+    group_id=st.sampled_from(["g", "members", ""]),
+    generation_id_or_member_epoch=st.sampled_from([-1, -1, 1, 2]),
+    member_id=st.sampled_from(["", "the member", "nobody"]),
+    group_instance_id=st.none() | st.just("static"),
+    retention_time_ms=st.sampled_from([-1, -1, 60_000]),
+)
+good_lists = st.lists(good_topics, min_size=1, max_size=2)
+commits = st.tuples(free | member | anybody, good_lists | good_lists | st.lists(good_topics | bad_topics, max_size=3))
+asks = st.tuples(st.just("commit"), st.sampled_from([2, 8, 9, 10]), commits)
+steps = st.one_of(
+    asks,
+    asks,
+    st.tuples(st.sampled_from(["drop", "grow", "fail", "write", "unload"]), st.just(0), st.just(None)),
+    st.tuples(st.just("wait"), st.integers(1, 3_000), st.none()),
+)
+
+
+def play(world: World, script: list[tuple[str, int, Any]]) -> dict[str, Any]:
+    """Runs a script. Every commit comes twice: the second time the compiled way knows it."""
+    world.join()
+    for what, number, request in script:
+        match what:
+            case "commit":
+                for _ in range(2):
+                    world.ask(number, copy_of(*request, world.member_id))
+            case "drop" if world.topics.by_name("t"):
+                world.topics.remove("t")
+            case "grow":
+                world.topics.add("t", 4)
+            case "fail":
+                world.fail_next_commit()
+                world.commit()
+                world.engine.failures_left = 0  # there may have been nothing to write
+            case "write":
+                world.commit()
+            case "unload" if world.shards.get(0):
+                world.shards.unload(0)
+                world.ask(9, OffsetCommitRequest(group_id="g", topics=[one("t", 0)]))
+                world.shards.load(0, world.engine.node_epoch)
+                world.slices.finish()
+            case "wait":
+                world.advance(number)
+    return world.facts()
+
+
+def one(name: str, partition: int, **more: Any) -> OffsetCommitRequestTopic:
+    entry = OffsetCommitRequestPartition(partition_index=partition, **more)
+    return OffsetCommitRequestTopic(name=name, partitions=[entry])
+
+
+def copy_of(
+    request: OffsetCommitRequest, topics: list[OffsetCommitRequestTopic], the_member: str
+) -> OffsetCommitRequest:
+    """A request of its own for each world, as two connections would read it."""
+    return OffsetCommitRequest(
+        group_id=request.group_id,
+        generation_id_or_member_epoch=request.generation_id_or_member_epoch,
+        member_id=the_member if request.member_id == "the member" else request.member_id,
+        group_instance_id=request.group_instance_id,
+        retention_time_ms=request.retention_time_ms,
+        topics=topics,
+    )
+
+
+DENIES = Denies((Operation.READ, ResourceType.TOPIC, "u"), (Operation.READ, ResourceType.GROUP, "other"))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(steps, max_size=12), st.sampled_from([None, DENIES]))
+def test_both_ways_do_the_same(script: list[tuple[str, int, Any]], authorizer: Any) -> None:
+    assert play(World(OffsetCommitApi, authorizer), script) == play(World(PlainApi, authorizer), script)
+
+
+# ---- what is remembered
+
+
+@pytest.fixture(params=[None, Denies()])
+def world(request: Any) -> World:
+    return World(OffsetCommitApi, request.param)
+
+
+def commit(world: World, version: int = 9, *topics: OffsetCommitRequestTopic, group: str = "g") -> Any:
+    """Commits, and waits for the answer."""
+    world.ask(version, OffsetCommitRequest(group_id=group, topics=list(topics) or [one("t", 0)]))
+    world.pipeline.commit()
+    return world.answers[-1]
+
+
+def codes(response: Any) -> list[int]:
+    return [partition.error_code for topic in response.topics for partition in topic.partitions]
+
+
+def test_equal_commits_of_all_groups_get_the_same_response(world):
+    first = commit(world)
+    assert commit(world, 9, one("t", 0, committed_offset=7), group="other") is first
+    assert commit(world, 9, one("t", 1)) is not first
+    assert commit(world, 9, one("t", 0), one("t", 0)) is not first
+    assert world.commits.remembered == 3
+
+
+def test_names_and_ids_are_told_apart(world):
+    """A topic's id counts from version 10 on; the answer repeats what was asked, whatever it is."""
+    both = OffsetCommitRequestTopic(name="t", topic_id=topic_id("u"), partitions=one("t", 0).partitions)
+    named, by_id = commit(world, 9, both), commit(world, 10, both)
+    assert named == by_id
+    assert named is not by_id
+    assert (world.machine.offsets.count("g"), sorted(world.machine.offsets.topics("g"))) == (2, ["t", "u"])
+
+
+def test_a_topic_that_was_deleted_or_made_anew_is_looked_at_again(world):
+    accepted = commit(world, 9, one("t", 2))
+    world.topics.remove("t")
+    assert codes(commit(world, 9, one("t", 2))) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    world.topics.add("t", 2)
+    assert codes(commit(world, 9, one("t", 2))) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    world.topics.add("t", 3)
+    again = commit(world, 9, one("t", 2))
+    assert again == accepted
+    assert again is not accepted
+
+
+def test_refusals_are_not_remembered(world):
+    for index in (3, -1, 1 << 40, -(1 << 40)):
+        assert codes(commit(world, 9, one("t", index))) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert codes(commit(world, 9, one("t", 0), one("gone", 0))) == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert commit(world, 9, OffsetCommitRequestTopic(name="t")).topics == []
+    assert world.commits.remembered == 0
+    long = one("t", 0, committed_metadata="m" * (MAX_METADATA + 1))
+    assert codes(commit(world, 9, long)) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
+    assert codes(commit(world)) == [0]
+
+
+def test_what_is_remembered_is_bounded(world):
+    for first in range(400):
+        for second in range(3):
+            commit(world, 9, one("long", first), one("t", second))
+    assert 0 < world.commits.remembered <= 1_024
+    many = OffsetCommitRequestTopic(
+        name="long", partitions=[OffsetCommitRequestPartition(partition_index=p) for p in range(400)]
+    )
+    before = world.commits.remembered
+    assert codes(commit(world, 9, many)) == [0] * 400
+    assert world.commits.remembered == before, "a key of 1600 bytes"
+
+
+def test_a_request_of_another_class_goes_the_plain_way(world):
+    class Request(OffsetCommitRequest):
+        """Looks the same."""
+
+    world.ask(9, Request(group_id="g", topics=(one("t", 0),)))
+    world.pipeline.commit()
+    assert codes(world.answers[-1]) == [0]
+    assert world.commits.remembered == 0
