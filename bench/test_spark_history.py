@@ -27,7 +27,7 @@ from kcore.spark.event import EventRow
 from kcore.spark.export import export
 from kcore.spark.jobs.audit import audit
 from kcore.spark.jobs.timeline import timeline
-from kcore.spark.sources import OnFault, Part, Source, ignore
+from kcore.spark.sources import Part, Source, Span
 from kcore_ext.offsets import CommitKey, OffsetAndMetadata
 
 EVENTS = int(os.environ.get("KCORE_BENCH_SPARK_EVENTS", "100000"))
@@ -52,13 +52,12 @@ class Busy(Source):
         """See Source."""
         return [Part(topic, number) for topic in (CONSUMER_OFFSETS, TRANSACTION_STATE) for number in range(GROUPS)]
 
-    def rows(
-        self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
-    ) -> Iterator[EventRow]:
+    def read_rows(self, span: Span) -> Iterator[EventRow]:
         """See Source."""
+        part = span.part
         made = of_group if part.topic == CONSUMER_OFFSETS else of_transactional_id
         for offset, row in enumerate(made(part.partition)):
-            if offset >= start:
+            if span.has(offset):
                 yield row._replace(topic=part.topic, partition=part.partition, offset=offset)
 
 

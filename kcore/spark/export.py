@@ -11,7 +11,7 @@ import json
 import os
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -33,7 +33,7 @@ from kcore.spark.manifest import (
     digest,
     put_in_place,
 )
-from kcore.spark.sources import OnFault, Part, Source, ignore
+from kcore.spark.sources import OnFault, Part, Source, Span
 
 ROWS_PER_FILE = 500_000
 
@@ -278,56 +278,47 @@ class ExportSource(Source):
             for place, part in sorted(self._manifest.partitions.items())
         ]
 
-    def rows(
-        self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
-    ) -> Iterator[EventRow]:
+    def read_rows(self, span: Span) -> Iterator[EventRow]:
         """See Source."""
-        for batch in self.batches(part, start, stop, on_fault):
+        for batch in self.read_batches(span):
             yield from from_batch(batch)
 
-    def batches(
-        self,
-        part: Part,
-        start: int = 0,
-        stop: int | None = None,
-        on_fault: OnFault = ignore,
-        columns: Collection[str] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    def read_batches(self, span: Span) -> Iterator[pa.RecordBatch]:
         """See Source. What lies in Parquet is Arrow already, and no object is made of a row."""
-        told = self._told(part, start, stop)
-        for batch in self._rows_of_files(part, start, stop, on_fault, columns):
-            yield from _interspersed(batch, told, on_fault)
+        told = self._told(span)
+        for batch in self._rows_of_files(span):
+            yield from _interspersed(batch, told, span)
         for fault in told:
-            on_fault(fault)
+            span.lacks(*fault)
 
-    def _told(self, part: Part, start: int, stop: int | None) -> deque[LogFault]:
+    def _told(self, span: Span) -> deque[tuple[int, str, str]]:
         """What could not be read of a range when it was exported, by offset. What lies beside all rows counts too."""
-        exported = self._manifest.partitions[part.topic, part.partition]
+        exported = self._manifest.partitions[span.part[:2]]
         first = exported.files[0].first_offset if exported.files else exported.next_offset
+        reaches_end = span.stop is None or span.stop >= exported.next_offset
         found = [
-            LogFault(part.topic, part.partition, fault.offset, fault.kind, fault.detail)
+            (fault.offset, fault.kind, fault.detail)
             for fault in exported.faults
-            if (fault.offset >= start or start <= first)
-            and (stop is None or fault.offset < stop or stop >= exported.next_offset)
+            if span.has(fault.offset)
+            or (fault.offset < first and span.start <= first)
+            or (fault.offset >= exported.next_offset and reaches_end)
         ]
-        return deque(sorted(found, key=lambda fault: fault.offset))
+        return deque(sorted(found, key=lambda fault: fault[0]))
 
-    def _rows_of_files(
-        self, part: Part, start: int, stop: int | None, on_fault: OnFault, columns: Collection[str] | None
-    ) -> Iterator[pa.RecordBatch]:
+    def _rows_of_files(self, span: Span) -> Iterator[pa.RecordBatch]:
+        columns, stop = span.columns, span.stop
         wanted = None if columns is None else [field.name for field in EVENT_SCHEMA if field.name in columns]
-        for one in self._manifest.partitions[part.topic, part.partition].files:
-            if one.last_offset < start or (stop is not None and one.first_offset >= stop):
+        for one in self._manifest.partitions[span.part[:2]].files:
+            if one.last_offset < span.start or (stop is not None and one.first_offset >= stop):
                 continue
-            place = (part.topic, part.partition, one.first_offset, "corrupt")
 
-            def report(detail: object, of: ExportedFile = one, place: tuple[str, int, int, str] = place) -> None:
-                on_fault(LogFault(*place, f"{of.path}: {detail}"))
+            def report(detail: object, of: ExportedFile = one) -> None:
+                span.lacks(of.first_offset, "corrupt", f"{of.path}: {detail}")
 
             try:
-                inside = one.first_offset >= start and (stop is None or one.last_offset < stop)
+                inside = span.has(one.first_offset) and span.has(one.last_offset)
                 for batch in self._file_batches(self._folder / one.path, report, wanted):
-                    found = batch if inside else in_range(batch, start, stop)
+                    found = batch if inside else in_range(batch, span.start, stop)
                     if found.num_rows:
                         yield found
             except (OSError, ValueError, KeyError, TypeError) as error:  # pyarrow's errors are of these
@@ -344,13 +335,13 @@ class ExportSource(Source):
             yield from parquet.iter_batches(BATCH_ROWS, columns=wanted, use_threads=False)
 
 
-def _interspersed(batch: pa.RecordBatch, told: deque[LogFault], on_fault: OnFault) -> Iterator[pa.RecordBatch]:
+def _interspersed(batch: pa.RecordBatch, told: deque[tuple[int, str, str]], span: Span) -> Iterator[pa.RecordBatch]:
     """The rows of a batch; faults of its range are told, and taken away, where they stand."""
-    while told and told[0].offset <= batch.column("offset")[-1].as_py():
-        before = bisect_left(batch.column("offset").to_pylist(), told[0].offset)
+    while told and told[0][0] <= batch.column("offset")[-1].as_py():
+        before = bisect_left(batch.column("offset").to_pylist(), told[0][0])
         if before:
             yield batch.slice(0, before)
-        on_fault(told.popleft())
+        span.lacks(*told.popleft())
         batch = batch.slice(before)
     yield batch
 

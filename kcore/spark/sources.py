@@ -62,6 +62,32 @@ class Part(NamedTuple):
         return f"the log begins at offset {self.log_start}{why}: what was before is unknown"
 
 
+class Span(NamedTuple):
+    """What is asked of a source.
+
+    Attributes:
+        part: one of its `parts()`.
+        start: the first offset that is wanted.
+        stop: the offset before which to stop; None: the end.
+        on_fault: told of what could not be read.
+        columns: those that are looked at, `offset` among them; others may be missing then. None: all.
+    """
+
+    part: Part
+    start: int = 0
+    stop: int | None = None
+    on_fault: OnFault = ignore
+    columns: Collection[str] | None = None
+
+    def has(self, offset: int) -> bool:
+        """Whether an offset is wanted."""
+        return offset >= self.start and (self.stop is None or offset < self.stop)
+
+    def lacks(self, offset: int, kind: str, detail: str) -> None:
+        """Tells of something that could not be read; see `LogFault`."""
+        self.on_fault(LogFault(self.part.topic, self.part.partition, offset, kind, detail))
+
+
 class Source(ABC):
     """Partitions of event logs.
 
@@ -75,18 +101,11 @@ class Source(ABC):
     def parts(self) -> list[Part]:
         """Its partitions, by topic and number."""
 
-    @abstractmethod
     def rows(
         self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
     ) -> Iterator[EventRow]:
-        """A partition's rows by offset, each offset once.
-
-        Args:
-            part: one of `parts()`.
-            start: the first offset that is wanted.
-            stop: the offset before which to stop; None: the end.
-            on_fault: told of what could not be read.
-        """
+        """A partition's rows by offset, each offset once. The arguments are those of `Span`."""
+        return self.read_rows(Span(part, start, stop, on_fault))
 
     def batches(
         self,
@@ -96,15 +115,18 @@ class Source(ABC):
         on_fault: OnFault = ignore,
         columns: Collection[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The same as record batches of `kcore.spark.arrow.EVENT_SCHEMA`.
+        """The same as record batches of `kcore.spark.arrow.EVENT_SCHEMA`. The arguments are those of `Span`."""
+        return self.read_batches(Span(part, start, stop, on_fault, columns))
 
-        Args:
-            part: and `start`, `stop`, `on_fault`: as for `rows`.
-            columns: those that are looked at, `offset` among them; others may be missing then. None: all.
-        """
+    @abstractmethod
+    def read_rows(self, span: Span) -> Iterator[EventRow]:
+        """What `rows` gives."""
+
+    def read_batches(self, span: Span) -> Iterator[pa.RecordBatch]:
+        """What `batches` gives."""
         from kcore.spark.arrow import to_batches  # noqa: PLC0415
 
-        return to_batches(self.rows(part, start, stop, on_fault))
+        return to_batches(self.read_rows(span))
 
     def close(self) -> None:  # noqa: B027  # most have nothing open
         """Lets go of what is open."""
@@ -136,22 +158,13 @@ class SegmentSource(Source):
             for part in self._parts.values()
         ]
 
-    def rows(
-        self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
-    ) -> Iterator[EventRow]:
+    def read_rows(self, span: Span) -> Iterator[EventRow]:
         """See Source."""
-        return segments.read_rows(self._parts[part.topic, part.partition], start, stop, on_fault)
+        return segments.read_rows(self._parts[span.part[:2]], span.start, span.stop, span.on_fault)
 
-    def batches(
-        self,
-        part: Part,
-        start: int = 0,
-        stop: int | None = None,
-        on_fault: OnFault = ignore,
-        columns: Collection[str] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    def read_batches(self, span: Span) -> Iterator[pa.RecordBatch]:
         """See Source."""
-        return segments.read_batches(self._parts[part.topic, part.partition], start, stop, on_fault)
+        return segments.read_batches(self._parts[span.part[:2]], span.start, span.stop, span.on_fault)
 
 
 class FolderSource(Source):
@@ -182,60 +195,47 @@ class FolderSource(Source):
             found.append(Part(topic, partition, start, log.high_watermark, log.cleaned_to, log_start=start))
         return found
 
-    def rows(
-        self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
-    ) -> Iterator[EventRow]:
+    def read_rows(self, span: Span) -> Iterator[EventRow]:
         """See Source."""
         from kcore.spark.batches import BatchError, rows_of  # noqa: PLC0415
 
-        for first, batch in self._stored(part, start, stop, on_fault):
+        for first, batch in self._stored(span):
             try:
-                for row in rows_of(part.topic, part.partition, batch):
-                    if row.offset >= first and (stop is None or row.offset < stop):
+                for row in rows_of(*span.part[:2], batch):
+                    if row.offset >= first and span.has(row.offset):
                         yield row
             except BatchError as fault:
-                on_fault(LogFault(part.topic, part.partition, fault.offset, fault.kind, str(fault)))
+                span.lacks(fault.offset, fault.kind, str(fault))
 
-    def batches(
-        self,
-        part: Part,
-        start: int = 0,
-        stop: int | None = None,
-        on_fault: OnFault = ignore,
-        columns: Collection[str] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    def read_batches(self, span: Span) -> Iterator[pa.RecordBatch]:
         """See Source."""
         from kcore.spark.arrow import BATCH_ROWS  # noqa: PLC0415
         from kcore.spark.batches import BatchError, gatherer  # noqa: PLC0415
 
-        gathered = gatherer(part.topic, part.partition)
-        for first, batch in self._stored(part, start, stop, on_fault):
+        gathered = gatherer(*span.part[:2])
+        for first, batch in self._stored(span):
             try:
-                gathered.add(batch, first, stop)
+                gathered.add(batch, first, span.stop)
             except BatchError as fault:
-                on_fault(LogFault(part.topic, part.partition, fault.offset, fault.kind, str(fault)))
+                span.lacks(fault.offset, fault.kind, str(fault))
             if len(gathered) >= BATCH_ROWS:
                 yield gathered.take()
         if len(gathered):
             yield gathered.take()
 
-    def _stored(self, part: Part, start: int, stop: int | None, on_fault: OnFault) -> Iterator[tuple[int, bytes]]:
+    def _stored(self, span: Span) -> Iterator[tuple[int, bytes]]:
         """The batches with wanted offsets that are whole, each with the first offset that is wanted."""
         from kcore.spark.batches import BatchError, check  # noqa: PLC0415
 
-        log = self._engine.open(self._keys[part.topic, part.partition])
-        first = max(start, log.log_start_offset)
+        log = self._engine.open(self._keys[span.part[:2]])
+        first = max(span.start, log.log_start_offset)
         if first >= log.high_watermark:
             return
-
-        def damaged(base: int, kind: str, detail: str) -> None:
-            on_fault(LogFault(part.topic, part.partition, base, kind, detail))
-
-        for base, batch in _around_damage(log, first, stop, damaged):
+        for base, batch in _around_damage(log, first, span.stop, span.lacks):
             try:
                 check(memoryview(batch), 0)
             except BatchError as fault:
-                damaged(base, fault.kind, str(fault))
+                span.lacks(base, fault.kind, str(fault))
             else:
                 yield first, batch
 
@@ -304,16 +304,15 @@ class ServerSource(Source):
     def _leader(self, topic: str, partition: int) -> Any:
         return self._server.leader(topic, partition) if hasattr(self._server, "leader") else self._server
 
-    def rows(
-        self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
-    ) -> Iterator[EventRow]:
+    def read_rows(self, span: Span) -> Iterator[EventRow]:
         """See Source. KcoreError if the partition's leader refuses."""
-        position = max(start, part.start)
-        end = part.end if stop is None or part.end is None else min(part.end, stop)
+        part = span.part
+        position = max(span.start, part.start)
+        end = part.end if span.stop is None or part.end is None else min(part.end, span.stop)
         while end is None or position < end:
             records = memoryview(self._fetch(part, position))
             before = position
-            position = yield from answer_rows(part, records, position, end, on_fault)
+            position = yield from answer_rows(part, records, position, end, span.on_fault)
             if position == before:
                 return
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import kcore
@@ -16,7 +18,7 @@ from kcore.spark.arrow import from_batch, to_batch, to_batches
 from kcore.spark.event import EventRow, LogFault
 from kcore.spark.export import ExportSource, export, open_export, verify
 from kcore.spark.manifest import JOURNAL, Manifest
-from kcore.spark.sources import FolderSource, Part, SegmentSource, ServerSource, Source, open_source
+from kcore.spark.sources import FolderSource, Part, SegmentSource, ServerSource, Source, Span, open_source
 from tests import kit
 
 
@@ -73,15 +75,15 @@ class StoppingSource(SegmentSource):
 
     left = 0
 
-    def rows(self, *args: Any, **options: Any) -> Any:
-        for row in super().rows(*args, **options):
+    def read_rows(self, span: Span) -> Iterator[EventRow]:
+        for row in super().read_rows(span):
             if not self.left:
                 raise StoppedError
             self.left -= 1
             yield row
 
-    def batches(self, *args: Any, **options: Any) -> Any:
-        return to_batches(self.rows(*args, **options), 50)
+    def read_batches(self, span: Span) -> Iterator[pa.RecordBatch]:
+        return to_batches(self.read_rows(span), 50)
 
 
 def test_an_export_that_was_stopped_anywhere_goes_on(small: Path, tmp_path: Path) -> None:
@@ -205,8 +207,8 @@ class FixedSource(Source):
     def parts(self) -> list[Part]:
         return [Part(self._rows[0].topic, self._rows[0].partition, 0, None)]
 
-    def rows(self, part: Part, start: int = 0, stop: Any = None, on_fault: Any = None) -> Any:
-        return (row for row in self._rows if row.offset >= start and (stop is None or row.offset < stop))
+    def read_rows(self, span: Span) -> Iterator[EventRow]:
+        return (row for row in self._rows if span.has(row.offset))
 
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])

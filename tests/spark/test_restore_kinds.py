@@ -30,7 +30,7 @@ from kcore.spark.jobs.restore_plan import committed_then, plan_restore
 from kcore.spark.restore import Then
 from kcore.spark.restore_apply import apply
 from kcore.spark.restore_target import OneEngine
-from kcore.spark.sources import OnFault, Part, Source, ignore
+from kcore.spark.sources import Part, Source, Span
 from kcore_ext.offsets import CommitKey, OffsetAndMetadata
 from tests import kit
 
@@ -61,10 +61,8 @@ class Written(Source):
     def parts(self) -> list[Part]:
         return [Part(CONSUMER_OFFSETS, 0, 0, len(log()))]
 
-    def rows(
-        self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
-    ) -> Iterator[EventRow]:
-        return (row for row in log() if row.offset >= start)
+    def read_rows(self, span: Span) -> Iterator[EventRow]:
+        return filter(lambda row: span.has(row.offset), log())
 
 
 class OfAllKinds:

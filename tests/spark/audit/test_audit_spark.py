@@ -22,7 +22,7 @@ from kcore.spark.audit.report import SENTENCE_LETTERS, lines, summary
 from kcore.spark.event import EventRow, LogFault
 from kcore.spark.export import export
 from kcore.spark.jobs import audit as audit_job
-from kcore.spark.sources import FolderSource, OnFault, Part, Source, ignore, open_source
+from kcore.spark.sources import FolderSource, Part, Source, Span, open_source
 from kcore.transaction.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
 from kcore_ext.batch import BatchBuilder
 from tests.log.batches import key
@@ -41,12 +41,10 @@ class Rows(Source):
     def parts(self) -> list[Part]:
         return [Part(*place) for place in sorted(self._logs)]
 
-    def rows(
-        self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
-    ) -> Iterator[EventRow]:
-        for row in self._logs[part.topic, part.partition].rows:
+    def read_rows(self, span: Span) -> Iterator[EventRow]:
+        for row in self._logs[span.part[:2]].rows:
             assert isinstance(row, EventRow)
-            if row.offset >= start:
+            if span.has(row.offset):
                 yield row
 
 

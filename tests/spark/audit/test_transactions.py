@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from kcore.protocol.records.transaction_log import TransactionLogKey
-from kcore.spark.audit.finding import finding
+from kcore.spark.audit.finding import Evidence, Finding, finding
 from kcore.transaction.states import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -32,6 +34,16 @@ def log() -> Written:
     return made
 
 
+def illegal(transactional_id: str, sentence: str, *evidence: Evidence) -> Finding:
+    """An id came to a state that it cannot come to."""
+    return finding("illegal-transition", evidence, sentence, transactional_id=transactional_id)
+
+
+def of_y(kind: str, sentence: str, *evidence: Evidence, producer_id: int = 7, **more: Any) -> Finding:
+    """What is found about the id y and its producer."""
+    return finding(kind, evidence, sentence, transactional_id="y", producer_id=producer_id, **more)
+
+
 def test_every_move_that_the_table_of_states_does_not_have() -> None:
     """What the engine may do is silent, what it may not is found: all pairs of states that a log can hold."""
     states = [EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT]
@@ -53,14 +65,13 @@ def test_every_move_that_the_table_of_states_does_not_have() -> None:
             expected = []
             if state not in PREVIOUS[follows]:
                 sentence = f"x came to {NAMES[follows]} while it was in {NAMES[state]}."
-                expected = [finding("illegal-transition", [evidence, here], sentence, transactional_id="x")]
+                expected = [illegal("x", sentence, evidence, here)]
             assert found(log) == expected, (state, follows)
 
 
 def test_an_id_that_does_not_begin_as_empty(log: Written) -> None:
     here = log.transaction("y", ONGOING, ME, T0)
-    sentence = "y began as Ongoing."
-    assert found(log) == [finding("illegal-transition", [here], sentence, transactional_id="y")]
+    assert found(log) == [illegal("y", "y began as Ongoing.", here)]
 
 
 def test_an_id_whose_beginning_was_compacted_away(log: Written) -> None:
@@ -74,8 +85,7 @@ def test_an_id_that_is_removed_in_a_transaction(log: Written) -> None:
     log.transaction("y", EMPTY, ME)
     before = log.transaction("y", ONGOING, ME, T0, started_ms=log.now_ms)
     here = log.put(TransactionLogKey(transactional_id="y"))
-    sentence = "y was removed while it was in Ongoing."
-    assert found(log) == [finding("illegal-transition", [before, here], sentence, transactional_id="y")]
+    assert found(log) == [illegal("y", "y was removed while it was in Ongoing.", before, here)]
 
 
 def test_an_id_expires_and_begins_again_with_another_producer(log: Written) -> None:
@@ -88,29 +98,15 @@ def test_an_id_expires_and_begins_again_with_another_producer(log: Written) -> N
 def test_a_producer_epoch_that_goes_back(log: Written) -> None:
     before = log.transaction("y", EMPTY, (7, 4))
     here = log.transaction("y", EMPTY, (7, 3))
-    assert found(log) == [
-        finding(
-            "producer-epoch-went-back",
-            [before, here],
-            "The producer epoch of y was 4, and then 3.",
-            transactional_id="y",
-            producer_id=7,
-        )
-    ]
+    sentence = "The producer epoch of y was 4, and then 3."
+    assert found(log) == [of_y("producer-epoch-went-back", sentence, before, here)]
 
 
 def test_a_producer_id_that_changes_with_epochs_left(log: Written) -> None:
     before = log.transaction("y", EMPTY, (7, 4))
     here = log.transaction("y", EMPTY, (9, 0))
-    assert found(log) == [
-        finding(
-            "producer-id-changed",
-            [before, here],
-            "y went from producer 7 in epoch 4 to producer 9.",
-            transactional_id="y",
-            producer_id=9,
-        )
-    ]
+    sentence = "y went from producer 7 in epoch 4 to producer 9."
+    assert found(log) == [of_y("producer-id-changed", sentence, before, here, producer_id=9)]
 
 
 def test_producer_ids_rotate_when_epochs_are_used_up(log: Written) -> None:
@@ -127,16 +123,8 @@ def test_a_transaction_that_loses_a_partition(log: Written) -> None:
     log.transaction("y", EMPTY, ME)
     before = log.transaction("y", ONGOING, ME, [("t", 0), ("t", 1)], started_ms=log.now_ms)
     here = log.transaction("y", PREPARE_COMMIT, ME, [("t", 0)])
-    assert found(log) == [
-        finding(
-            "transaction-partitions-lost",
-            [before, here],
-            "The transaction of y lost t-1 on its way to PrepareCommit.",
-            transactional_id="y",
-            producer_id=7,
-            about=("t", 1),
-        )
-    ]
+    sentence = "The transaction of y lost t-1 on its way to PrepareCommit."
+    assert found(log) == [of_y("transaction-partitions-lost", sentence, before, here, about=("t", 1))]
 
 
 def test_a_transaction_gets_more_partitions_while_it_is_open(log: Written) -> None:
@@ -213,6 +201,12 @@ def test_a_coordinator_takes_over_and_marks_again() -> None:
 # ---- committed offsets
 
 
+def from_10_to_3(before: Evidence, here: Evidence) -> Finding:
+    """Group g went back in its only partition."""
+    sentence = "Group g went back from 10 to 3 in t-0, while it had members."
+    return finding("offset-went-back", [before, here], sentence, group_id="g", about=("t", 0))
+
+
 def test_an_offset_that_goes_back_in_a_group_with_members() -> None:
     log = Written()
     log.generation("g", 1, a=[0])
@@ -220,15 +214,7 @@ def test_an_offset_that_goes_back_in_a_group_with_members() -> None:
     before = log.commit("g", 10)
     here = log.commit("g", 3)
     log.commit("g", 4)
-    assert found(log) == [
-        finding(
-            "offset-went-back",
-            [before, here],
-            "Group g went back from 10 to 3 in t-0, while it had members.",
-            group_id="g",
-            about=("t", 0),
-        )
-    ]
+    assert found(log) == [from_10_to_3(before, here)]
 
 
 def test_an_offset_that_goes_back_in_a_transaction() -> None:
@@ -240,15 +226,7 @@ def test_an_offset_that_goes_back_in_a_transaction() -> None:
     log.mark((8, 0), False)
     here = log.commit("g", 3, producer=ME)
     log.mark(ME, True)
-    assert found(log) == [
-        finding(
-            "offset-went-back",
-            [before, here],
-            "Group g went back from 10 to 3 in t-0, while it had members.",
-            group_id="g",
-            about=("t", 0),
-        )
-    ]
+    assert found(log) == [from_10_to_3(before, here)]
 
 
 def test_a_commit_that_was_overtaken_does_not_go_back() -> None:
