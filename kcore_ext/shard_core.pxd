@@ -39,5 +39,6 @@ cdef class ShardCore:
 
     cpdef object write(self, Outcome outcome)
     cdef object append(self, Outcome outcome)
+    cdef int enlist(self) except -1
     cdef int replay(self, object records, int64_t producer_id, int64_t first_offset) except -1
     cdef int collect(self, BatchBuilder batch, object records) except -1

@@ -83,6 +83,31 @@ class ShardCore:
         KAFKA_STORAGE_ERROR stands for the API's own `storage_error`.
         """
 
+    def _append_transactional(self, outcome: Outcome, records: Any) -> Any:
+        """Writes and applies the facts of a producer's transaction, a batch of their own. Returns a code if nothing of
+        it was taken."""
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        commit: bool,
+        transaction_version: int = 0,
+    ) -> Any:
+        """Writes the end of a producer's transaction behind everything decided so far, and applies it (KIP-98).
+
+        Args:
+            producer_id: whose transaction.
+            producer_epoch: the epoch that the marker carries.
+            coordinator_epoch: the epoch of the transaction coordinator.
+            commit: how it ended.
+            transaction_version: the transaction.version behind the marker (KIP-1228).
+
+        Returns:
+            NONE, or why nothing was written.
+        """
+
     def _replay(self, records: Any, producer_id: int, first_offset: int) -> None:
         """Applies facts to memory. What it raises leaves memory with a part of them."""
 

@@ -6,9 +6,9 @@ when something goes wrong.
 
 cimport cython
 from cpython.dict cimport PyDict_Contains, PyDict_SetItem
-from libc.stdint cimport int64_t
+from libc.stdint cimport int16_t, int32_t, int64_t
 
-from kcore_ext.batch.builder cimport BatchBuilder
+from kcore_ext.batch.builder cimport BatchBuilder, end_marker, plain_builder, transactional_builder
 from kcore_ext.clock cimport Now
 from kcore_ext.decision cimport Outcome, Pending, pending_of
 from kcore_ext.offset_block cimport OffsetBlock
@@ -175,7 +175,7 @@ cdef class ShardCore:
                 return self._lost
             batch = None
         if batch is None:
-            batch = self._batch = BatchBuilder(self._max_batch_bytes, base_timestamp_ms=self._now.wall_ms)
+            batch = self._batch = plain_builder(self._max_batch_bytes, self._now.wall_ms)
             self._next_offset = self._log.end_offset
         try:
             self.replay(outcome.records, -1, self._next_offset)
@@ -183,10 +183,59 @@ cdef class ShardCore:
             return self._diverge(error)
         self.collect(batch, records)
         self._next_offset += len(outcome.records)
+        self.enlist()
+        return None
+
+    def _append_transactional(self, Outcome outcome not None, records):
+        """A batch of its own. It is staged before it is replayed: the log may refuse its producer (a newer epoch)."""
+        cdef BatchBuilder batch
+        cdef int64_t base_offset
+        if not self._close_batch():
+            return self._lost
+        batch = transactional_builder(
+            self._max_batch_bytes, self._now.wall_ms, outcome.producer_id, outcome.producer_epoch
+        )
+        self.collect(batch, records)
+        try:
+            base_offset = self._log.append_built(batch, self.leader_epoch)
+        except Exception as error:
+            return self._refused_by_log(error)
+        self.enlist()
+        try:
+            self.replay(outcome.records, outcome.producer_id, base_offset)
+        except Exception as error:
+            return self._not_replayed(error)
+        return None
+
+    def append_marker(
+        self, int64_t producer_id, int16_t producer_epoch, int32_t coordinator_epoch, bint commit,
+        int transaction_version=0,
+    ):
+        cdef BatchBuilder marker
+        cdef int64_t offset
+        if not self._active:
+            return self.refusal
+        if not self._close_batch():
+            return self._lost
+        marker = end_marker(
+            commit, coordinator_epoch, producer_id, producer_epoch, self._now.wall_ms, transaction_version
+        )
+        try:
+            offset = self._log.append_built(marker, self.leader_epoch)
+        except Exception as error:
+            return self._refused_by_log(error)
+        self.enlist()
+        try:
+            self.machine.replay_marker(offset, producer_id, producer_epoch, commit)
+        except Exception as error:
+            return self._not_replayed(error)
+        return self._taken
+
+    cdef int enlist(self) except -1:
         if not self.dirty:
             self.dirty = True
             self._pipeline.enlist(self)
-        return None
+        return 0
 
     def _close_batch(self):
         cdef BatchBuilder batch = self._batch

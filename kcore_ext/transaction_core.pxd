@@ -22,11 +22,13 @@ cdef class TransactionMachine:
     cdef public dict transactions       # every transactional id as of its last transition
     cdef public dict completions        # the marker phases under way
     cdef public dict timers             # of open transactions, by transactional id
+    cdef public int64_t interval_ms     # transactions are looked at at multiples of this
     cdef list prepared                  # ids whose end was decided, and whose markers are to be sent
     cdef public bint live               # whether it decides: not while its log is replayed
 
     cdef int place(self, str transactional_id, Transaction value) except -1
     cdef int transition(self, str transactional_id, Transaction value) except -1
+    cpdef int64_t deadline(self, Transaction value)
     cdef int begun(self, str transactional_id, Transaction value) except -1
     cdef int send(self, str transactional_id) except -1
     cdef bint end_here(self, str transactional_id, Transaction transaction) except -1

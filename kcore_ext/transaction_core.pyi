@@ -19,6 +19,7 @@ class TransactionMachine:
 
     Attributes:
         timers: of open transactions, by transactional id.
+        interval_ms: open transactions are looked at at multiples of this.
         live: whether it decides: not while its log is replayed.
     """
 
@@ -30,6 +31,7 @@ class TransactionMachine:
     transactions: dict[str, Transaction]
     completions: dict[str, Any]
     timers: dict[str, Any]
+    interval_ms: int
     live: bool
     def block(self, transactional_id: str, value: Transaction) -> TransactionBlock[Any]:
         """What the log will hold of an id.
@@ -58,6 +60,9 @@ class TransactionMachine:
 
     def replay_block(self, first_offset: int, producer_id: int, block: TransactionBlock[Any]) -> None:
         """Applies the transition of a block."""
+
+    def deadline(self, value: Transaction) -> int:
+        """When somebody must look whether an open transaction has taken too long, monotonic ms."""
 
     def await_markers(self, transactional_id: str) -> None:
         """The end of a transaction was decided: `send_markers` is to write what is missing of its markers."""

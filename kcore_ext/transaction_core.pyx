@@ -31,7 +31,7 @@ cdef enum:
 cdef class MarkersHere:
     """See transaction_core.pyi."""
 
-    def __cinit__(self, *arguments, **named):
+    def __cinit__(self):
         self.coordinators = {}
 
     cdef tuple find(self, topic, index):
@@ -57,7 +57,7 @@ cdef class MarkersHere:
 cdef class TransactionMachine:
     """See transaction_core.pyi."""
 
-    def __cinit__(self, *arguments, **named):
+    def __cinit__(self):
         self.transactions = {}
         self.completions = {}
         self.timers = {}
@@ -121,13 +121,16 @@ cdef class TransactionMachine:
     cdef int begun(self, str transactional_id, Transaction value) except -1:
         """A transaction is open. A timer of its id that fires before it is due looks again by itself."""
         cdef PyObject* timer = PyDict_GetItem(self.timers, transactional_id)
-        cdef int64_t left_ms
-        if timer is not NULL:
-            left_ms = value.start_ms + value.timeout_ms - self.now.wall_ms
-            if (<Timer?><object>timer).deadline_ms <= self.now.now_ms + (left_ms if left_ms > 0 else 0):
-                return 0
-        self.timeouts.watch(transactional_id, value)
+        cdef int64_t deadline_ms = self.deadline(value)
+        if timer is NULL or (<Timer?><object>timer).deadline_ms > deadline_ms:
+            self.timeouts.arm(transactional_id, deadline_ms)
         return 0
+
+    cpdef int64_t deadline(self, Transaction value):
+        cdef int64_t left_ms = value.start_ms + value.timeout_ms - self.now.wall_ms
+        cdef int64_t soonest_ms = self.now.now_ms + (left_ms if left_ms > 0 else 0)
+        # The next of the moments at which Kafka's scanner would find it due; never the present one.
+        return soonest_ms // self.interval_ms * self.interval_ms + self.interval_ms
 
     # ---- markers
 

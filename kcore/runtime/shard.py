@@ -12,10 +12,9 @@ from kcore.errors import KafkaError
 from kcore.log.errors import LogError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.loader import LoadReport, ShardLog, replay_log
-from kcore.runtime.machine import Outcome, RecordBlock, ShardContext, StateMachine
+from kcore.runtime.machine import Outcome, ShardContext, StateMachine
 from kcore.runtime.pending import Pending
-from kcore_ext.batch import BatchBuilder, marker_builder
-from kcore_ext.shard_core import EncodedRecords, ShardCore
+from kcore_ext.shard_core import ShardCore
 
 if TYPE_CHECKING:
     from kcore.clock import Now
@@ -107,6 +106,8 @@ class Shard(ShardCore, Generic[M]):
     machine: M
     _lost = ErrorCode.KAFKA_STORAGE_ERROR
     """What `_append` returns if facts were not taken because the log did not take them, or memory half of them."""
+    _taken = ErrorCode.NONE
+    """What `append_marker` returns of a marker that was."""
 
     def __init__(
         self,
@@ -226,86 +227,20 @@ class Shard(ShardCore, Generic[M]):
         logger.error("%s-%d: a decision of %d bytes is too large to write", self.topic, self.index, size_bytes)
         return ErrorCode.UNKNOWN_SERVER_ERROR  # Kafka's mapping of MESSAGE_TOO_LARGE
 
-    def _append_transactional(self, outcome: Outcome, records: EncodedRecords | RecordBlock) -> ErrorCode | None:
-        """A batch of its own. It is staged before it is replayed: the log may refuse its producer (a newer epoch)."""
-        if not self._close_batch():
-            return ErrorCode.KAFKA_STORAGE_ERROR
-        batch = BatchBuilder(
-            self._max_batch_bytes,
-            base_timestamp_ms=self._now.wall_ms,
-            producer_id=outcome.producer_id,
-            producer_epoch=outcome.producer_epoch,
-            transactional=True,
-        )
-        self._collect(batch, records)
-        try:
-            base_offset = self._log.append_built(batch, self.leader_epoch)
-        except KafkaError as error:
+    def _refused_by_log(self, error: Exception) -> ErrorCode:
+        """Why the log did not take a producer's batch or marker; nothing was staged."""
+        if isinstance(error, KafkaError):
             return error.code
-        except LogError as error:
-            logger.error("%s-%d: the log refused a transaction's facts: %s", self.topic, self.index, error)
-            return ErrorCode.KAFKA_STORAGE_ERROR
-        self._enlist()
-        try:
-            self._replay(outcome.records, outcome.producer_id, base_offset)
-        except Exception as error:
-            logger.exception("%s-%d: a staged record cannot be replayed", self.topic, self.index)
-            self._lose(error)
-            return ErrorCode.KAFKA_STORAGE_ERROR
-        return None
+        if not isinstance(error, LogError):
+            raise error
+        logger.error("%s-%d: the log refused what a transaction says: %s", self.topic, self.index, error)
+        return ErrorCode.KAFKA_STORAGE_ERROR
 
-    def append_marker(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        commit: bool,
-        transaction_version: int = 0,
-    ) -> ErrorCode:
-        """Writes the end of a producer's transaction behind everything decided so far, and applies it (KIP-98).
-
-        Args:
-            producer_id: whose transaction.
-            producer_epoch: the epoch that the marker carries.
-            coordinator_epoch: the epoch of the transaction coordinator.
-            commit: how it ended.
-            transaction_version: the transaction.version behind the marker (KIP-1228).
-
-        Returns:
-            NONE, or why nothing was written.
-        """
-        if self.state is not ShardState.ACTIVE:
-            return self.refusal
-        if not self._close_batch():
-            return ErrorCode.KAFKA_STORAGE_ERROR
-        marker = marker_builder(
-            int(commit),
-            coordinator_epoch,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            timestamp_ms=self._now.wall_ms,
-            transaction_version=transaction_version,
-        )
-        try:
-            offset = self._log.append_built(marker, self.leader_epoch)
-        except KafkaError as error:
-            return error.code
-        except LogError as error:
-            logger.error("%s-%d: the log refused a marker: %s", self.topic, self.index, error)
-            return ErrorCode.KAFKA_STORAGE_ERROR
-        self._enlist()
-        try:
-            self.machine.replay_marker(offset, producer_id, producer_epoch, commit)
-        except Exception as error:
-            logger.exception("%s-%d: a staged marker cannot be replayed", self.topic, self.index)
-            self._lose(error)
-            return ErrorCode.KAFKA_STORAGE_ERROR
-        return ErrorCode.NONE
-
-    def _enlist(self) -> None:
-        if not self.dirty:
-            self.dirty = True
-            self._pipeline.enlist(self)
+    def _not_replayed(self, error: Exception) -> ErrorCode:
+        """Memory did not take what is staged already."""
+        logger.error("%s-%d: what is staged cannot be replayed", self.topic, self.index, exc_info=error)
+        self._lose(error)
+        return ErrorCode.KAFKA_STORAGE_ERROR
 
     def _lose(self, error: Exception) -> None:
         """Memory is ahead of what the log took: the whole round fails, and with it this memory goes."""

@@ -84,7 +84,8 @@ class TransactionShard(TransactionMachine):
         self.context = context
         self.services = services
         self.now = context.now
-        self.timeouts = Timeouts(self, services.config.transaction_abort_timed_out_transaction_cleanup_interval_ms)
+        self.interval_ms = services.config.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        self.timeouts = Timeouts(self)
         self.expiry = None
 
     def tombstone(self, transactional_id: str) -> Record:

@@ -55,15 +55,13 @@ class Timeouts:
     """The timers of one shard's open transactions.
 
     Args:
-        machine: the shard's state machine.
-        interval_ms: transactions are looked at at multiples of this.
+        machine: the shard's state machine, which says when to look (`TransactionMachine.deadline`).
     """
 
-    __slots__ = ("_interval_ms", "_machine", "_timers")
+    __slots__ = ("_machine", "_timers")
 
-    def __init__(self, machine: TransactionShard, interval_ms: int) -> None:
+    def __init__(self, machine: TransactionShard) -> None:
         self._machine = machine
-        self._interval_ms = interval_ms
         self._timers: dict[str, Timer] = machine.timers
 
     def __len__(self) -> int:
@@ -71,19 +69,18 @@ class Timeouts:
 
     def watch(self, transactional_id: str, transaction: Transaction) -> None:
         """A transaction is open: somebody must look when its time is over."""
-        machine = self._machine
-        now = machine.now
-        left_ms = transaction.start_ms + transaction.timeout_ms + 1 - now.wall_ms
-        interval_ms = self._interval_ms
-        # The next of the moments at which Kafka's scanner would find it due; never the present one.
-        deadline_ms = (now.now_ms + max(left_ms - 1, 0)) // interval_ms * interval_ms + interval_ms
+        deadline_ms = self._machine.deadline(transaction)
+        timer = self._timers.get(transactional_id)
+        if timer is None or timer.deadline_ms > deadline_ms:
+            self.arm(transactional_id, deadline_ms)
+
+    def arm(self, transactional_id: str, deadline_ms: int) -> None:
+        """The next look at an id is at `deadline_ms` (monotonic); a later one is not needed."""
         timer = self._timers.get(transactional_id)
         if timer is not None:
-            if timer.deadline_ms <= deadline_ms:
-                return
             timer.cancel()
-        timeout = TransactionTimeout(machine, transactional_id)
-        self._timers[transactional_id] = machine.context.schedule(deadline_ms, timeout)
+        timeout = TransactionTimeout(self._machine, transactional_id)
+        self._timers[transactional_id] = self._machine.context.schedule(deadline_ms, timeout)
 
     def forget(self, transactional_id: str) -> None:
         """The timer fired."""

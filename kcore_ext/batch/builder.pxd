@@ -32,3 +32,16 @@ cdef class BatchBuilder:
     cdef int write(
         self, unsigned char* out, bytes packed, int64_t base_offset, int32_t leader_epoch, int32_t last_offset_delta
     ) except -1
+
+
+# What the constructor makes of the same, without its checks.
+cdef BatchBuilder plain_builder(Py_ssize_t max_size_bytes, int64_t base_timestamp_ms)
+cdef BatchBuilder transactional_builder(
+    Py_ssize_t max_size_bytes, int64_t base_timestamp_ms, int64_t producer_id, int16_t producer_epoch
+)
+
+# See `marker_builder`.
+cdef BatchBuilder end_marker(
+    bint commit, int32_t coordinator_epoch, int64_t producer_id, int16_t producer_epoch, int64_t timestamp_ms,
+    int transaction_version,
+)

@@ -84,7 +84,11 @@ cdef class BatchBuilder:
         ValueError: a number out of its range, or a codec without compress.
     """
 
-    def __cinit__(
+    def __cinit__(self):
+        self.producer_id = self.producer_epoch = self.base_sequence = -1
+        self.last_offset_delta = -1
+
+    def __init__(
         self, Py_ssize_t max_size_bytes, *, int64_t base_timestamp_ms, int64_t producer_id=-1,
         int16_t producer_epoch=-1, int32_t base_sequence=-1, bint transactional=False, bint control=False,
         int compression=0, compress=None, bint log_append_time=False,
@@ -109,7 +113,6 @@ cdef class BatchBuilder:
         if control:
             self.attributes |= CONTROL_BIT
         self.compress = compress
-        self.last_offset_delta = -1
 
     def __dealloc__(self):
         PyMem_Free(self.records)
@@ -299,6 +302,42 @@ cdef class BatchBuilder:
         return 0
 
 
+cdef BatchBuilder plain_builder(Py_ssize_t max_size_bytes, int64_t base_timestamp_ms):
+    cdef BatchBuilder builder = BatchBuilder.__new__(BatchBuilder)
+    builder.max_size_bytes = max_size_bytes
+    builder.base_timestamp_ms = base_timestamp_ms
+    builder.max_timestamp_ms = base_timestamp_ms
+    return builder
+
+
+cdef BatchBuilder transactional_builder(
+    Py_ssize_t max_size_bytes, int64_t base_timestamp_ms, int64_t producer_id, int16_t producer_epoch
+):
+    cdef BatchBuilder builder = plain_builder(max_size_bytes, base_timestamp_ms)
+    builder.producer_id = producer_id
+    builder.producer_epoch = producer_epoch
+    builder.attributes = TRANSACTIONAL_BIT
+    return builder
+
+
+cdef BatchBuilder end_marker(
+    bint commit, int32_t coordinator_epoch, int64_t producer_id, int16_t producer_epoch, int64_t timestamp_ms,
+    int transaction_version,
+):
+    cdef BatchBuilder builder = transactional_builder(MARKER_BYTES, timestamp_ms, producer_id, producer_epoch)
+    cdef unsigned char* at
+    builder.attributes |= CONTROL_BIT
+    builder.marker = (coordinator_epoch, commit, transaction_version)
+    at = builder.begin_record(timestamp_ms, 4, 6)
+    put_i16(at, 0)                      # version of the key
+    put_i16(at + 2, commit)
+    at = put_varint(at + 4, 6)
+    put_i16(at, 0)                      # version of the value
+    put_i32(at + 2, coordinator_epoch)
+    at[6] = 0                           # no headers
+    return builder
+
+
 def marker_builder(
     int16_t control_type, int32_t coordinator_epoch, *, int64_t producer_id, int16_t producer_epoch,
     int64_t timestamp_ms, int transaction_version=0,
@@ -313,23 +352,11 @@ def marker_builder(
     Raises:
         ValueError: control_type is neither.
     """
-    cdef BatchBuilder builder
-    cdef unsigned char* at
     if not 0 <= control_type <= 1:
         raise ValueError(f"an end marker is 0 ABORT or 1 COMMIT, not {control_type}")
-    builder = BatchBuilder.__new__(BatchBuilder, MARKER_BYTES, base_timestamp_ms=timestamp_ms)
-    builder.producer_id = producer_id
-    builder.producer_epoch = producer_epoch
-    builder.attributes = TRANSACTIONAL_BIT | CONTROL_BIT
-    builder.marker = (coordinator_epoch, control_type == 1, transaction_version)
-    at = builder.begin_record(timestamp_ms, 4, 6)
-    put_i16(at, 0)                      # version of the key
-    put_i16(at + 2, control_type)
-    at = put_varint(at + 4, 6)
-    put_i16(at, 0)                      # version of the value
-    put_i32(at + 2, coordinator_epoch)
-    at[6] = 0                           # no headers
-    return builder
+    return end_marker(
+        control_type == 1, coordinator_epoch, producer_id, producer_epoch, timestamp_ms, transaction_version
+    )
 
 
 def build_control_batch(

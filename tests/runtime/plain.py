@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from kcore.errors import KafkaError
+from kcore.log import LogError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import Outcome, Pending, RequestContext, Shard
-from kcore_ext.batch import BatchBuilder
+from kcore_ext.batch import BatchBuilder, marker_builder
 
 BATCH_OVERHEAD_BYTES = 61
 RECORD_OVERHEAD_BYTES = 21
@@ -82,6 +83,64 @@ class PlainShard(Shard[Any]):
         self._next_offset += len(encoded)
         self._enlist()
         return None
+
+    def _append_transactional(self, outcome: Outcome, records: Any) -> Any:
+        if not self._close_batch():
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        batch = BatchBuilder(
+            self._max_batch_bytes,
+            base_timestamp_ms=self._now.wall_ms,
+            producer_id=outcome.producer_id,
+            producer_epoch=outcome.producer_epoch,
+            transactional=True,
+        )
+        self._collect(batch, records)
+        try:
+            base_offset = self._log.append_built(batch, self.leader_epoch)
+        except (KafkaError, LogError) as error:
+            return self._refused_by_log(error)
+        self._enlist()
+        try:
+            self._replay(outcome.records, outcome.producer_id, base_offset)
+        except Exception as error:
+            return self._not_replayed(error)
+        return None
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        commit: bool,
+        transaction_version: int = 0,
+    ) -> Any:
+        if not self._active:
+            return self.refusal
+        if not self._close_batch():
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        marker = marker_builder(
+            int(commit),
+            coordinator_epoch,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timestamp_ms=self._now.wall_ms,
+            transaction_version=transaction_version,
+        )
+        try:
+            offset = self._log.append_built(marker, self.leader_epoch)
+        except (KafkaError, LogError) as error:
+            return self._refused_by_log(error)
+        self._enlist()
+        try:
+            self.machine.replay_marker(offset, producer_id, producer_epoch, commit)
+        except Exception as error:
+            return self._not_replayed(error)
+        return ErrorCode.NONE
+
+    def _enlist(self) -> None:
+        if not self.dirty:
+            self.dirty = True
+            self._pipeline.enlist(self)
 
     def _replay(self, records: Any, producer_id: int, first_offset: int) -> None:
         for offset, record in enumerate(records, first_offset):

@@ -40,9 +40,11 @@ def replay_commit(
 
 
 def replay_pending_block(shard: GroupShard, offset: int, producer_id: int, block: OffsetBlock[Record]) -> None:
-    """Applies the offsets of a commit in a transaction, each as a record of its own from `offset` on."""
-    for place, record in enumerate(block, offset):
-        shard.replay(place, producer_id, record.key, record.value)
+    """Applies the offsets of a commit in a transaction, as `replay_commit` does with each record from `offset` on."""
+    group = shard.groups.get(block.group_id)
+    if group is None:
+        group = shard.get_or_create_group(block.group_id)
+    shard.offsets.put_pending(producer_id, group.group_id, offset, block)
 
 
 def replay_offset(

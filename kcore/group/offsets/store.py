@@ -12,11 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from sys import intern
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kcore_ext.offset_commit import put_block
 from kcore_ext.offset_fetch import OffsetTables
 from kcore_ext.offsets import OffsetAndMetadata
+from kcore_ext.pending_offsets import hold, release
+
+if TYPE_CHECKING:
+    from kcore_ext.offset_block import OffsetBlock
 
 Partitions = dict[int, OffsetAndMetadata]
 Topics = dict[str, Partitions]
@@ -128,6 +132,10 @@ class OffsetStore:
 
     put_block = put_block  # as `put` with each offset of a block, none of them in a transaction
 
+    def put_pending(self, producer_id: int, group_id: str, first_offset: int, block: OffsetBlock[Any]) -> None:
+        """As `put` with each offset of a block, all of them in a producer's transaction."""
+        hold(self._pending, self._open, producer_id, group_id, block, first_offset)
+
     def partitions_of(self, group_id: str, topic: str) -> Partitions:
         """A group's materialised offsets of a topic, for a load to put some in: it says in `offset_count` how many
         are new. Nothing else may be replayed in between: what is empty in the end may be thrown away.
@@ -156,35 +164,7 @@ class OffsetStore:
         A pending offset whose record stands before that of the materialised one was overtaken by a plain commit, or by
         another transaction's that began later and ended earlier.
         """
-        groups = self._pending.pop(producer_id, None)
-        if groups is None:
-            return
-        for group_id, topics in groups.items():
-            open_topics = self._open[group_id]
-            for topic, partitions in topics.items():
-                open_partitions = open_topics[topic]
-                for partition in partitions:
-                    producers = open_partitions[partition]
-                    producers.remove(producer_id)
-                    if not producers:
-                        del open_partitions[partition]
-                if not open_partitions:
-                    del open_topics[topic]
-            if not open_topics:
-                del self._open[group_id]
-            if commit:
-                self._materialise(group_id, topics)
-
-    def _materialise(self, group_id: str, topics: Topics) -> None:
-        for topic, partitions in topics.items():
-            materialised = _nested(self._groups, group_id, topic)
-            for partition, offset in partitions.items():
-                present = materialised.get(partition)
-                if present is None:
-                    self.offset_count += 1
-                elif present.record_offset >= offset.record_offset:
-                    continue
-                materialised[partition] = offset
+        self.offset_count += release(self._pending, self._open, self._groups, producer_id, commit)
 
     def _drop_pending(self, producer_id: int, group_id: str, topic: str, partition: int) -> None:
         groups = self._pending[producer_id]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
+from kcore.group.offsets.store import OffsetStore
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from kcore_ext.offsets import OffsetAndMetadata
 
@@ -63,3 +64,21 @@ def answer_fetch(
         else:
             answers.append((index, offset.committed_offset, offset.leader_epoch, offset.metadata, 0))
     return answers
+
+
+def complete(store: OffsetStore, producer_id: int, commit: bool) -> None:
+    """The end of a producer's transaction, offset by offset."""
+    for group_id, topics in store._pending.pop(producer_id, {}).items():
+        for topic, partitions in topics.items():
+            for partition, offset in partitions.items():
+                producers = store._open[group_id][topic][partition]
+                producers.remove(producer_id)
+                if not producers:
+                    del store._open[group_id][topic][partition]
+                present = store.get(group_id, topic, partition)
+                if commit and (present is None or present.record_offset < offset.record_offset):
+                    store.put(-1, group_id, topic, partition, offset)
+            if not store._open[group_id][topic]:
+                del store._open[group_id][topic]
+        if not store._open[group_id]:
+            del store._open[group_id]
