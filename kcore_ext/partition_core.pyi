@@ -1,3 +1,4 @@
+from kcore.broker.log_config import LogConfig
 from kcore.broker.producer_state import ProducerStates
 from kcore.log.interface import PartitionLog
 from kcore.runtime.commit import CommitPipeline
@@ -6,7 +7,7 @@ from kcore_ext.batch import BatchBuilder
 class PartitionCore:
     """What a partition does for every append and every commit; `Partition` is the rest of it.
 
-    Subclasses say what happens seldom, or with producers: `append`, `finish_recovery`, `_add_data`,
+    Subclasses say what happens seldom, or with producers: `append`, `finish_recovery`,
     `_settle_producers`, `_progress`.
     """
 
@@ -18,6 +19,8 @@ class PartitionCore:
     leader_epoch: int
     watched: int
     recovering: bool
+    closed: bool
+    config: LogConfig
 
     def append_data(
         self,
@@ -55,15 +58,5 @@ class PartitionCore:
 
     def append(self, batch: bytearray, leader_epoch: int) -> int: ...
     def finish_recovery(self) -> None: ...
-    def _add_data(
-        self,
-        producer_id: int,
-        epoch: int,
-        sequence: int,
-        base_offset: int,
-        last_delta: int,
-        timestamp_ms: int,
-        transactional: bool,
-    ) -> None: ...
     def _settle_producers(self) -> None: ...
     def _progress(self) -> None: ...

@@ -1,8 +1,11 @@
 """What a partition does for every append and every commit; `kcore.broker.partition` is the rest of it."""
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kcore_ext.batch.builder cimport BatchBuilder
+from kcore_ext.log_core cimport LogCore
+from kcore_ext.producers cimport ProducersCore
+from kcore_ext.shard_core cimport PipelineCore
 
 cdef enum:
     NO_SEQUENCE = -1
@@ -15,16 +18,34 @@ cdef class PartitionCore:
         self,
         batch,
         int64_t producer_id,
-        int32_t epoch,
+        int16_t epoch,
         int32_t sequence,
         int32_t last_delta,
         int64_t timestamp_ms,
         bint transactional,
     ):
-        base_offset = self.log.append(batch, self.leader_epoch)
+        return self.take(batch, producer_id, epoch, sequence, last_delta, timestamp_ms, transactional)
+
+    cdef int64_t take(
+        self,
+        batch,
+        int64_t producer_id,
+        int16_t epoch,
+        int32_t sequence,
+        int32_t last_delta,
+        int64_t timestamp_ms,
+        bint transactional,
+    ) except -1:
+        cdef int64_t base_offset
+        if isinstance(self.log, LogCore):
+            base_offset = (<LogCore>self.log).put(batch, self.leader_epoch)
+        else:
+            base_offset = self.log.append(batch, self.leader_epoch)
         if producer_id >= 0:
-            self._add_data(producer_id, epoch, sequence, base_offset, last_delta, timestamp_ms, transactional)
-        self.pipeline.enlist(self)
+            self.producers.appended(
+                producer_id, epoch, sequence, last_delta, base_offset, timestamp_ms, transactional
+            )
+        PipelineCore.enlist(self.pipeline, self)
         return base_offset
 
     def append_built(self, BatchBuilder batch not None, int32_t leader_epoch):
@@ -43,7 +64,7 @@ cdef class PartitionCore:
         """What a coordinator writes for a producer: its transaction begins with it, or goes on; a marker ends it."""
         cdef int64_t base_offset
         cdef tuple marker = batch.marker
-        producers = self.producers
+        cdef ProducersCore producers = self.producers
         if marker is None:
             producers.check_coordinator_data(batch.producer_id, batch.producer_epoch, batch.transactional)
         else:
@@ -52,8 +73,8 @@ cdef class PartitionCore:
             self.leader_epoch = leader_epoch
         base_offset = self.log.append_built(batch, leader_epoch)
         if marker is None:
-            self._add_data(
-                batch.producer_id, batch.producer_epoch, NO_SEQUENCE, base_offset, batch.last_offset_delta,
+            producers.appended(
+                batch.producer_id, batch.producer_epoch, NO_SEQUENCE, batch.last_offset_delta, base_offset,
                 batch.max_timestamp_ms, batch.transactional,
             )
         else:
@@ -67,10 +88,12 @@ cdef class PartitionCore:
         pass
 
     def committed(self):
+        cdef ProducersCore producers = self.producers
         self.high_watermark = self.log.high_watermark
-        if self.producers.entries:
+        if producers.open_transactions or producers._completing or producers.aborted:
             self._settle_producers()
         else:
+            producers.settle(self.high_watermark)
             self.last_stable_offset = self.high_watermark
         if self.watched:
             self._progress()

@@ -13,7 +13,7 @@ cdef struct Batch:
     PyObject* topic             # borrowed from the request, as the next two
     PyObject* index
     PyObject* records
-    PyObject* partition         # held
+    PyObject* partition         # a PartitionCore, held
     int64_t producer_id         # -1: of no producer
     int16_t producer_epoch
     int32_t base_sequence
@@ -40,9 +40,7 @@ cdef class Batches:
     cdef Batch* add(self) except NULL
 
 
-@cython.final
-cdef class ExpectedProduce:
-    cdef object api
+cdef class ProduceCore:
     cdef dict names
     cdef dict ids
     cdef PipelineCore pipeline
@@ -64,6 +62,7 @@ cdef class ExpectedProduce:
     cdef Py_ssize_t answered_name_at, answered_topic_id_at, partition_responses_at
     cdef Py_ssize_t answered_index_at, base_offset_at, log_start_offset_at
 
+    cdef object expected(self, object context, object request)
     cdef bint collect(self, object context, PyObject* request, int version, Batches batches) except -1
     cdef bint collect_topic(
         self, PyObject* topic, Py_ssize_t place, object found, int version, Batches batches

@@ -1,7 +1,8 @@
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, ClassVar, final
 
-from kcore.protocol.messages.produce import ProduceRequest
+from kcore.protocol.messages.produce import ProduceRequest, ProduceResponse
+from kcore.protocol.schema import Message
 from kcore.runtime import Pending, RequestContext
 from kcore.runtime.commit import CommitPipeline
 from kcore_ext.clock import Now
@@ -35,17 +36,15 @@ class AppendLimits:
     @property
     def create_time(self) -> bool: ...
 
-@final
-class ExpectedProduce:
+class ProduceCore:
     """Serves requests that have nothing unusual about them: every batch is one of magic 2, sound, within its topic's
     limits, in no need of a change, of no producer or the next one of its producer, and of no transaction or of the one
     that is open there.
 
-    What that means is said by `ProduceApi.plain` alone: a test holds the two together.
+    `ProduceApi` is the rest of it: `plain` serves any request, and alone says what all this means. A test holds the two
+    together.
 
     Args:
-        api: stands in the pending answers, and answers for a partition whose log did not take its batch (`not_taken`,
-            `answer`).
         names: the node's topics by name: name, internal, partitions by number.
         ids: the same by id.
         pipeline: answers wait for its commit.
@@ -55,9 +54,11 @@ class ExpectedProduce:
         decompress: see `kcore_ext.batch.survey`.
     """
 
+    request_type: ClassVar[type[Message]]
+    response_type: ClassVar[type[Message]]
+
     def __init__(
         self,
-        api: Any,
         names: dict[str, Any],
         ids: dict[bytes, Any],
         pipeline: CommitPipeline,
@@ -67,5 +68,12 @@ class ExpectedProduce:
         forbidden: str,
         decompress: Callable[[int, Any, int], bytes],
     ) -> None: ...
-    def handle(self, context: RequestContext, request: ProduceRequest) -> Pending | None:
+    def handle(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | Pending | None:
+        """Appends what may be appended; answers once it is durable.
+
+        Raises:
+            CloseConnectionError: something failed and the client (acks=0) waits for no answer.
+        """
+
+    def handle_expected(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | Pending | None:
         """Appends the whole request; None if anything about it is unusual: then nothing was changed."""

@@ -30,7 +30,9 @@ from kcore_ext.batch.records cimport RecordView, parse_record
 from kcore_ext.clock cimport Now
 from kcore_ext.crc32c cimport crc32c_of
 from kcore_ext.decision cimport Pending
+from kcore_ext.log_core cimport LogCore
 from kcore_ext.message_shape cimport Shape, get_slot, put_slot
+from kcore_ext.partition_core cimport PartitionCore
 from kcore_ext.producers cimport ProducersCore
 from kcore_ext.shard_core cimport PipelineCore
 
@@ -146,13 +148,11 @@ cdef bint walk(const unsigned char* batch, Py_ssize_t size, Survey* survey) noex
     return at is end
 
 
-@cython.final
-cdef class ExpectedProduce:
+cdef class ProduceCore:
     """See produce.pyi."""
 
     def __init__(
         self,
-        api,
         dict names not None,
         dict ids not None,
         PipelineCore pipeline not None,
@@ -162,7 +162,6 @@ cdef class ExpectedProduce:
         str forbidden not None,
         decompress,
     ):
-        self.api = api
         self.names = names
         self.ids = ids
         self.pipeline = pipeline
@@ -170,7 +169,7 @@ cdef class ExpectedProduce:
         self.allowed = allowed
         self.forbidden = forbidden
         self.decompress = decompress
-        self.request = Shape(api.request_type)
+        self.request = Shape(self.request_type)
         self.transactional_id_at = self.request.at("transactional_id")
         self.acks_at = self.request.at("acks")
         self.topic_data_at = self.request.at("topic_data")
@@ -181,7 +180,7 @@ cdef class ExpectedProduce:
         self.data = self.topic.part("partition_data")
         self.index_at = self.data.at("index")
         self.records_at = self.data.at("records")
-        self.response = Shape(api.response_type)
+        self.response = Shape(self.response_type)
         self.responses_at = self.response.at("responses")
         self.topic_answer = self.response.part("responses")
         self.answered_name_at = self.topic_answer.at("name")
@@ -193,6 +192,13 @@ cdef class ExpectedProduce:
         self.log_start_offset_at = self.answer.at("log_start_offset")
 
     def handle(self, context, request):
+        taken = self.expected(context, request)
+        return self.plain(context, request) if taken is None else taken
+
+    def handle_expected(self, context, request):
+        return self.expected(context, request)
+
+    cdef object expected(self, object context, object request):
         cdef Batches batches = Batches.__new__(Batches)
         cdef int version = context.api_version
         if Py_TYPE(<PyObject*>request) is not self.request.type or version < FIRST_VERSION:
@@ -271,6 +277,7 @@ cdef class ExpectedProduce:
     cdef bint read(self, Batch* batch, object found, int version) except -1:
         """Finds the partition, and looks at the batch."""
         cdef list partitions = found
+        cdef PartitionCore partition
         cdef int overflow = 0
         cdef long index
         if batch.index is NULL or not PyLong_CheckExact(<object>batch.index):
@@ -280,7 +287,7 @@ cdef class ExpectedProduce:
         index = PyLong_AsLongAndOverflow(<object>batch.index, &overflow)
         if overflow or not 0 <= index < len(partitions):
             return False
-        partition = partitions[index]
+        partition = <PartitionCore?>partitions[index]
         Py_INCREF(partition)
         batch.partition = <PyObject*>partition
         if partition.recovering or partition.closed:
@@ -362,7 +369,7 @@ cdef class ExpectedProduce:
                     return False
             if batch.producer_id < 0:
                 continue
-            producers = <ProducersCore?>(<object>batch.partition).producers
+            producers = (<PartitionCore>batch.partition).producers
             if producers.looked_at == self.round:
                 return False  # a second batch for the partition: whether it is the next one shows behind the first
             producers.looked_at = self.round
@@ -397,26 +404,26 @@ cdef class ExpectedProduce:
             try:
                 answer = self.append_one(&batches.items[i])
             except Exception as error:
-                answer = self.api.not_taken(
+                answer = self.not_taken(
                     context, <object>batches.items[i].partition, <object>batches.items[i].index, error
                 )
                 failed = True
             answers.append(answer)
         if failed:
-            return self.api.answer(
+            return self.answer_for(
                 context, request, response, True, [<object>batches.items[i].partition for i in range(batches.count)]
             )
         pending = Pending.__new__(Pending)
-        pending.api = self.api
+        pending.api = self
         pending.context = context
         pending.request = request
-        self.pipeline.answer_later(pending, response)
+        PipelineCore.answer_later(self.pipeline, pending, response)
         return pending
 
     cdef object append_one(self, Batch* batch):
         """Stages a batch and makes the answer."""
-        partition = <object>batch.partition
-        base_offset = partition.append_data(
+        cdef PartitionCore partition = <PartitionCore>batch.partition
+        cdef int64_t base_offset = partition.take(
             <object>batch.records,
             batch.producer_id,
             batch.producer_epoch,
@@ -428,5 +435,8 @@ cdef class ExpectedProduce:
         answer = self.answer.make()
         put_slot(answer, self.answered_index_at, <object>batch.index)
         put_slot(answer, self.base_offset_at, base_offset)
-        put_slot(answer, self.log_start_offset_at, partition.log.log_start_offset)
+        if isinstance(partition.log, LogCore):
+            put_slot(answer, self.log_start_offset_at, (<LogCore>partition.log).log_start_offset)
+        else:
+            put_slot(answer, self.log_start_offset_at, partition.log.log_start_offset)
         return answer

@@ -38,13 +38,25 @@ cdef class ProducersCore:
     cdef public dict entries
     cdef public dict open_transactions
     cdef public dict verifications
+    cdef public object aborted
     cdef public list _completing
     cdef Note* notes            # a row: those before `first` are done with
     cdef Py_ssize_t first, count, room
     cdef int64_t looked_at      # a mark of whoever goes over several partitions and must not meet one twice
 
     cdef bint follows(self, int64_t producer_id, int16_t epoch, int32_t first_sequence, bint transactional) except -1
+    cdef int appended(
+        self,
+        int64_t producer_id,
+        int16_t epoch,
+        int32_t sequence,
+        int32_t last_delta,
+        int64_t base_offset,
+        int64_t timestamp_ms,
+        bint transactional,
+    ) except -1
     cdef int put(self, int64_t producer_id, int16_t epoch, Written* batch, bint transactional) except -1
     cdef ProducerEntry touch(self, int64_t producer_id, int64_t offset)
+    cdef int settle(self, int64_t high_watermark) except -1
     cdef int make_room(self) except -1
     cdef void forget_notes(self)

@@ -66,11 +66,13 @@ class ProducersCore:
         entries: by producer id.
         open_transactions: producer id -> first offset, ascending by offset (a transaction opens at the log's end).
         verifications: producer id -> the verification under way.
+        aborted: the index of aborted transactions.
     """
 
     entries: dict[int, ProducerEntry]
     open_transactions: dict[int, int]
     verifications: dict[int, Any]
+    aborted: Any
     _completing: list[tuple[int, int]]
 
     def is_next(self, producer_id: int, epoch: int, first_sequence: int, transactional: bool) -> bool:

@@ -170,6 +170,18 @@ cdef class ProducersCore:
         int64_t timestamp_ms,
         bint transactional,
     ):
+        self.appended(producer_id, epoch, sequence, last_delta, base_offset, timestamp_ms, transactional)
+
+    cdef int appended(
+        self,
+        int64_t producer_id,
+        int16_t epoch,
+        int32_t sequence,
+        int32_t last_delta,
+        int64_t base_offset,
+        int64_t timestamp_ms,
+        bint transactional,
+    ) except -1:
         cdef Written written
         written.first_sequence = sequence
         written.last_sequence = sequence
@@ -179,7 +191,7 @@ cdef class ProducersCore:
         written.base_offset = base_offset
         written.last_offset = base_offset + last_delta
         written.timestamp_ms = timestamp_ms
-        self.put(producer_id, epoch, &written, transactional)
+        return self.put(producer_id, epoch, &written, transactional)
 
     cdef int put(self, int64_t producer_id, int16_t epoch, Written* batch, bint transactional) except -1:
         cdef State* now = &self.touch(producer_id, batch.base_offset).now
@@ -268,12 +280,16 @@ cdef class ProducersCore:
         return first
 
     def committed(self, int64_t high_watermark):
+        self.settle(high_watermark)
+
+    cdef int settle(self, int64_t high_watermark) except -1:
         while self.first < self.count and self.notes[self.first].offset < high_watermark:
             self.first += 1
         if self.first == self.count:
             self.forget_notes()
         if self._completing:
             self._completing = [pair for pair in self._completing if pair[1] >= high_watermark]
+        return 0
 
     def _take_back(self, int64_t high_watermark):
         cdef Note* note

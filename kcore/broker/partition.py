@@ -73,8 +73,6 @@ class Partition(PartitionCore):
         "_on_progress",
         "_recovery",
         "_staged_start",
-        "closed",
-        "config",
         "index",
         "internal",
         "loading",
@@ -272,21 +270,6 @@ class Partition(PartitionCore):
 
     # ---- appends
 
-    def _add_data(
-        self,
-        producer_id: int,
-        epoch: int,
-        sequence: int,
-        base_offset: int,
-        last_delta: int,
-        timestamp_ms: int,
-        transactional: bool,
-    ) -> None:
-        """Tells the producers of a batch that was appended: see `append_data`."""
-        last_sequence = increment_sequence(sequence, last_delta) if sequence >= 0 else sequence
-        metadata = BatchMetadata(sequence, last_sequence, base_offset, base_offset + last_delta, timestamp_ms)
-        self.producers.add_data(producer_id, epoch, metadata, transactional)
-
     def append(self, batch: bytearray, leader_epoch: int) -> int:
         """Stages a coordinator's batch (`ShardLog`). A transactional one opens its producer's transaction here, a
         control batch ends it.
@@ -428,7 +411,7 @@ class Partition(PartitionCore):
     # ---- commit (Participant)
 
     def _settle_producers(self) -> None:
-        """A commit is durable, and there are producers."""
+        """A commit is durable, and there are transactions."""
         producers = self.producers
         producers.committed(self.high_watermark)
         if producers.aborted:

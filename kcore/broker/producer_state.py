@@ -56,16 +56,13 @@ class Verification:
 class ProducerStates(ProducersCore):
     """The producers of one partition, its open transactions and its aborted ones.
 
-    What changes with every batch is compiled: see `ProducersCore`, of which `entries`, `open_transactions` and
-    `verifications` are.
-
-    Attributes:
-        aborted: the index of aborted transactions.
+    What changes with every batch is compiled: see `ProducersCore`, whose the attributes are.
     """
 
-    __slots__ = ("aborted",)
+    __slots__ = ()
 
     verifications: dict[int, Verification]
+    aborted: AbortedTransactionIndex
 
     def __init__(self) -> None:
         self.aborted = AbortedTransactionIndex()

@@ -30,7 +30,7 @@ from kcore.protocol.messages.produce import (
 )
 from kcore.runtime.api import Api
 from kcore.runtime.pending import Pending
-from kcore_ext.produce import ExpectedProduce
+from kcore_ext.produce import ProduceCore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -64,8 +64,8 @@ _WITHOUT_LOG_START = frozenset(
 )
 
 
-class ProduceApi(Api[ProduceRequest, ProduceResponse]):
-    """Serves Produce.
+class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
+    """Serves Produce. What producers send all day is served by compiled code: see `ProduceCore`.
 
     Args:
         partitions: what can be written to.
@@ -80,7 +80,6 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
     __slots__ = (
         "_authorizer",
         "_cluster",
-        "_expected",
         "_now",
         "_partitions",
         "_pipeline",
@@ -112,8 +111,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         self._now = now
         self._cluster = cluster
         self._authorizer = authorizer
-        self._expected = ExpectedProduce(
-            self,
+        super().__init__(
             partitions.names,
             partitions.ids,
             pipeline,
@@ -140,17 +138,8 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
             ]
         )
 
-    def handle(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | Pending | None:
-        """Appends what may be appended; answers once it is durable.
-
-        Raises:
-            CloseConnectionError: something failed and the client (acks=0) waits for no answer.
-        """
-        # Most requests have nothing unusual about them, and are through with that.
-        return self._expected.handle(context, request) or self.plain(context, request)
-
     def plain(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | Pending | None:
-        """`handle` for any request: this is what produce means, and `ExpectedProduce` a faster way through it.
+        """`handle` for any request: this is what produce means, and `ProduceCore` a faster way through most of it.
 
         Raises:
             CloseConnectionError: see `handle`.
@@ -262,11 +251,11 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
             responses.append(
                 TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
             )
-        return self.answer(
+        return self.answer_for(
             context, request, ProduceResponse(responses=responses), failed, [item.partition for item in items]
         )
 
-    def answer(
+    def answer_for(
         self,
         context: RequestContext,
         request: ProduceRequest,
