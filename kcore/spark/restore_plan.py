@@ -103,7 +103,7 @@ class Plan:
         offsets: the moment as (topic, partition, offset before which to stop).
         compacted: partitions of `__consumer_offsets` that lost records since the moment: offsets that were deleted
             there since then may be missing from the plan.
-        damaged: partitions of which something is missing before the moment that no compaction took.
+        damaged: partitions of which something, or all, is missing before the moment that no compaction took.
         target: what it was checked against; None: nothing.
         rows: by group, topic and partition.
     """

@@ -71,7 +71,7 @@ def test_a_later_log_gives_the_earlier_offsets_or_says_that_it_cannot(
 
 
 def test_damage_is_not_called_compaction(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    """Of two partitions that are as of a moment, one is damaged in front of it, and one compacted beyond it."""
+    """Of five partitions one is damaged in front of the moment, one compacted beyond it, three are not there."""
     for number in (0, 1):
         shutil.copytree(
             kafka_logs / "moment-1" / f"{CONSUMER_OFFSETS}-{number}", tmp_path / f"{CONSUMER_OFFSETS}-{number}"
@@ -84,7 +84,7 @@ def test_damage_is_not_called_compaction(spark: Any, kafka_logs: Path, tmp_path:
         ends = {part[:2]: [row.offset for row in source.rows(part)][-1] for part in source.parts()}
     moment = {(CONSUMER_OFFSETS, 0): 100, (CONSUMER_OFFSETS, 1): ends[CONSUMER_OFFSETS, 1]}
     then, histories = committed_then(spark, tmp_path, offsets=moment)
-    assert histories == {0: COMPACTED, 1: DAMAGED}
+    assert histories == {0: COMPACTED, 1: DAMAGED} | dict.fromkeys((2, 3, 4), DAMAGED)
     for one in then:
         assert one.history == histories[partition_for(one.group, 5)]
     assert {(one.history, one.offset is None) for one in then} >= {(COMPACTED, True), (DAMAGED, False)}

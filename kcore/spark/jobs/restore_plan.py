@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.errors import ConfigError
 from kcore.protocol.records.base import CONSUMER_OFFSETS
+from kcore.spark.absent import PlacedId, absent_partitions
 from kcore.spark.folder_frames import folder_state
 from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, parse_offsets, session
 from kcore.spark.restore import Then, counts, make_rows
 from kcore.spark.restore_plan import COMPACTED, DAMAGED, REFUSE, WHOLE, Checked, Plan, is_csv
 from kcore.spark.restore_target import Brokers, by_group, look, open_brokers
+from kcore.spark.sources import open_source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,24 +52,30 @@ def committed_then(
 
     Returns:
         The offsets, and the partitions of the log to which either happened, with their histories, `COMPACTED` or
-        `DAMAGED`: what was deleted there since, and long ago, may have left no trace at all.
+        `DAMAGED`: what was deleted there since, and long ago, may have left no trace at all. A partition that is not
+        there is among the damaged ones.
     """
     topics = (CONSUMER_OFFSETS,)
     state = folder_state(spark, path, topics=topics, offsets=offsets, timestamp_ms=timestamp_ms)
-    found, incomplete = _offsets(state, groups)
+    found, incomplete, ids = _offsets(state, groups)
     if incomplete:
-        at_end, _ = _offsets(folder_state(spark, path, topics=topics, partitions=incomplete), groups, incomplete)
+        at_end, _, _ = _offsets(folder_state(spark, path, topics=topics, partitions=incomplete), groups, incomplete)
         for key in at_end.keys() - found.keys():
             found[key] = Then(*key, None, history=at_end[key].history)
     # In a whole history, what only a transaction had then was not committed.
     then = [one for _, one in sorted(found.items()) if one.offset is not None or one.history != WHOLE]
+    with open_source(path) as source:
+        present = {part.partition for part in source.parts() if part.topic == CONSUMER_OFFSETS}
+    for absent in absent_partitions({CONSUMER_OFFSETS: present}, ids):
+        incomplete |= dict.fromkeys(absent.partitions, DAMAGED)
     return then, incomplete
 
 
 def _offsets(
     state: DataFrame, groups: Collection[str], histories: Mapping[int, str] | None = None
-) -> tuple[dict[Key, Then], dict[int, str]]:
-    """Offsets out of a state, those of open transactions with None; and the histories of partitions that are not whole.
+) -> tuple[dict[Key, Then], dict[int, str], set[PlacedId]]:
+    """Offsets out of a state, those of open transactions with None; the histories of partitions that are not whole; and
+    in which partitions groups were found.
 
     Args:
         state: see `folder_state`.
@@ -86,15 +94,17 @@ def _offsets(
     known = incomplete if histories is None else histories
     found: dict[Key, Then] = {}
     pending: set[Key] = set()
+    ids: set[PlacedId] = set()
     for row in (row["offsets"] for row in rows if row["table"] == "offsets"):
         key = (row["group_id"], row["topic"], row["partition"])
+        ids.add(PlacedId(CONSUMER_OFFSETS, row["coordinator_partition"], row["group_id"]))
         history = known.get(row["coordinator_partition"], WHOLE)
         if row["pending"]:
             pending.add(key)
             found.setdefault(key, Then(*key, None, history=history))
         else:
             found[key] = Then(*key, row["offset"], row["metadata"] or "", row["topic_id"] or "", history)
-    return {key: one._replace(pending=key in pending) for key, one in found.items()}, incomplete
+    return {key: one._replace(pending=key in pending) for key, one in found.items()}, incomplete, ids
 
 
 def plan_restore(then: list[Then], brokers: Brokers | None, where: str, *, include_same: bool = False) -> Plan:
