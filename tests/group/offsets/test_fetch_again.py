@@ -82,9 +82,14 @@ def questions_of(group: str, ids: dict[str, bytes]) -> list[Question]:
         for topics in (some, None):
             found.append((9, OffsetFetchRequest(groups=[asked(group, topics)], require_stable=stable)))
             found.append((7, old(group, topics, stable)))
-        found.append((10, OffsetFetchRequest(groups=[by_id(group, None)], require_stable=stable)))
-        chosen = {ids["t"]: [0, 1], ids["u"]: [2]}
-        found.append((10, OffsetFetchRequest(groups=[by_id(group, chosen)], require_stable=stable)))
+        # The same by name and by id, one behind the other: alike, and not the same question.
+        for chosen in (None, {"t": [0, 1], "u": [2]}):
+            with_ids = None if chosen is None else {ids[name]: partitions for name, partitions in chosen.items()}
+            by_name = OffsetFetchRequest(groups=[asked(group, chosen)], require_stable=stable)
+            found.append((9, by_name))
+            found.append((10, OffsetFetchRequest(groups=[by_id(group, with_ids)], require_stable=stable)))
+            found.append((9, by_name))
+            found.append((7, old(group, chosen, stable)))
     found.append((1, old(group, some)))
     found.append((2, old(group, None)))
     found.append((8, OffsetFetchRequest(groups=[asked(group, {"t": [1]}), asked(group, None)])))
@@ -303,6 +308,34 @@ def test_the_third_answer_of_an_unchanged_group_is_the_second_for_whoever_asks(c
     context.commit_offsets("g", {"t": {1: 6}})
     assert api.handle(V9, question()) == answers[1]
     assert api.handle(V9, question()) is not answers[1]  # committed again, though the number is the same
+
+
+def test_questions_that_look_alike_are_told_apart(context):
+    """Behind a topic that was made again, its old offsets count for who asks by name or for all, not by its new id."""
+    info = context.topics.by_name("t")
+    context.topics._topics["t"] = type(info)("t", b"2" * 16, 100)
+    api = context.api(OffsetFetchApi)
+    alike = [
+        (9, question(partitions=[0, 1])),
+        (10, OffsetFetchRequest(groups=[by_id("g", {b"2" * 16: [0, 1]})])),
+        (10, OffsetFetchRequest(groups=[by_id("g", None)])),
+        (9, OffsetFetchRequest(groups=[asked("g", None)])),
+        (7, old("g", None)),
+        (7, old("g", {"t": [0, 1]})),
+        (9, OffsetFetchRequest(groups=[asked("g", {"x": [0, 1]})])),
+        (9, OffsetFetchRequest(groups=[asked("g", {"y": [0, 1]})])),
+    ]
+    for first in alike:
+        for second in alike:
+            for version, request in (first, first, first, second):
+                context_ = RequestContext(version)
+                assert api.handle(context_, request) == api.handle_plainly(context_, request)
+    assert api.again > 0
+    for topic_id in (b"2" * 16, b"3" * 16):
+        context.topics._topics["t"] = type(info)("t", topic_id, 100)
+        request = OffsetFetchRequest(groups=[by_id("g", {topic_id: [0, 1]})])
+        for _ in range(3):
+            assert api.handle(RequestContext(10), request) == api.handle_plainly(RequestContext(10), request)
 
 
 def test_unstable_answers_are_not_remembered(context):
