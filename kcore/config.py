@@ -7,7 +7,6 @@ begin with `kcore.` are ours. Where a default differs from Kafka's, the line say
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 from kcore.config_security import LISTENER_PREFIX, PER_LISTENER, SecuritySettings
@@ -377,7 +376,7 @@ class Config(SecuritySettings):
         for attribute in PER_LISTENER:
             setting_name = attribute.replace("_", ".")
             if name.endswith(f".{setting_name}") and len(name) > len(LISTENER_PREFIX + setting_name) + 1:
-                return replace(self.SETTINGS[setting_name], name=name)
+                return self.SETTINGS[setting_name]._replace(name=name)
         raise ConfigError(f"{name!r} is no setting that a listener can have of its own")
 
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kcore.broker.acl_authorizer import make_authorizer
 from kcore.broker.control import ControlPlane
@@ -59,8 +57,7 @@ def random_uuid() -> bytes:
     return version_4(os.urandom(16))
 
 
-@dataclass(frozen=True, slots=True)
-class Recovery:
+class Recovery(NamedTuple):
     """What an engine found when it was opened.
 
     Attributes:
@@ -474,7 +471,7 @@ class Engine:
 def _volume_bytes(path: str) -> tuple[int, int]:
     """All bytes of the volume that a folder is on, and those that are free; -1 each for no folder."""
     try:
-        usage = shutil.disk_usage(path)
+        volume = os.statvfs(path)
     except OSError:
         return -1, -1
-    return usage.total, usage.free
+    return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from kcore.errors import ConfigError
 
@@ -39,8 +38,7 @@ WIDTHS: dict[SettingType, tuple[int, int]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One setting.
 
     Attributes:

@@ -1,13 +1,12 @@
 """How good an assignment is: balance, moves, rack matches."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kcore.assignors.api import GroupAssignment, Member
 
 
-@dataclass(frozen=True, slots=True)
-class Measures:
+class Measures(NamedTuple):
     """Figures of one assignment, all in partitions.
 
     Attributes:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from kcore.client.properties import read_properties
 from kcore.client.sasl import MECHANISMS
 from kcore.errors import ConfigError
+from kcore.properties import read_properties
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 

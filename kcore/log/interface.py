@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -72,8 +71,7 @@ class TimestampedBatch(NamedTuple):
     max_timestamp_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """One thing wrong that `LogEngine.verify` found.
 
     `partition` is None when the damage cannot be tied to one; `offset` likewise. `kind` is a stable word for programs

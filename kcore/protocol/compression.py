@@ -11,13 +11,10 @@ A batch of a few bytes can claim to be gigabytes. Nothing here ever holds more o
 
 from __future__ import annotations
 
-import struct
 import zlib
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, Final
-
-import cramjam
+from typing import Final
 
 __all__ = ["CompressionError", "CompressionType", "compress", "decompress"]
 
@@ -63,11 +60,6 @@ class CompressionError(ValueError):
 _BY_NAME: Final = {codec.name.lower(): codec for codec in CompressionType} | {"uncompressed": CompressionType.NONE}
 
 _GZIP_WBITS: Final = 31  # a gzip header and trailer around a window of 32 KiB
-_XERIAL_HEADER: Final = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
-_XERIAL_BLOCK_BYTES: Final = 32 * 1024
-_SNAPPY_HIGHEST_RATIO: Final = 22  # three bytes of snappy make 64 at most
-_FIRST_OUTPUT_BYTES: Final = 64 * 1024
-_FULL: Final = "failed to write whole buffer"  # what cramjam says when the output does not fit
 
 Buffer = bytes | bytearray | memoryview
 
@@ -90,15 +82,13 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
         return bytes(data)
     if codec == CompressionType.GZIP:
         return zlib.compress(data, -1 if level is None else level, _GZIP_WBITS)
-    if codec == CompressionType.SNAPPY:
-        return _compress_xerial(data)
-    if codec == CompressionType.LZ4:
-        frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-        frame.compress(data)
-        return bytes(frame.finish())
-    if codec == CompressionType.ZSTD:
-        return bytes(cramjam.zstd.compress(data, level=level))
-    raise CompressionError(codec, "no such codec")
+    # Here and below: a node that is sent no such batch starts without the library.
+    from kcore.protocol.compression_cramjam import COMPRESSORS  # noqa: PLC0415
+
+    pack = COMPRESSORS.get(codec)
+    if pack is None:
+        raise CompressionError(codec, "no such codec")
+    return pack(data, level)
 
 
 def decompress(codec: int, data: Buffer, max_size_bytes: int) -> bytes:
@@ -117,17 +107,22 @@ def decompress(codec: int, data: Buffer, max_size_bytes: int) -> bytes:
     """
     unpack = _DECOMPRESSORS.get(codec)
     if unpack is None:
+        from kcore.protocol.compression_cramjam import DECOMPRESSORS  # noqa: PLC0415
+
+        unpack = DECOMPRESSORS.get(codec)
+    if unpack is None:
         raise CompressionError(codec, "no such codec")
     return unpack(data, max_size_bytes)
 
 
-def _too_large(codec: str, max_size_bytes: int) -> CompressionError:
+def too_large(codec: str, max_size_bytes: int) -> CompressionError:
+    """What is raised where more comes out than is allowed."""
     return CompressionError(codec, f"more than the {max_size_bytes} bytes allowed")
 
 
 def _decompress_none(data: Buffer, max_size_bytes: int) -> bytes:
     if len(data) > max_size_bytes:
-        raise _too_large("none", max_size_bytes)
+        raise too_large("none", max_size_bytes)
     return bytes(data)
 
 
@@ -141,7 +136,7 @@ def _decompress_gzip(data: Buffer, max_size_bytes: int) -> bytes:
         except zlib.error as error:
             raise CompressionError("gzip", str(error)) from error
         if len(out) > max_size_bytes:
-            raise _too_large("gzip", max_size_bytes)
+            raise too_large("gzip", max_size_bytes)
         if not member.eof:
             raise CompressionError("gzip", "the data is cut short")
         rest = member.unused_data
@@ -149,81 +144,7 @@ def _decompress_gzip(data: Buffer, max_size_bytes: int) -> bytes:
             return out
 
 
-def _compress_xerial(data: Buffer) -> bytes:
-    view = memoryview(data)
-    parts = [_XERIAL_HEADER]
-    for start in range(0, max(len(view), 1), _XERIAL_BLOCK_BYTES):  # a block even of nothing: readers expect one
-        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
-        parts += (struct.pack(">i", len(block)), block)
-    return b"".join(parts)
-
-
-def _decompress_snappy(data: Buffer, max_size_bytes: int) -> bytes:
-    view = memoryview(data)
-    if bytes(view[:8]) != _XERIAL_HEADER[:8]:
-        return _decompress_snappy_block(view, 0, max_size_bytes)
-    at = len(_XERIAL_HEADER)
-    if len(view) < at:
-        raise CompressionError("snappy", "the frame's header is cut short")
-    parts = []
-    total = 0
-    while at < len(view):
-        size = int.from_bytes(view[at : at + 4], "big", signed=True)
-        at += 4
-        if size < 0 or size > len(view) - at:
-            raise CompressionError("snappy", f"a block of {size} bytes, {len(view) - at} are left")
-        parts.append(_decompress_snappy_block(view[at : at + size], total, max_size_bytes))
-        total += len(parts[-1])
-        at += size
-    return b"".join(parts)
-
-
-def _decompress_snappy_block(block: memoryview, size_before: int, max_size_bytes: int) -> bytes:
-    try:
-        size = cramjam.snappy.decompress_raw_len(block)
-    except cramjam.DecompressionError as error:
-        raise CompressionError("snappy", str(error)) from error
-    if size_before + size > max_size_bytes:
-        raise _too_large("snappy", max_size_bytes)
-    if size > _SNAPPY_HIGHEST_RATIO * len(block):
-        raise CompressionError("snappy", f"{len(block)} bytes cannot hold the {size} they claim")
-    try:
-        return bytes(cramjam.snappy.decompress_raw(block))
-    except cramjam.DecompressionError as error:
-        raise CompressionError("snappy", str(error)) from error
-
-
-def _decompress_frames(codec: str, decompress_into: Any, data: Buffer, max_size_bytes: int) -> bytes:
-    """Into a buffer that doubles while it is too small: frames need not say how much comes out, and may lie."""
-    if not len(data):
-        raise CompressionError(codec, "no data")
-    size = min(max_size_bytes, max(_FIRST_OUTPUT_BYTES, 4 * len(data)))
-    while True:
-        out = bytearray(size)
-        try:
-            count = decompress_into(data, out)
-        except cramjam.DecompressionError as error:
-            if _FULL not in str(error):
-                raise CompressionError(codec, str(error)) from error
-            if size == max_size_bytes:
-                raise _too_large(codec, max_size_bytes) from error
-            size = min(max_size_bytes, 2 * size)
-        else:
-            return bytes(memoryview(out)[:count])
-
-
-def _decompress_lz4(data: Buffer, max_size_bytes: int) -> bytes:
-    return _decompress_frames("lz4", cramjam.lz4.decompress_into, data, max_size_bytes)
-
-
-def _decompress_zstd(data: Buffer, max_size_bytes: int) -> bytes:
-    return _decompress_frames("zstd", cramjam.zstd.decompress_into, data, max_size_bytes)
-
-
 _DECOMPRESSORS: Final[dict[int, Callable[[Buffer, int], bytes]]] = {
     CompressionType.NONE: _decompress_none,
     CompressionType.GZIP: _decompress_gzip,
-    CompressionType.SNAPPY: _decompress_snappy,
-    CompressionType.LZ4: _decompress_lz4,
-    CompressionType.ZSTD: _decompress_zstd,
 }

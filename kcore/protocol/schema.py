@@ -15,6 +15,7 @@ are derived from it; the byte work itself is done by `kcore_ext.codec`, which co
 
 import re
 from collections.abc import Callable, Sequence
+from functools import cache
 from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -122,6 +123,7 @@ def field(
     return _Options(versions, default, default_factory, nullable, tag, tagged, ignorable, compact)
 
 
+@cache
 def parse_span(text: str) -> tuple[int, int]:
     """Reads a version range.
 
@@ -165,10 +167,20 @@ def _wire_type(annotation: Any) -> tuple[str, str | None, Any, bool]:
     raise TypeError(f"{annotation!r} is no wire type")
 
 
+_SCALARS: Final = {
+    id(annotation): _wire_type(annotation)
+    for annotation in (
+        Bool, Int8, Int16, UInt16, Int32, UInt32, Int64, Float64, Uuid,
+        String, NullableString, Bytes, NullableBytes, Records, NullableRecords,
+    )
+}  # fmt: skip
+"""The wire types of most fields, by the identity of their annotation: to look into a thousand of them takes time."""
+
+
 def _field_spec(owner: str, name: str, annotation: Any, value: Any) -> FieldSpec:
     """One declaration, checked and in the compiler's terms."""
     options = value if isinstance(value, _Options) else _Options("0+", value, None, None, None, None, False, True)
-    kind, item, struct, optional = _wire_type(annotation)
+    kind, item, struct, optional = _SCALARS.get(id(annotation)) or _wire_type(annotation)
     default = options.default
     if default is _UNSET:
         if options.factory is None:
@@ -203,7 +215,7 @@ class StructMeta(type):
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> "StructMeta":
         """Takes the fields out of the class body, makes slots of them and hands them to the codec."""
         annotations = namespace.get("__annotations__", {})
-        declared = {n: a for n, a in annotations.items() if get_origin(a) is not ClassVar}
+        declared = {n: a for n, a in annotations.items() if id(a) in _SCALARS or get_origin(a) is not ClassVar}
         specs = tuple(_field_spec(name, n, a, namespace.pop(n, _UNSET)) for n, a in declared.items())
         if specs and any(getattr(base, "FIELDS", ()) for base in bases):
             raise TypeError(f"{name}: a declared message cannot be extended with more fields")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kcore.log.batch_header import last_offset
@@ -47,7 +46,6 @@ class ShardLog(Protocol):
         ...
 
 
-@dataclass(slots=True)
 class LoadReport:
     """What a load did.
 
@@ -59,11 +57,14 @@ class LoadReport:
         elapsed_ms: how long it took, from the first slice to the last.
     """
 
-    records: int = 0
-    batches: int = 0
-    size_bytes: int = 0
-    unknown: int = 0
-    elapsed_ms: int = 0
+    __slots__ = ("batches", "elapsed_ms", "records", "size_bytes", "unknown")
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.batches = 0
+        self.size_bytes = 0
+        self.unknown = 0
+        self.elapsed_ms = 0
 
 
 def replay_log(log: ShardLog, machine: Any, report: LoadReport) -> Iterator[None]:

@@ -10,8 +10,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from kcore.security.mechanism import AuthenticationError, Mechanism
 
@@ -23,8 +22,7 @@ _CLIENT_FIRST = re.compile(
 _INVALID_TOKEN = json.dumps({"status": "invalid_token"}, separators=(",", ":")).encode()
 
 
-@dataclass(frozen=True, slots=True)
-class OAuthIdentity:
+class OAuthIdentity(NamedTuple):
     """What a validator found in a token.
 
     Attributes:

@@ -18,9 +18,8 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from kcore.security.mechanism import AuthenticationError, Mechanism
 
@@ -69,8 +68,7 @@ class ScramMechanism(IntEnum):
         return hmac.digest(key, data, self.hash_name)
 
 
-@dataclass(frozen=True, slots=True)
-class ScramCredential:
+class ScramCredential(NamedTuple):
     """What a server keeps of a password. Its text shows no secret.
 
     Attributes:
@@ -82,10 +80,13 @@ class ScramCredential:
     """
 
     mechanism: ScramMechanism
-    salt: bytes = field(repr=False)
-    stored_key: bytes = field(repr=False)
-    server_key: bytes = field(repr=False)
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
     iterations: int
+
+    def __repr__(self) -> str:
+        return f"ScramCredential(mechanism={self.mechanism!r}, iterations={self.iterations!r})"
 
     @classmethod
     def of_salted(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kcore.config import Config
 from kcore.errors import ConfigError
@@ -13,8 +13,7 @@ _FORM = re.compile(r"(?:(?P<name>[A-Za-z0-9_.-]+)://)?(?P<host>\[[0-9a-fA-F:.]+\
 ANYWHERE = {"", "0.0.0.0", "::"}  # addresses to listen on, but nowhere to connect to
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(NamedTuple):
     """An address to listen on, and the one that clients are told.
 
     Attributes:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateRequest  # it hides its token
 from kcore.protocol.schema import Message
 from tests.golden import kwire
 from tests.protocol import oracles
@@ -70,7 +71,7 @@ def test_kio_is_asked_about_nearly_all_requests_and_responses() -> None:
 
 
 @examples(30, 1000)
-@given(st.sampled_from(all_messages()), st.data())
+@given(st.sampled_from([cls for cls in all_messages() if cls is not SaslAuthenticateRequest]), st.data())
 def test_repr_is_the_call_that_makes_an_equal_message(cls: type[Message], data: st.DataObject) -> None:
     import sys
 

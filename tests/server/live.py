@@ -59,7 +59,7 @@ class LiveServer:
         asyncio.run_coroutine_threadsafe(self._stop(), self.loop).result(30)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(30)
-        assert self.errors == []
+        assert self.errors == [], self.errors
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)

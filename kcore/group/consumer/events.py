@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.group.consumer.states import MemberState
 
@@ -22,8 +21,7 @@ Partitions = Mapping[str, tuple[int, ...]]
 """Topic name -> partitions, ascending; topics that are gone are left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemberView:
+class MemberView(NamedTuple):
     """A member as of an event.
 
     Attributes:
@@ -47,8 +45,7 @@ class MemberView:
     target: Partitions
 
 
-@dataclass(frozen=True, slots=True)
-class GroupChanged:
+class GroupChanged(NamedTuple):
     """A group as of a commit that changed it.
 
     Attributes:

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-import re2
-
 from kcore.errors import KafkaError
 from kcore.group.consumer import records as facts
 from kcore.protocol.error_codes import ErrorCode
@@ -62,6 +60,8 @@ def _compiled(regex: str) -> Any:
     Raises:
         KafkaError: INVALID_REGULAR_EXPRESSION.
     """
+    import re2  # noqa: PLC0415  # a library of megabytes: a node whose groups have no patterns starts without it
+
     reason = _beyond_limits(regex)
     if reason is None:
         options = re2.Options()
