@@ -131,11 +131,22 @@ def test_commit(benchmark: Any, folder: Path, partitions: int, durability: str) 
 
 @pytest.mark.parametrize("partitions", [1, 10])
 def test_decide_commit(benchmark: Any, partitions: int) -> None:
+    decide_commit(benchmark, partitions, plain=False)
+
+
+@pytest.mark.parametrize("partitions", [1, 10])
+def test_decide_commit_the_plain_way(benchmark: Any, partitions: int) -> None:
+    decide_commit(benchmark, partitions, plain=True)
+
+
+def decide_commit(benchmark: Any, partitions: int, plain: bool) -> None:
     benchmark.group = f"offsets: decide and replay {COMMITS} commits of {partitions} partitions"
     node = Node(MemoryLogEngine())
     machine = node.load().machine
     api = OffsetCommitApi(node.shards, Topics())
     plan = plan_commit(CONTEXT, commit_request(partitions), Topics(), None, False)
+    if not plain:
+        api.recall(CONTEXT, plan)
 
     def commits() -> None:
         for _ in range(COMMITS):
@@ -143,6 +154,36 @@ def test_decide_commit(benchmark: Any, partitions: int) -> None:
 
     benchmark.extra_info["operations"] = COMMITS
     benchmark(commits)
+
+
+@pytest.mark.parametrize("partitions", [1, 10])
+def test_handle_commit(benchmark: Any, partitions: int) -> None:
+    handle_commit(benchmark, partitions, plain=False)
+
+
+@pytest.mark.parametrize("partitions", [1, 10])
+def test_handle_commit_the_plain_way(benchmark: Any, partitions: int) -> None:
+    handle_commit(benchmark, partitions, plain=True)
+
+
+def handle_commit(benchmark: Any, partitions: int, plain: bool) -> None:
+    """From the decoded request to its records in the shard's open batch and its answer in the pipeline."""
+    benchmark.group = f"offsets: handle {COMMITS} commits of {partitions} partitions"
+    node = Node(MemoryLogEngine())
+    node.load()
+    api = OffsetCommitApi(node.shards, Topics())
+    handle = api.handle_any if plain else api.handle
+    requests = [commit_request(partitions, f"group {i}") for i in range(COMMITS)]
+
+    def commits() -> None:
+        for request in requests:
+            handle(CONTEXT, request)
+
+    def write() -> None:
+        assert node.pipeline.commit()
+
+    benchmark.extra_info["operations"] = COMMITS
+    benchmark.pedantic(commits, setup=write, rounds=300, warmup_rounds=5)
 
 
 @pytest.mark.parametrize("partitions", [1, 10])

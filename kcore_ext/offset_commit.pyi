@@ -48,16 +48,6 @@ def replay_block(shard: Any, offset: int, producer_id: int, block: OffsetBlock[A
         offset: where the first record stands in the shard's log; the others follow.
         producer_id: the producer in whose transaction they stand: then `replay_pending_block` applies them. -1: none.
         block: the offsets.
-    """
-
-def put_block(store: Any, group_id: str, first_offset: int, block: OffsetBlock[Any]) -> None:
-    """As `OffsetStore.put` with each offset of a block, none of them in a transaction.
-
-    Args:
-        store: the store.
-        group_id: the group, as the string that is to be kept.
-        first_offset: where the first record stands in the log; the others follow it.
-        block: the offsets.
 
     Raises:
         ValueError: the records already stand somewhere.

@@ -16,6 +16,7 @@ from kcore_ext.codec_plan cimport Schema, schema_of
 from kcore_ext.decision cimport outcome_of
 from kcore_ext.java_hash cimport partition_of
 from kcore_ext.offset_block cimport CommitPlan, CommitShape, Layout, OffsetBlock, block_of, layout_of, plan_of
+from kcore_ext.offset_fetch cimport OffsetTables
 
 from kcore_ext.offset_block import unknown_partitions
 
@@ -215,6 +216,7 @@ cdef class OffsetCommitCore:
         cdef CommitPlan plan = request
         cdef CommitShape shape = plan.shape
         cdef OffsetBlock block
+        cdef OffsetTables tables
         cdef PyObject* group
         cdef Py_ssize_t i = 0
         if shape is None:
@@ -222,7 +224,8 @@ cdef class OffsetCommitCore:
         asked = plan.request
         group_id = read(asked, self._at.group_id, "group_id")
         generation_id = read(asked, self._at.generation_id, "generation_id_or_member_epoch")
-        group = PyDict_GetItemWithError(machine.groups, group_id)
+        tables = machine.offset_tables
+        group = PyDict_GetItemWithError(tables.groups, group_id)
         if group is NULL:
             if generation_id >= 0:
                 return self.decide_any(machine, context, plan)
@@ -256,16 +259,15 @@ cdef class OffsetCommitCore:
 # ---- replay
 
 def replay_block(shard, int64_t offset, int64_t producer_id, OffsetBlock block not None):
+    cdef OffsetTables tables
     cdef PyObject* found
+    cdef Py_ssize_t added
     if producer_id >= 0:
         return shard.replay_pending_block(offset, producer_id, block)
-    found = PyDict_GetItemWithError(shard.groups, block.group_id)
+    tables = shard.offset_tables
+    found = PyDict_GetItemWithError(tables.groups, block.group_id)
     group = shard.get_or_create_group(block.group_id) if found is NULL else <object>found
     # The group's own string: one for all of its offsets, whatever request or record they came in.
-    shard.offsets.put_block(group.group_id, offset, block)
-
-
-def put_block(store, str group_id not None, int64_t first_offset, OffsetBlock block not None):
-    cdef Py_ssize_t added = block.put(store._groups, group_id, first_offset)
+    added = block.put(tables.offsets, group.group_id, offset)
     if added:
-        store.offset_count += added
+        shard.offsets.offset_count += added

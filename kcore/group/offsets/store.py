@@ -14,10 +14,12 @@ from sys import intern
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from kcore_ext.offset_commit import put_block
 from kcore_ext.offset_fetch import OffsetTables
 from kcore_ext.offsets import OffsetAndMetadata
 from kcore_ext.pending_offsets import hold, release
+
+if TYPE_CHECKING:
+    from kcore_ext.offset_block import OffsetBlock
 
 if TYPE_CHECKING:
     from kcore_ext.offset_block import OffsetBlock
@@ -130,7 +132,9 @@ class OffsetStore:
             self.offset_count += 1
         partitions[partition] = offset
 
-    put_block = put_block  # as `put` with each offset of a block, none of them in a transaction
+    def put_block(self, group_id: str, first_offset: int, block: OffsetBlock[Any]) -> None:
+        """As `put` with each offset of a block, none of them in a transaction; its records stand from there on."""
+        self.offset_count += block.put_into(self._groups, group_id, first_offset)
 
     def put_pending(self, producer_id: int, group_id: str, first_offset: int, block: OffsetBlock[Any]) -> None:
         """As `put` with each offset of a block, all of them in a producer's transaction."""
