@@ -20,9 +20,9 @@ VALUE = b"v" * 100
 PRODUCE, FETCH = RequestContext(11), RequestContext(12)
 
 
-def produce_request(records: bytes) -> ProduceRequest:
-    data = PartitionProduceData(index=0, records=records)
-    return ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=[data])])
+def produce_request(records: bytes, partitions: int = 1) -> ProduceRequest:
+    data = [PartitionProduceData(index=index, records=records) for index in range(partitions)]
+    return ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=data)])
 
 
 def fetch_request(offset: int) -> FetchRequest:
@@ -30,9 +30,9 @@ def fetch_request(offset: int) -> FetchRequest:
     return FetchRequest(max_wait_ms=500, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[entry])])
 
 
-def plane_with_topic() -> DataPlane:
+def plane_with_topic(partitions: int = 1) -> DataPlane:
     plane = DataPlane()
-    plane.topic("t")
+    plane.topic("t", partitions)
     return plane
 
 
@@ -58,6 +58,32 @@ def test_produce(benchmark: Any, records: int, idempotent: bool) -> None:
         handle = plane.produce_api.handle
         for request in requests:
             handle(PRODUCE, request)
+        plane.pipeline.commit()
+
+    benchmark.extra_info["operations"] = REQUESTS
+    benchmark.pedantic(run, setup=setup, rounds=100, warmup_rounds=5)
+
+
+@pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
+@pytest.mark.parametrize("partitions", [1, 10])
+@pytest.mark.parametrize("way", ["handle", "plain"], ids=["compiled", "python"])
+def test_produce_to_partitions(benchmark: Any, way: str, partitions: int, idempotent: bool) -> None:
+    """One record for each of some partitions a request: as it is served, and by the definition of what that means."""
+    requests = [
+        produce_request(
+            batch_of(VALUE, producer=(7, 0) if idempotent else (-1, -1), sequence=number if idempotent else -1),
+            partitions,
+        )
+        for number in range(REQUESTS)
+    ]
+
+    def setup() -> tuple[tuple[DataPlane], dict[str, Any]]:
+        return (plane_with_topic(partitions),), {}
+
+    def run(plane: DataPlane) -> None:
+        serve = getattr(plane.produce_api, way)
+        for request in requests:
+            serve(PRODUCE, request)
         plane.pipeline.commit()
 
     benchmark.extra_info["operations"] = REQUESTS

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kcore.broker.producer_state import MAX_SEQUENCE, ProducerStates, increment_sequence
+from kcore.broker.producer_state import MAX_SEQUENCE, BatchMetadata, ProducerStates, increment_sequence
 from kcore.errors import KafkaError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -237,6 +237,45 @@ class PartitionMachine(RuleBasedStateMachine):
 
 TestPartitionMachine = PartitionMachine.TestCase
 TestPartitionMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("add"), st.integers(1, 3), st.integers(0, 1)),
+            st.tuples(st.just("committed"), st.integers(0, 12), st.just(0)),
+            st.tuples(st.just("rollback"), st.integers(0, 12), st.just(0)),
+        ),
+        max_size=300,
+    )
+)
+@settings(max_examples=100, deadline=None)
+def test_any_end_of_what_is_not_durable_can_be_taken_back(steps: list[tuple[str, int, int]]) -> None:
+    """Up to wherever commits came, and as often as it happens: what is left is what the batches below that say."""
+    states = ProducerStates()
+    log: list[tuple[int, int, BatchMetadata]] = []
+    durable = 0
+    for step, value, epoch in steps:
+        end = log[-1][2].last_offset + 1 if log else 0
+        if step == "add":
+            batch = BatchMetadata(end, end + 1, end, end + 1, 1000 + end)
+            states.add_data(value, epoch, batch, False)
+            log.append((value, epoch, batch))
+        elif step == "committed":
+            durable = max(durable, min(end, durable + 2 * value))
+            states.committed(durable)
+        else:
+            left = min(durable + 2 * value, end)
+            states.rollback(left)
+            log = [entry for entry in log if entry[2].base_offset < left]
+        expected: dict[int, tuple[int, list[BatchMetadata]]] = {}
+        for producer_id, wrote_in, batch in log:
+            known, batches = expected.get(producer_id, (-1, []))
+            expected[producer_id] = (wrote_in, [*(batches if known == wrote_in else []), batch][-5:])
+        assert {producer_id: entry.state() for producer_id, entry in states.entries.items()} == {
+            producer_id: (wrote_in, -1, batches[-1].timestamp_ms, -1, tuple(batches))
+            for producer_id, (wrote_in, batches) in expected.items()
+        }
 
 
 def test_a_marker_of_an_older_coordinator_is_fenced() -> None:
