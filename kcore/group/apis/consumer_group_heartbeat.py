@@ -69,9 +69,16 @@ class ConsumerGroupHeartbeatApi(ConsumerGroupApi[ConsumerGroupHeartbeatRequest, 
             code = self._authorize(self._authorizer, context, request)
             if code:
                 return self.error(context, request, code)
-        reason = invalid(context.api_version, request)
-        if reason is not None:
-            return self.error(context, request, ErrorCode.INVALID_REQUEST, reason)
+        if not (
+            request.member_epoch > JOIN  # most heartbeats: then this is all that `invalid` looks at
+            and request.instance_id is None
+            and request.rack_id is None
+            and request.member_id.strip()
+            and request.group_id.strip()
+        ):
+            reason = invalid(context.api_version, request)
+            if reason is not None:
+                return self.error(context, request, ErrorCode.INVALID_REQUEST, reason)
         assignor = request.server_assignor
         if assignor is not None and assignor not in self._services.assignors:
             known = ", ".join(self._services.assignors)

@@ -112,6 +112,7 @@ class ConsumerServices:
     """
 
     __slots__ = (
+        "_allowed",
         "_enabled",
         "_kept_names",
         "_names",
@@ -143,6 +144,7 @@ class ConsumerServices:
         self.assignors: dict[str, Any] = load_all(config.group_consumer_assignors, "consumer")
         self.background: Background | None = None
         self.inline_members = INLINE_MEMBERS
+        self._allowed = "consumer" in config.group_coordinator_rebalance_protocols
         self._enabled = enabled
         self._settings: GroupSettings = settings if settings is not None else BrokerSettings(config)
         self._settings_of: dict[str, ConsumerSettings] = {}
@@ -153,7 +155,7 @@ class ConsumerServices:
     @property
     def enabled(self) -> bool:
         """Whether members of the new protocol are served at all."""
-        return "consumer" in self.config.group_coordinator_rebalance_protocols and self._enabled()
+        return self._allowed and self._enabled()
 
     def settings(self, group_id: str) -> ConsumerSettings:
         """What is in force for a group."""
