@@ -301,6 +301,21 @@ class Config(SecuritySettings):
     kcore_connection_buffer_bytes: int = setting(
         1_048_576, "Bytes of answers a connection may leave unread before its requests wait.", low=1_024
     )
+    kcore_max_response_memory_bytes: int = setting(
+        268_435_456,
+        "Bytes of answers that the peers of all connections together may leave unread. A fetch brings at most a "
+        "quarter of what is left, but always one batch; beyond it connections are not served before they read what "
+        "they were sent; -1: no limit.",
+        low=-1,
+        kind=LONG,
+    )
+    kcore_response_stall_ms: int = setting(
+        30_000,
+        "While more than half of kcore.max.response.memory.bytes is taken, a connection whose peer has read nothing of "
+        "its answers for so long is closed.",
+        low=1,
+        kind=LONG,
+    )
 
     kcore_http_listen: str = setting(
         "", "HOST:PORT for /metrics, /healthz and /readyz; port 0 takes a free one; empty: nowhere."

@@ -16,6 +16,8 @@ from kcore.server.frames import FrameError
 from kcore_ext.request_line import RequestLine
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kcore.server.dispatch import Dispatch
     from kcore.server.server import Server
     from kcore_ext.request_line import Answer, Route
@@ -23,7 +25,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SHORTEST_WATCH_S = 0.001  # a timer for less may fire before the clock has moved, again and again
+LOOK_BYTES = 16_384  # of answers: made before they are sent, and sent between two looks at what the peer left unread
 READ_AHEAD_BYTES = 16_384  # read behind a request that waits: so much that a connection that breaks is still noticed
+
+
+def _nowhere(data: bytes) -> None:
+    raise AssertionError("sent before there was a connection")
 
 
 class Connection(asyncio.Protocol):
@@ -31,7 +38,8 @@ class Connection(asyncio.Protocol):
 
     Its requests are served in their order, and answered in it: see `kcore.server.plain_line`. What a peer can make it
     hold is bounded: one frame in the making, a little of what it sends ahead, and answers of
-    `kcore.connection.buffer.bytes` and one more. While it leaves more than that unread, its requests wait.
+    `kcore.connection.buffer.bytes` and one more. While it leaves more than that unread, its requests wait. What all
+    peers together leave unread is bounded by the server's `ResponseMemory`.
 
     Args:
         server: whose connection.
@@ -41,6 +49,8 @@ class Connection(asyncio.Protocol):
     Attributes:
         claimed_bytes: what it holds of requests, as the server's `RequestMemory` knows it.
         principal: who the client is.
+        unread_bytes: what its peer has left unread, as the server's `ResponseMemory` knows it.
+        taken_s: when its peer was last seen to have read something, in the loop's time.
     """
 
     __slots__ = (
@@ -49,20 +59,29 @@ class Connection(asyncio.Protocol):
         "_closing",
         "_dispatch",
         "_eof",
+        "_held",
         "_idle",
         "_last_byte_s",
         "_line",
+        "_look_at_bytes",
+        "_paused",
         "_reading",
         "_refused",
+        "_row_bytes",
+        "_sent_bytes",
+        "_taken_bytes",
         "_unread",
         "_unsent_bytes",
+        "_write",
         "claimed_bytes",
         "client_host",
         "connection_id",
         "listener",
         "principal",
         "server",
+        "taken_s",
         "transport",
+        "unread_bytes",
     )
 
     def __init__(self, server: Server, listener: str, connection_id: int) -> None:
@@ -75,13 +94,16 @@ class Connection(asyncio.Protocol):
         self.claimed_bytes = 0
         self._dispatch: Dispatch = server.dispatch
         self._buffer_bytes = server.config.kcore_connection_buffer_bytes
+        self._row_bytes = min(self._buffer_bytes, LOOK_BYTES)
         self._line = RequestLine(
             self,
             server.dispatch.routes,
             frame_error=FrameError,
             max_frame_bytes=server.config.socket_request_max_bytes,
-            buffer_bytes=self._buffer_bytes,
+            buffer_bytes=self._row_bytes,
         )
+        self._paused = False  # the transport holds more than it should ...
+        self._held = False  # ... or holds anything, while all together hold too much:
         self._unread = False  # the peer leaves its answers lying: serve no more until it reads
         self._reading = True
         self._eof = False
@@ -90,6 +112,12 @@ class Connection(asyncio.Protocol):
         self._closing = False
         self._last_byte_s = 0.0
         self._unsent_bytes = 0
+        self._write: Callable[[bytes], None] = _nowhere
+        self._sent_bytes = 0
+        self._look_at_bytes = LOOK_BYTES
+        self._taken_bytes = 0
+        self.taken_s = 0.0
+        self.unread_bytes = 0
         self._idle: asyncio.TimerHandle | None = None
 
     # ---- the transport's calls
@@ -97,6 +125,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client came."""
         self.transport = transport
+        self._write = self._writer(transport)
         peer = transport.get_extra_info("peername")
         self.client_host = f"/{peer[0]}" if isinstance(peer, tuple) else "/127.0.0.1"
         why = self.server.refusal(self.client_host)
@@ -137,16 +166,19 @@ class Connection(asyncio.Protocol):
         if self._idle is not None:
             self._idle.cancel()
         self._line.close()
+        self._write = _nowhere
         if self._admitted:
             self.server.went(self)
 
     def pause_writing(self) -> None:
         """The peer does not read: its requests wait."""
-        self._unread = True
+        self._paused = self._unread = True
 
     def resume_writing(self) -> None:
         """The peer reads again."""
-        self._unread = False
+        self._paused = False
+        self.look_at_unread()
+        self._unread = self._held
         self.server.driver.begin_round()
         self.go_on()
 
@@ -159,7 +191,7 @@ class Connection(asyncio.Protocol):
         try:
             while self._line.serve():
                 self._flush()
-                if self._unread or self._line.held_bytes > self._buffer_bytes:
+                if self._unread or self._line.held_bytes > self._row_bytes:
                     break
         except (FrameError, RefusedError, CloseConnectionError) as error:
             self._refuse(str(error))
@@ -213,14 +245,65 @@ class Connection(asyncio.Protocol):
             return
         self._last_byte_s = self.server.loop.time()
         self.server.sent_bytes += len(data)
-        self.transport.write(data)
+        self._sent_bytes += len(data)
+        self._write(data)
+        if self._sent_bytes >= self._look_at_bytes:
+            self.look_at_unread()
+
+    def _writer(self, transport: Any) -> Callable[[bytes], None]:
+        """What sends."""
+        write: Callable[[bytes], None] = transport.write
+        return write
+
+    def _unsent(self) -> int:
+        """Bytes that wait for the peer to read those in front of them."""
+        size: int = self.transport.get_write_buffer_size()
+        return size
+
+    # ---- what the peer leaves unread
+
+    def look_at_unread(self) -> None:
+        """Tells the server's `ResponseMemory` how much of what was sent is not read."""
+        self._look_at_bytes = self._sent_bytes + LOOK_BYTES
+        memory = self.server.responses
+        if memory is None or not self._admitted:
+            return
+        unread_bytes = self._unsent()
+        if not unread_bytes and not self.unread_bytes:
+            return
+        taken_bytes = self._sent_bytes - unread_bytes
+        if taken_bytes != self._taken_bytes or not self.unread_bytes:
+            self._taken_bytes = taken_bytes
+            self.taken_s = self.server.loop.time()
+        memory.claim(self, unread_bytes)
+
+    def hold(self, held: bool) -> None:
+        """Its requests wait because all connections together have left too much unread; or they go on."""
+        if held is self._held:
+            return
+        self._held = held
+        unread, self._unread = self._unread, self._paused or held
+        if unread and not self._unread and not self._closing:
+            self.server.driver.begin_round()
+            self.server.wants_flush(self)
+
+    def stalled(self) -> None:
+        """Memory is short, and its peer has read nothing for too long."""
+        logger.warning(
+            "%s closes: nothing was read of its %d bytes of answers for %d ms, and memory for answers is short",
+            self.client_host,
+            self.unread_bytes,
+            self.server.config.kcore_response_stall_ms,
+            extra=fields(connection=self.connection_id),
+        )
+        self.abort()
 
     def _pace(self) -> None:
         """Reads on, or lets the peer's own socket hold what it sends ahead."""
         if self._closing:
             return
         line = self._line
-        waits = line.parked or self._unread or line.held_bytes > self._buffer_bytes
+        waits = line.parked or self._unread or line.held_bytes > self._row_bytes
         read = not (waits and len(line) > READ_AHEAD_BYTES)
         memory = self.server.memory
         if memory is not None:
@@ -257,8 +340,12 @@ class Connection(asyncio.Protocol):
         if self._closing:
             return
         self._flush()
+        self._write_rest()
         self._closing = self._line.stopped = True
         self.transport.close()
+
+    def _write_rest(self) -> None:
+        """Gives the transport what was kept back; it closes when it has sent that."""
 
     def abort(self) -> None:
         """Closes at once; what was not sent is lost."""
@@ -271,7 +358,7 @@ class Connection(asyncio.Protocol):
         if limit_ms < 0:
             return
         now_s = self.server.loop.time()
-        unsent_bytes = self.transport.get_write_buffer_size()
+        unsent_bytes = self._unsent()
         if unsent_bytes != self._unsent_bytes:
             self._unsent_bytes = unsent_bytes
             self._last_byte_s = now_s  # the peer reads, however slowly

@@ -329,6 +329,14 @@ METRICS: Final[tuple[Metric, ...]] = (
         "kcore_sent_bytes_total", COUNTER, "Bytes that clients were answered.",
         lambda o: _one(o.server.sent_bytes), (), "socket-server-metrics: outgoing-byte-total",
     ),
+    Metric(
+        "kcore_unread_response_bytes", GAUGE, "Answers that peers have left unread; 0 where nothing bounds them.",
+        lambda o: _one(0 if o.server.responses is None else o.server.responses.held_bytes),
+    ),
+    Metric(
+        "kcore_stalled_connections_total", COUNTER, "Connections closed because nothing was read of their answers.",
+        lambda o: _one(0 if o.server.responses is None else o.server.responses.stalled_connections),
+    ),
     # ---- the log
     Metric(
         "kcore_log_file_bytes", GAUGE, "Size of the log's file.", lambda o: _one(o.engine.log.stats().file_size_bytes),

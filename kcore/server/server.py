@@ -6,11 +6,13 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from kcore.broker.apis.fetch import FetchApi
+from kcore.protocol.api_keys import ApiKey
 from kcore.server.authentication import ListenerSecurity
 from kcore.server.connection import Connection
 from kcore.server.dispatch import Dispatch
 from kcore.server.listeners import Listener
-from kcore.server.memory import RequestMemory
+from kcore.server.memory import RequestMemory, ResponseMemory
 from kcore.server.sasl import SaslConnection
 from kcore.server.secure import SecureConnection
 
@@ -44,6 +46,7 @@ class Server:
         received_bytes: what clients sent.
         sent_bytes: what they were answered.
         memory: what they hold of requests; None where there is no limit.
+        responses: what they have left unread of answers; None where there is no limit.
     """
 
     def __init__(self, driver: AsyncDriver, listeners: list[Listener]) -> None:
@@ -56,6 +59,7 @@ class Server:
         self.addresses: dict[str, tuple[str, int]] = {}
         limit_bytes = self.config.queued_max_request_bytes
         self.memory = RequestMemory(limit_bytes, self.connections) if limit_bytes >= 0 else None
+        self.responses = self._response_memory()
         self._by_host: dict[str, int] = {}
         self._listeners = [(listener, ListenerSecurity(listener, self.engine)) for listener in listeners]
         self._servers: list[asyncio.Server] = []
@@ -66,6 +70,14 @@ class Server:
         self.received_bytes = 0
         self.sent_bytes = 0
         driver.at_end_of_round(self._flush)
+
+    def _response_memory(self) -> ResponseMemory | None:
+        limit_bytes = self.config.kcore_max_response_memory_bytes
+        if limit_bytes < 0:
+            return None
+        fetch = self.engine.apis[ApiKey.FETCH]
+        assert isinstance(fetch, FetchApi)
+        return ResponseMemory(limit_bytes, self.config.kcore_response_stall_ms, fetch.room, self.loop)
 
     async def start(self) -> None:
         """Opens the listeners; clients are told their addresses, or the advertised ones.
@@ -122,6 +134,8 @@ class Server:
     def went(self, connection: Connection) -> None:
         """`connection` is gone."""
         self.connections.discard(connection)
+        if self.responses is not None and connection.unread_bytes:
+            self.responses.claim(connection, 0)
         self._to_flush.pop(connection, None)
         left = self._by_host[connection.client_host] - 1
         if left:
@@ -145,6 +159,8 @@ class Server:
                 except Exception:
                     logger.exception("a connection of %s failed", connection.client_host)
                     connection.abort()
+        if self.responses is not None:
+            self.responses.end_round()
 
     async def stop(self) -> None:
         """Closes the listeners, then the connections: what was decided is committed and its answers are sent."""
@@ -158,6 +174,8 @@ class Server:
             await asyncio.sleep(FAREWELL_LOOK_S)
         for connection in list(self.connections):
             connection.abort()
+        if self.responses is not None:
+            self.responses.close()
         for server in self._servers:
             await server.wait_closed()
         self._servers.clear()

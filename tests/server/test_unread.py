@@ -1,0 +1,268 @@
+"""What peers leave unread is bounded over all: fetches bring less, who does not read waits, and goes at last."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.messages.fetch import FetchRequest
+from kcore.protocol.messages.heartbeat import HeartbeatRequest
+from kcore.runtime import RequestContext
+from kcore.server.connection import LOOK_BYTES
+from kcore.server.memory import ResponseMemory
+from kcore_ext.batch import iter_records, split_batches
+from tests.kit import batch, commit, committed, create, fetch, produce, wait_until
+from tests.security.certificates import Authority
+from tests.server.live import LiveServer, Raw
+
+BEAT = HeartbeatRequest(group_id="g", member_id="m")
+RECORD = 400_000
+RECORDS = 10
+LIMIT = 8_000_000
+PEERS = 30
+WHOLE = RECORDS * (RECORD + 100)
+SMALL_SOCKET, LARGE_SOCKET = 65_536, 1 << 22  # the smaller one holds a segment of the loopback
+
+Serve = Callable[..., LiveServer]
+
+
+def fill(live: LiveServer, records: int = RECORDS) -> None:
+    with live.connect() as connection:
+        connection.send(create("t"))
+        for number in range(records):
+            connection.send(produce("t", batch([number.to_bytes(4, "big") + b"x" * (RECORD - 4)])), 9)
+
+
+def memory(live: LiveServer) -> ResponseMemory:
+    found = live.server.responses
+    assert found is not None
+    return found
+
+
+def size_sockets(live: LiveServer, peers: list[Raw], size: int) -> None:
+    """What the system itself keeps for a connection, which nobody counts. With little of it, what is not read stays
+    in the server; with more, it is read in no time.
+    """
+
+    def resize() -> None:
+        for connection in live.server.connections:
+            fd = os.dup(connection.transport.get_extra_info("socket").fileno())
+            with socket.socket(fileno=fd) as same:
+                same.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+
+    live.call(resize)
+    for peer in peers:
+        peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+
+
+def peers_of(live: LiveServer, count: int, tls: ssl.SSLContext | None = None) -> list[Raw]:
+    peers = []
+    for _ in range(count):
+        peer = Raw(live.port if tls is None else live.server.addresses["SSL"][1])
+        if tls is not None:
+            peer.socket = tls.wrap_socket(peer.socket, server_hostname="127.0.0.1")
+        peers.append(peer)
+    wait_until(lambda: live.connections >= count, f"{count} connections")
+    size_sockets(live, peers, SMALL_SOCKET)
+    return peers
+
+
+def unread(live: LiveServer) -> int:
+    """Every byte of answers that the server holds: in rows, kept back, and in transports."""
+    return live.call(lambda: sum(c._line.held_bytes + c._unsent() for c in live.server.connections))
+
+
+def most(peers: int = PEERS) -> int:
+    """The limit, and for each peer one batch and what may be sent between two looks."""
+    return LIMIT + peers * (RECORD + 1_000 + 2 * LOOK_BYTES)
+
+
+def read_from(peer: Raw, offset: int = 0) -> list[int]:
+    """What a peer reads that has one fetch of everything under way, and asks for the rest of it: the records."""
+    found: list[int] = []
+    while True:
+        answer = peer.answer(FetchRequest(), 12)[1]
+        data = answer.responses[0].partitions[0].records or b""
+        for start, size in split_batches(data).batches:
+            found += [
+                int.from_bytes((record.value or b"")[:4], "big") for record in iter_records(data[start : start + size])
+            ]
+        if offset + len(found) >= RECORDS:
+            return found
+        peer.send(peer.request(fetch("t", offset + len(found), max_bytes=WHOLE), 12))
+
+
+@pytest.fixture(params=["plain", "tls"])
+def kind(request: pytest.FixtureRequest, tmp_path: Any) -> tuple[dict[str, str], ssl.SSLContext | None]:
+    """The settings of listeners, and what a peer needs for them."""
+    if request.param == "plain":
+        return {}, None
+    authority = Authority(tmp_path)
+    from cryptography.x509.oid import NameOID
+
+    keystore = authority.issue("server.pem", (NameOID.COMMON_NAME, "server"))
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+        "ssl.keystore.location": str(keystore),
+    }
+    return settings, ssl.create_default_context(cafile=str(authority.file))
+
+
+def test_peers_that_never_read_hold_no_more_than_the_limit(
+    serve: Serve, kind: tuple[dict[str, str], ssl.SSLContext | None]
+) -> None:
+    """Thirty peers fetch all there is and read nothing of it. Others are served meanwhile. When the peers begin to
+    read, each gets all there is, in its order, and everything is given back.
+    """
+    settings, tls = kind
+    live = serve({"kcore.max.response.memory.bytes": str(LIMIT), **settings})
+    fill(live)
+    live.wait_for_connections(0)
+    peers = peers_of(live, PEERS, tls)
+    one = fetch("t", max_bytes=WHOLE)
+    for peer in peers:
+        peer.send(peer.request(one, 12))
+    wait_until(lambda: memory(live).held_bytes > LIMIT // 2, "answers pile up")
+    with live.connect() as other:
+        for number in range(50):
+            assert other.send(BEAT).error_code == 25
+            assert unread(live) <= most()
+            assert live.call(lambda: memory(live).held_bytes) <= most()
+            assert other.send(commit("g", {("t", 0): number}), 9).topics[0].partitions[0].error_code == 0
+        assert committed(other, "g") == {("t", 0): 49}
+        answer = other.send(fetch("t", max_bytes=WHOLE), 12).responses[0].partitions[0]
+        assert len(split_batches(answer.records).batches) >= 1, "a peer that reads gets one batch at least (KIP-74)"
+    size_sockets(live, peers, LARGE_SOCKET)
+    read: dict[int, list[int]] = {}
+    threads = [
+        threading.Thread(target=lambda at=at, peer=peer: read.update({at: read_from(peer)}))  # type: ignore[misc]
+        for at, peer in enumerate(peers)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert read == {at: list(range(RECORDS)) for at in range(PEERS)}
+    wait_until(lambda: live.call(lambda: memory(live).held_bytes) == 0, "everything is given back")
+    for peer in peers:
+        peer.socket.close()
+    live.wait_for_connections(0)
+
+
+def test_polls_that_one_commit_answers_share_what_is_left(serve: Serve) -> None:
+    """Thirty parked polls get their answers in one turn, before the first of them is sent."""
+    live = serve({"kcore.max.response.memory.bytes": str(LIMIT)})
+    fill(live, 0)
+    live.wait_for_connections(0)
+    peers = peers_of(live, PEERS)
+    for peer in peers:
+        peer.send(peer.request(fetch("t", max_bytes=WHOLE, wait_ms=600_000), 12))
+    polls = live.engine.apis[ApiKey.FETCH]
+    wait_until(lambda: live.call(lambda: polls._purgatory.num_delayed) == PEERS, "all of them wait")
+
+    def produce_all() -> None:
+        live.driver.begin_round()
+        for number in range(RECORDS):
+            records = batch([number.to_bytes(4, "big") + b"x" * (RECORD - 4)])
+            live.engine.submit(RequestContext(9), produce("t", records))
+
+    live.call(produce_all)
+    wait_until(lambda: live.call(lambda: polls._purgatory.num_delayed) == 0, "all of them are answered")
+    with live.connect() as other:
+        for _ in range(50):
+            assert other.send(BEAT).error_code == 25
+            assert unread(live) <= most()
+    size_sockets(live, peers, LARGE_SOCKET)
+    sizes = [len(peer.answer(FetchRequest(), 12)[1].responses[0].partitions[0].records) // RECORD for peer in peers]
+    assert sizes[0] > sizes[-1] == 1, "who comes first gets more, who comes last one batch"
+    assert sorted(sizes, reverse=True) == sizes
+    for peer in peers:
+        peer.socket.close()
+    live.wait_for_connections(0)
+    assert live.call(lambda: memory(live).held_bytes) == 0
+
+
+def test_a_peer_that_reads_nothing_goes_when_memory_is_short(serve: Serve, log_lines: list[str]) -> None:
+    """Time is what a connection remembers of its peer's last read: it is made older instead of waited for."""
+    live = serve({"kcore.max.response.memory.bytes": str(LIMIT)})
+    fill(live)
+    live.wait_for_connections(0)
+
+    def grow_old() -> list[int]:
+        """Half a minute passes; who is left, and what they hold."""
+        for connection in live.server.connections:
+            connection.look_at_unread()
+            connection.taken_s -= 31
+        memory(live).look()
+        return [connection.unread_bytes for connection in memory(live)._unread]
+
+    (alone,) = peers_of(live, 1)
+    one = fetch("t", max_bytes=WHOLE)
+    alone.send(alone.request(one, 12))
+    wait_until(lambda: memory(live).held_bytes > 0, "it has left something")
+    wait_until(lambda: unread(live) == memory(live).held_bytes, "it is measured")
+    assert len(live.call(grow_old)) == 1, "there is room for one that does not read"
+    log_lines.clear()
+    more = peers_of(live, PEERS)
+    live.wait_for_connections(1 + PEERS)
+    for peer in more:
+        peer.send(peer.request(one, 12))
+    wait_until(lambda: live.call(grow_old) and memory(live).stalled_connections, "memory is short")
+    left = live.call(grow_old)
+    assert 0 < sum(left) <= LIMIT // 2, "as many as it takes, those first that came first"
+    wait_until(lambda: live.connections == 1 + PEERS - memory(live).stalled_connections, "they are closed")
+    assert memory(live).stalled_connections == len(log_lines) > 0
+    assert all("/127.0.0.1 closes: nothing was read of its" in line and "for 30000 ms" in line for line in log_lines)
+    assert not alone_is_open(alone)
+    for peer in [alone, *more]:
+        peer.socket.close()
+    live.wait_for_connections(0)
+    assert live.call(lambda: memory(live).held_bytes) == 0
+
+
+def alone_is_open(peer: Raw) -> bool:
+    """Whether the server still has the connection: what the system had of its answer comes, then the end."""
+    try:
+        while peer.socket.recv(1 << 16):
+            pass
+    except ConnectionResetError:
+        pass
+    except TimeoutError:
+        return True
+    return False
+
+
+def test_while_there_is_no_room_who_left_something_waits_and_others_are_served(serve: Serve) -> None:
+    """With a limit of nothing, every connection with unread answers waits, until it has read them."""
+    live = serve({"kcore.max.response.memory.bytes": "0"})
+    fill(live)
+    live.wait_for_connections(0)
+    (slow,) = peers_of(live, 1)
+    slow.send(b"".join(slow.request(fetch("t", max_bytes=WHOLE), 12) for _ in range(20)))
+    wait_until(lambda: memory(live).held_bytes > 0, "it has left something")
+    with live.connect() as other:
+        for _ in range(20):
+            assert other.send(BEAT).error_code == 25
+            assert unread(live) <= 2 * (RECORD + 1_000) + LOOK_BYTES
+    size_sockets(live, [slow], LARGE_SOCKET)
+    for number in range(1, 21):
+        correlation_id, answer = slow.answer(FetchRequest(), 12)
+        assert correlation_id == number
+        assert len(split_batches(answer.responses[0].partitions[0].records).batches) == 1
+    slow.socket.close()
+
+
+def test_without_a_limit_nothing_is_counted(serve: Serve) -> None:
+    live = serve({"kcore.max.response.memory.bytes": "-1"})
+    fill(live)
+    with live.raw() as peer:
+        peer.send(peer.request(fetch("t", max_bytes=WHOLE), 12))
+        assert len(split_batches(peer.answer(FetchRequest(), 12)[1].responses[0].partitions[0].records).batches) > 1
+    assert live.server.responses is None
