@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from kcore_ext.batch import BatchHeader
     from kcore_ext.batch.run import Run
 
-SLICE_RECORDS: Final = 8_000
+SLICE_RECORDS: Final = 6_000
 """How much a slice looks at, give or take a batch, before requests get their turn: a record, a batch and 512 bytes are
 one each."""
-SLICE_REMOVED: Final = 1_600
+SLICE_REMOVED: Final = 1_500
 """How many batches a slice removes: that is work of the storage's, when the slice is committed."""
 UNREAD_BATCHES: Final = 32
 """So many neighbours that go are stepped over. Fewer are read with those around them, as that is one reading less."""

@@ -136,6 +136,7 @@ class Cleaner:
                 yield from ledger.update(partition)
                 if self._is_time(partition, ledger):
                     yield from self.compact(partition, ledger)
+                    yield
             except (LogError, CorruptBatchError) as error:
                 logger.warning("compaction of %r: %s", partition, error)
             until_pause -= 1
