@@ -28,6 +28,9 @@ cdef class OffsetCommitCore:
     cdef object _request_class          # these keep the types alive
     cdef object _topic_class
     cdef type _record_type
+    cdef object _classic_group          # its class ...
+    cdef object _empty                  # ... and two of its states
+    cdef object _stable
     cdef PyTypeObject* _request_type
     cdef PyTypeObject* _topic_type
     cdef Fields _at
@@ -36,3 +39,5 @@ cdef class OffsetCommitCore:
     cdef bytes _key(self, object topics, bint by_id)
     cdef CommitShape _shape(self, object context, object request, bint by_id)
     cdef CommitShape _new_shape(self, object context, object request, object topics, bint by_id)
+    cdef bint _taken_by(self, object group, object machine, object member_id, object instance_id,
+                        object generation_id) except -1

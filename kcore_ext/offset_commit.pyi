@@ -17,6 +17,7 @@ class OffsetCommitCore:
         request_type: the class of the request.
         topic_type: the class of a topic of the request.
         record_type: the named tuple (key, value, version) that a record is.
+        classic: the class of classic groups, and their states Empty and Stable: in these it is known whom they take.
 
     Attributes:
         remembered: how many combinations are remembered.
@@ -27,7 +28,14 @@ class OffsetCommitCore:
     _authorizer: Any
 
     def __init__(
-        self, shards: Any, topics: Any, authorizer: Any, request_type: type, topic_type: type, record_type: type
+        self,
+        shards: Any,
+        topics: Any,
+        authorizer: Any,
+        request_type: type,
+        topic_type: type,
+        record_type: type,
+        classic: tuple[type, Any, Any],
     ) -> None: ...
     @property
     def remembered(self) -> int: ...

@@ -59,7 +59,7 @@ cdef Py_ssize_t place_of(Schema schema, str name) except -1:
 cdef class OffsetCommitCore:
     """See offset_commit.pyi."""
 
-    def __init__(self, shards, topics, authorizer, request_type, topic_type, type record_type not None):
+    def __init__(self, shards, topics, authorizer, request_type, topic_type, type record_type not None, classic):
         cdef Schema request = schema_of(<PyTypeObject*>request_type)
         cdef Schema topic = schema_of(<PyTypeObject*>topic_type)
         self._shards = shards
@@ -71,6 +71,7 @@ cdef class OffsetCommitCore:
         self._find_id = topics.by_id
         self._record_type = record_type
         self._shapes = {}
+        self._classic_group, self._empty, self._stable = classic
         self._request_class = request_type
         self._request_type = <PyTypeObject*>request_type
         self._topic_class = topic_type
@@ -232,12 +233,12 @@ cdef class OffsetCommitCore:
         else:
             member_id = read(asked, self._at.member_id, "member_id")
             instance_id = read(asked, self._at.instance_id, "group_instance_id")
-            code = (<object>group).validate_offset_commit(
-                member_id, instance_id, generation_id, context.api_version, False, plan
-            )
-            if code:
-                return self.error(context, plan, code)
-            if member_id:
+            if not self._taken_by(<object>group, machine, member_id, instance_id, generation_id):
+                code = (<object>group).validate_offset_commit(
+                    member_id, instance_id, generation_id, context.api_version, False, plan
+                )
+                if code:
+                    return self.error(context, plan, code)
                 (<object>group).offset_commit_accepted(member_id)
         if read(asked, self._at.retention_time_ms, "retention_time_ms") != NO_EXPIRY:
             return self.take_any(machine, plan)
@@ -254,6 +255,27 @@ cdef class OffsetCommitCore:
             i += 1
         machine.offsets.commits += block.count
         return outcome_of(block, shape.response)
+
+    cdef bint _taken_by(self, object group, object machine, object member_id, object instance_id,
+                        object generation_id) except -1:
+        """Whether a classic group takes the commit of a member of its generation, or of nobody while it is empty.
+
+        Then the member's session begins anew. False: ask the group.
+        """
+        cdef PyObject* found
+        if type(group) is not self._classic_group:
+            return False
+        state = group.state
+        if state is self._empty:
+            return generation_id < 0 and not member_id
+        if state is not self._stable or instance_id is not None or generation_id != group.generation_id:
+            return False
+        found = PyDict_GetItemWithError(group.members, member_id)
+        if found is NULL:
+            return False
+        member = <object>found
+        member.timer.extend((<Now?>machine.now).now_ms + <int64_t>member.session_timeout_ms)
+        return True
 
 
 # ---- replay

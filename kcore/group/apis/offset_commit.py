@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import KafkaError
+from kcore.group.classic.group import ClassicGroup
+from kcore.group.classic.states import EMPTY, STABLE
 from kcore.group.offsets.commit import NONE, Answers, accept, plan_commit, refuse
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
@@ -61,7 +63,8 @@ class OffsetCommitApi(OffsetCommitCore, Api[OffsetCommitRequest, OffsetCommitRes
     __slots__ = ()
 
     def __init__(self, shards: Shards[GroupShard], topics: TopicImage, authorizer: Authorizer | None = None) -> None:
-        super().__init__(shards, topics, authorizer, OffsetCommitRequest, OffsetCommitRequestTopic, Record)
+        classic = (ClassicGroup, EMPTY, STABLE)
+        super().__init__(shards, topics, authorizer, OffsetCommitRequest, OffsetCommitRequestTopic, Record, classic)
 
     def handle_any(self, context: RequestContext, request: OffsetCommitRequest) -> Any:
         """Checks topics and partitions; what is left of them goes to the group's shard."""

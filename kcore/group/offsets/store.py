@@ -21,9 +21,6 @@ from kcore_ext.pending_offsets import hold, release
 if TYPE_CHECKING:
     from kcore_ext.offset_block import OffsetBlock
 
-if TYPE_CHECKING:
-    from kcore_ext.offset_block import OffsetBlock
-
 Partitions = dict[int, OffsetAndMetadata]
 Topics = dict[str, Partitions]
 
