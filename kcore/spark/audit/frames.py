@@ -116,6 +116,12 @@ def audit_logs(said: DataFrame, logs: Logs, tasks: int | None = None) -> DataFra
     return own.unionByName(findings_across(said, logs, tasks))
 
 
+def frame_of(spark: SparkSession, findings: Iterable[Finding]) -> DataFrame:
+    """Findings of the driver's own, as rows of the table."""
+    rows = [tuple({**one._asdict(), "evidence": [*map(tuple, one.evidence)]}.values()) for one in findings]
+    return spark.createDataFrame(rows, findings_ddl())
+
+
 # ---- what runs on executors
 
 

@@ -36,6 +36,9 @@ KINDS: Final[dict[str, Kind]] = {
     "leftover-files": Kind(
         INFO, "files that a broker was writing or deleting (.swap, .cleaned, .deleted) are not read"
     ),
+    "partition-missing": Kind(
+        INFO, "a partition of a coordinator's topic is not there, though one of a higher number is"
+    ),
     "log-front-missing": Kind(
         WARNING,
         "the log begins in the middle: its front is not there, or was not exported",

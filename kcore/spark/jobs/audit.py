@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.errors import KcoreError
-from kcore.spark.audit.finding import Finding
-from kcore.spark.audit.frames import audit_logs, finding_of, logs_of, said_of_folder
+from kcore.spark.absent import absent_partitions
+from kcore.spark.audit.finding import Evidence, Finding, finding
+from kcore.spark.audit.frames import audit_logs, finding_of, frame_of, logs_of, said_of_folder
 from kcore.spark.audit.kinds import SEVERITIES, WARNING, rank
 from kcore.spark.audit.logs import GRACE_MS
 from kcore.spark.audit.report import lines, summary
 from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, session
 from kcore.spark.manifest import write_whole
-from kcore.spark.sources import open_source
+from kcore.spark.record_types import TOPICS
+from kcore.spark.sources import Part, open_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,6 +84,7 @@ def audit(
     tasks = min(len(parts), 4 * spark.sparkContext.defaultParallelism)
     try:
         found = audit_logs(said, logs_of(said, parts, now_ms=now_ms, grace_ms=grace_ms), tasks)
+        found = found.unionByName(frame_of(spark, _absent(parts)))
         worst = f.array_position(f.array(*map(f.lit, SEVERITIES)), f.col("severity"))
         order = (worst, "kind", "topic", "partition", "offset")
         found.repartition(1).sortWithinPartitions(*order).write.mode("overwrite").parquet(str(target / TABLE))
@@ -97,6 +100,18 @@ def audit(
     }
     write_whole(target / DONE, json.dumps(done, indent=1).encode())
     return Audited(counts, [finding_of(row.asDict(recursive=True)) for row in first])
+
+
+def _absent(parts: Iterable[Part]) -> Iterator[Finding]:
+    """The partitions of coordinators' topics that their numbers say there must be."""
+    present: dict[str, set[int]] = {}
+    for part in parts:
+        if part.topic in TOPICS:
+            present.setdefault(part.topic, set()).add(part.partition)
+    for topic in absent_partitions(present):
+        for partition in topic.partitions:
+            here = Evidence(topic.topic, partition, -1, -1)
+            yield finding("partition-missing", [here], f"{topic.topic}-{partition}: {topic.sentence}.")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

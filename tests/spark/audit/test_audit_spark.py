@@ -162,7 +162,11 @@ def test_a_real_brokers_segments_with_a_wrong_crc(spark: Any, kafka_logs: Path, 
                 data[len(data) - 20] ^= 1
             (folder / name / path.name).write_bytes(data)
     audited = audit_job.audit(spark, folder, tmp_path / "out")
-    (bad,) = [one for one in table(spark, tmp_path / "out") if one.severity != "info"]
+    told = table(spark, tmp_path / "out")
+    assert {(one.topic, one.partition) for one in told if one.kind == "partition-missing"} == {
+        (CONSUMER_OFFSETS, partition) for partition in range(3)
+    }
+    (bad,) = [one for one in told if one.severity != "info"]
     assert (bad.kind, bad.topic, bad.partition, bad.offset) == ("corrupt-batch", TRANSACTION_STATE, 0, 1155)
     assert audited.at_least("warning") == 1
 
