@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from kcore.broker.acl_authorizer import make_authorizer
@@ -273,7 +274,7 @@ class Engine:
             self.topics,
             self.control.producer_ids.take,
             self.markers,
-            lambda: self.topics.feature_level("transaction.version"),
+            partial(self.topics.feature_level, "transaction.version"),
         )
         return Shard(
             TRANSACTION_STATE,

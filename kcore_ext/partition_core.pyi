@@ -50,6 +50,30 @@ class PartitionCore:
     def append_built(self, batch: BatchBuilder, leader_epoch: int) -> int:
         """Stages what a coordinator's builder holds; see `append`. Only what a producer wrote has to be looked at."""
 
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        commit: bool,
+        timestamp_ms: int,
+        transaction_version: int = 0,
+    ) -> int:
+        """Stages an end marker and closes the producer's transaction here. Returns its offset.
+
+        Args:
+            producer_id: whose transaction ends.
+            producer_epoch: the epoch that the marker carries; the producer's from here on.
+            coordinator_epoch: the epoch of the transaction coordinator.
+            commit: how it ends.
+            timestamp_ms: the marker's timestamp.
+            transaction_version: 2 asks for an epoch above the transaction's own (KIP-1228).
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+            LogError: nothing was appended.
+        """
+
     def seal(self) -> None:
         """Nothing is collected here: appends go to the log's staging at once (`Participant`)."""
 

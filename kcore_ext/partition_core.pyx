@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 
-from kcore_ext.batch.builder cimport BatchBuilder
+from kcore_ext.batch.builder cimport BatchBuilder, end_marker
 from kcore_ext.log_core cimport LogCore
 from kcore_ext.producers cimport ProducersCore
 from kcore_ext.shard_core cimport PipelineCore
@@ -52,13 +52,29 @@ cdef class PartitionCore:
         cdef int64_t base_offset
         if self.recovering:
             self.finish_recovery()
-        if batch.producer_id >= 0:
+        if batch.producer_id >= 0 or batch.marker is not None:
             return self.append_of_producer(batch, leader_epoch)
         if leader_epoch > self.leader_epoch:
             self.leader_epoch = leader_epoch
         base_offset = self.log.append_built(batch, leader_epoch)
         self.pipeline.enlist(self)
         return base_offset
+
+    def append_marker(
+        self,
+        int64_t producer_id,
+        int16_t producer_epoch,
+        int32_t coordinator_epoch,
+        bint commit,
+        int64_t timestamp_ms,
+        int transaction_version=0,
+    ):
+        if self.recovering:
+            self.finish_recovery()
+        return self.append_of_producer(
+            end_marker(commit, coordinator_epoch, producer_id, producer_epoch, timestamp_ms, transaction_version),
+            self.leader_epoch,
+        )
 
     cdef int64_t append_of_producer(self, BatchBuilder batch, int32_t leader_epoch) except -1:
         """What a coordinator writes for a producer: its transaction begins with it, or goes on; a marker ends it."""

@@ -17,7 +17,7 @@ from kcore.broker.producer_state import BatchMetadata, ProducerStates, increment
 from kcore.errors import KafkaError
 from kcore.log.errors import CorruptLogError, LogError
 from kcore.protocol.error_codes import ErrorCode
-from kcore_ext.batch import marker_builder, parse_control, parse_header
+from kcore_ext.batch import parse_control, parse_header
 from kcore_ext.batch.run import replay_producers
 from kcore_ext.partition_core import PartitionCore
 
@@ -29,8 +29,6 @@ logger = logging.getLogger(__name__)
 
 SNAPSHOT_MAX_PRODUCERS = 20_000
 """Partitions with more producers and aborted transactions are not snapshotted: that would hold up requests."""
-
-ABORT, COMMIT = 0, 1  # control types of end markers
 
 # Of a batch header: attributes, last offset delta, largest timestamp, producer id, producer epoch, base sequence.
 _PRODUCER_FIELDS = struct.Struct(">hi8xqqhi")
@@ -301,39 +299,6 @@ class Partition(PartitionCore):
             self.producers.add_data(producer_id, epoch, metadata, transactional)
         self.pipeline.enlist(self)
         return base_offset
-
-    def append_marker(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        commit: bool,
-        timestamp_ms: int,
-        transaction_version: int = 0,
-    ) -> int:
-        """Stages an end marker and closes the producer's transaction here. Returns its offset.
-
-        Args:
-            producer_id: whose transaction ends.
-            producer_epoch: the epoch that the marker carries; the producer's from here on.
-            coordinator_epoch: the epoch of the transaction coordinator.
-            commit: COMMIT, or ABORT.
-            timestamp_ms: the marker's timestamp.
-            transaction_version: 2 asks for an epoch above the transaction's own (KIP-1228).
-
-        Raises:
-            KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
-            LogError: nothing was appended.
-        """
-        marker = marker_builder(
-            COMMIT if commit else ABORT,
-            coordinator_epoch,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            timestamp_ms=timestamp_ms,
-            transaction_version=transaction_version,
-        )
-        return self.append_built(marker, self.leader_epoch)
 
     def delete_before(self, offset: int) -> int:
         """Stages the move of the log's start up to `offset` (at most the high watermark); never back.

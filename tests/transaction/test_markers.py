@@ -242,6 +242,24 @@ def test_a_marker_by_hand_ends_pending_offsets() -> None:
     assert world.offset("g") == (E.NONE, 3)
 
 
+def test_a_coordinators_partition_knows_of_a_marker_what_any_other_does() -> None:
+    """Whoever it is for: a producer that never wrote, or none at all, of which a restart knows nothing."""
+    world = World({"offsets.topic.num.partitions": 1})
+    for producer_id in (-1, 77):
+        for topic in ("t", "__consumer_offsets"):
+            assert world.mark(Identity(producer_id, 3), True, topic, coordinator_epoch=2) is E.NONE
+
+    def known() -> list[dict[int, Any]]:
+        found = [world.engine.partitions.get(topic, 0) for topic in ("t", "__consumer_offsets")]
+        return [{pid: entry.state() for pid, entry in part.producers.entries.items()} for part in found if part]
+
+    before = known()
+    assert before[0] == before[1]
+    assert set(before[0]) == {-1, 77}
+    world.restart()
+    assert known() == [{77: before[0][77]}] * 2
+
+
 def test_markers_between_decisions_of_a_round_keep_the_logs_order() -> None:
     """Plain and transactional facts and a marker of one round: memory after it is what a load makes of the log."""
     world = World({"offsets.topic.num.partitions": 1})

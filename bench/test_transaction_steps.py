@@ -1,0 +1,63 @@
+"""The steps of a transactional id and its record, compiled and plain: what one transaction needs of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from kcore.protocol.records.transaction_log import TransactionLogValue
+from kcore.transaction import adding, ending
+from kcore.transaction.states import EMPTY
+from kcore.transaction.transaction import Transaction, of_value, record_of
+from kcore_ext.batch import BatchBuilder
+from kcore_ext.transaction import TransactionBlock
+from tests.transaction import plain
+
+NOW = 1_700_000_000_000
+FIRST = (7, 7, -1, 5, -1, 60_000, EMPTY, {}, -1, NOW, 2)
+PLACES = [("__consumer_offsets", 11)]
+
+
+def none_left() -> None:
+    return None
+
+
+def compiled() -> None:
+    begun = adding.add(Transaction(*FIRST), 7, 5, PLACES, 2, NOW)
+    assert isinstance(begun, Transaction)
+    assert ending.check_since_v5(begun, 7, 5, True) is None
+    prepared = ending.prepare(begun, True, 2, NOW, none_left)
+    completed = ending.complete(prepared, NOW)
+    batch = BatchBuilder(1_000, base_timestamp_ms=NOW)
+    for step in (begun, prepared, completed):
+        TransactionBlock("application-1", step, 1, record_of).append_to(batch, NOW)
+
+
+def plainly() -> None:
+    begun = plain.add(plain.PlainTransaction(*FIRST), 7, 5, PLACES, 2, NOW)
+    assert isinstance(begun, plain.PlainTransaction)
+    assert plain.check_since_v5(begun, 7, 5, True) is None
+    prepared = plain.prepare(begun, True, 2, NOW, none_left)
+    assert prepared is not None
+    completed = plain.complete(prepared, NOW)
+    batch = BatchBuilder(1_000, base_timestamp_ms=NOW)
+    for step in (begun, prepared, completed):
+        batch.append(NOW, plain.encode_key("application-1"), step.encode_value(1))
+
+
+@pytest.mark.parametrize("way", [compiled, plainly])
+@pytest.mark.benchmark(group="steps of a transaction")
+def test_begin_prepare_complete(benchmark: BenchmarkFixture, way: Any) -> None:
+    """Three steps with their checks, and their three records in a batch."""
+    benchmark(way)
+
+
+@pytest.mark.benchmark(group="steps of a transaction")
+def test_reading_a_record(benchmark: BenchmarkFixture) -> None:
+    """What a load does with each."""
+    begun = adding.add(Transaction(*FIRST), 7, 5, PLACES, 2, NOW)
+    assert isinstance(begun, Transaction)
+    data = begun.encode_value(1)
+    benchmark(lambda: of_value(TransactionLogValue.decode_value(data)))
