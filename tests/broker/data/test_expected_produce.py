@@ -7,6 +7,7 @@ definition. After every step both must have the same answers, bytes, producers a
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -102,6 +103,7 @@ CHANGES = st.one_of(
     ),
     st.tuples(st.just("byte"), st.integers(0, 200), st.integers(1, 255)),
     st.tuples(st.just("record"), st.integers(61, 200), st.integers(1, 255)),
+    st.tuples(st.just("record"), st.sampled_from([63, 64, 65]), st.sampled_from([1, 2, 4])),  # deltas of the first
     st.tuples(st.just("cut"), st.integers(0, 200), st.just(0)),
     st.tuples(st.just("behind"), st.integers(1, 200), st.just(0)),
     st.just(("none", 0, 0)),
@@ -137,34 +139,71 @@ RECORDS = st.lists(
 )
 
 
-@st.composite
-def batches(draw: Any, one_change_in: int) -> tuple[Any, ...]:
-    """(records, codec, producer or 0, epoch, step of the sequence, transactional, change)."""
-    usual = draw(st.booleans())
-    return (
-        [(0, b"k", 1)] * draw(st.integers(1, 3)) if usual else draw(RECORDS),
-        0 if usual else draw(st.sampled_from([0, 0, 1, 2, 3, 4])),
-        draw(st.sampled_from([0, 1, 2])),
-        draw(st.sampled_from([0, 0, 0, 0, 1])),
-        draw(st.sampled_from([0, 0, 0, 0, 0, 1, -1, "again"])),
-        draw(st.sampled_from([False, False, True])),
-        draw(CHANGES) if draw(st.integers(1, one_change_in)) == one_change_in else None,
-    )
+@dataclass(frozen=True)
+class Spec:
+    """A batch to be made: how many usual records or which others, and what else is not usual about it."""
+
+    producer_id: int
+    transactional: bool
+    count: int
+    records: list[tuple[int, bytes | None, int]] | None = None
+    codec: int = 0
+    epoch: int = 0
+    step: int | str = 0
+    change: Any = None
 
 
-PARTS = st.lists(
-    st.tuples(
-        st.sampled_from(["t", "t", "t", "u", *TOPICS, "unknown"]),
-        st.lists(st.tuples(st.sampled_from([0, 0, 1, 1, 2, -1]), batches(one_change_in=8)), max_size=3),
-    ),
-    max_size=3,
+ODDITIES = st.one_of(
+    st.fixed_dictionaries({"records": RECORDS}),
+    st.fixed_dictionaries({"codec": st.integers(1, 4)}),
+    st.fixed_dictionaries({"codec": st.integers(1, 4), "change": CHANGES}),
+    st.fixed_dictionaries({"epoch": st.integers(1, 2)}),
+    st.fixed_dictionaries({"step": st.sampled_from([1, -1, "again"])}),
+    st.fixed_dictionaries({"transactional": st.booleans()}),
+    st.fixed_dictionaries({"producer_id": st.integers(0, 2)}),
+    st.fixed_dictionaries({"change": CHANGES}),
+    st.fixed_dictionaries({"change": CHANGES, "records": RECORDS}),
 )
+
+
+@st.composite
+def requests(draw: Any) -> list[tuple[str, list[tuple[int, Spec]]]]:
+    """Topics, and in each what which partition gets. At most one thing about all of it is not usual."""
+    producer_id = draw(st.integers(0, 2))
+    transactional = bool(producer_id) and draw(st.sampled_from([False, True]))
+    parts = [
+        (
+            draw(st.sampled_from(["t", *TOPICS])),
+            [
+                (index, Spec(producer_id, transactional, draw(st.integers(1, 2))))
+                for index in draw(st.sampled_from([[0], [0], [1], [0, 1], [1, 0], [0, 0]]))
+            ],
+        )
+        for _ in range(draw(st.sampled_from([1, 1, 1, 2])))
+    ]
+    if draw(st.booleans()):
+        _, batches = draw(st.sampled_from(parts))
+        place = draw(st.integers(0, len(batches) - 1))
+        index, spec = batches[place]
+        batches[place] = index, replace(spec, **draw(ODDITIES))
+    elif draw(st.integers(0, 5)) == 5:
+        odd: tuple[str, list[tuple[int, Spec]]] = draw(
+            st.sampled_from(
+                [("unknown", parts[0][1]), ("t", []), ("t", [(2, Spec(0, False, 1))]), ("u", [(-1, Spec(0, False, 1))])]
+            )
+        )
+        parts.insert(draw(st.integers(0, 1)), odd)
+    return parts
 
 
 class Pair(RuleBasedStateMachine):
     """The same requests to a node as it is and to one without the compiled way."""
 
-    @initialize(verify=st.booleans(), authorized=st.sampled_from([False, False, True]), start=st.integers(0, 3))
+    @initialize(
+        verify=st.booleans(),
+        authorized=st.sampled_from([False, False, False, True]),
+        start=st.sampled_from([0, 0, MAX_SEQUENCE - 3, MAX_SEQUENCE]),
+    )
     def begin(self, verify: bool, authorized: bool, start: int) -> None:
         config = {"transaction.partition.verification.enable": str(verify).lower()}
         self.nodes = [
@@ -172,44 +211,44 @@ class Pair(RuleBasedStateMachine):
             for _ in range(2)
         ]
         self.pending: list[tuple[Any, Any]] = []
-        self.start = MAX_SEQUENCE - start
+        self.start = start
         for node in self.nodes:
             for name, given in TOPICS.items():
                 node.topic(name, PARTITIONS, **given)
 
-    def bytes_of(self, topic: str, index: int, spec: tuple[Any, ...]) -> bytes | None:
-        records, codec, producer_id, epoch, step, transactional, change = spec
-        sequence = -1
+    def bytes_of(self, topic: str, index: int, spec: Spec) -> bytes | None:
+        producer_id, sequence = spec.producer_id, -1
         if producer_id:
             partition = self.nodes[1].partitions.get(topic, index)
             entry = None if partition is None else partition.producers.entries.get(producer_id)
             if entry is None:
-                sequence = self.start if step else 0
-            elif step == "again":
+                sequence = self.start if spec.step == 0 else 0
+            elif spec.step == "again":
                 sequence = entry.batches[-1].first_sequence if entry.batches else 0
             else:
-                sequence = max(entry.last_sequence + 1 + step, 0) & MAX_SEQUENCE
+                sequence = max(entry.last_sequence + 1 + int(spec.step), 0) & MAX_SEQUENCE
         builder = BatchBuilder(
             1 << 20,
             base_timestamp_ms=WALL_MS,
             producer_id=producer_id or -1,
-            producer_epoch=epoch if producer_id else -1,
+            producer_epoch=spec.epoch if producer_id else -1,
             base_sequence=sequence,
-            transactional=transactional and bool(producer_id),
-            compression=codec,
+            transactional=spec.transactional and bool(producer_id),
+            compression=spec.codec,
             compress=compress,
         )
+        records = [(0, b"k", 1)] * spec.count if spec.records is None else spec.records
         for ahead_ms, key, size in records:
             assert builder.append(WALL_MS + ahead_ms, key, b"v" * (30 * size))
         batch = builder.build() if records else builder.build(last_offset_delta=0)
-        return batch if change is None else changed(batch, change)
+        return batch if spec.change is None else changed(batch, spec.change)
 
     @rule(
-        parts=PARTS,
+        parts=requests(),
         version=st.sampled_from([3, 6, 7, 9, 10, 11, 11, 12, 13]),
-        acks=st.sampled_from([-1, -1, -1, 1, 0, 2]),
-        tid=st.sampled_from(["yes", "yes", "later", "no", None]),
-        client_id=st.sampled_from(["c", "c", "__admin_client"]),
+        acks=st.sampled_from([-1, -1, -1, -1, 1, 1, 1, 0, 2]),
+        tid=st.sampled_from(["yes", "yes", "yes", "yes", "yes", "later", "no", None]),
+        client_id=st.sampled_from(["c", "c", "c", "__admin_client"]),
         as_client=st.booleans(),
     )
     def produce(self, parts: Any, version: int, acks: int, tid: str | None, client_id: str, as_client: bool) -> None:
@@ -360,6 +399,30 @@ def test_batches_of_a_known_transaction_go_the_compiled_way() -> None:
     assert not is_expected(plane, request_of(second))
     assert is_expected(plane, request_of(second, tid="yes"))
     assert plane.partition("t").producers.open_transactions == {7: 0}
+
+
+def test_transactions_of_two_producers_in_one_request_are_unusual() -> None:
+    """Though either of them would be expected alone: the plain way refuses both."""
+    plane = plane_of(verifier=Coordinator())
+    for producer_id, index in ((7, 0), (8, 1)):
+        data = PartitionProduceData(
+            index=index, records=batch_of(b"v", producer=(producer_id, 0), sequence=0, transactional=True)
+        )
+        begun = ProduceRequest(
+            transactional_id="yes", acks=-1, topic_data=[TopicProduceData(name="t", partition_data=[data])]
+        )
+        assert plane.call(begun, 11).responses[0].partition_responses[0].error_code == 0
+    both = [batch_of(b"v", producer=(producer_id, 0), sequence=1, transactional=True) for producer_id in (7, 8)]
+    assert not is_expected(plane, request_of(*both, tid="yes"))
+    codes = [part.error_code for part in plane.call(request_of(*both, tid="yes"), 11).responses[0].partition_responses]
+    assert codes == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
+
+
+def test_a_batch_whose_records_are_numbered_wrongly_is_unusual() -> None:
+    plane = plane_of()
+    sound = batch_of(b"v")
+    assert sound[64] == 0
+    assert not is_expected(plane, request_of(with_header(sound, 64, ">B", 2)))
 
 
 def test_authorized_topics_go_the_compiled_way() -> None:
