@@ -268,8 +268,9 @@ class CompactionPass:
         base, batch = run[at]
         header = parse_header(batch)
         self._work -= 1 + header.record_count
-        if base < position:
-            # Retention cuts it, or it was merged by this very pass: it stays as it is.
+        if base < position > self._start:
+            # It was merged by this very pass. One that the log's start cuts is looked at like any other: an old value
+            # that stayed in it would come back once the tombstone behind it goes.
             self._sweep.flush()
             self._sweep.add(batch, False, False)
         elif header.is_control:

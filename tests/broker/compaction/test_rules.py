@@ -339,3 +339,22 @@ def test_a_snapshot_of_producers_from_before_a_pass_does_not_open_a_transaction_
     assert world.partition.producers.open_transactions == {}
     assert world.partition.last_stable_offset == 4
     assert world.partition.snapshot_producers(4), "it counts as none: the next one is due as if there were none"
+
+
+def test_an_old_value_in_the_batch_that_the_start_cuts_does_not_outlive_its_tombstone() -> None:
+    world = World()
+    world.write([(b"gone", b""), (b"a", b"old"), (b"b", b"stays")])
+    world.commit()
+    world.partition.delete_before(1)
+    world.commit()
+    world.compact()
+    assert offsets(world) == [1, 2], "nothing is new"
+    world.write([(b"a", None)])
+    last(world)
+    world.compact()
+    assert offsets(world) == [2, 3, 4]
+    world.wall_ms += RETENTION_MS
+    world.write([(b"c", b"")])
+    last(world)
+    world.compact()
+    assert offsets(world) == [2, 4, 5, 6], "the tombstone is gone, and what it deleted too"
