@@ -85,8 +85,8 @@ class World:
         self.driver = ThreadDriver(self.engine)
         self.driver.run()
 
-    def _uuid(self) -> uuid.UUID:
-        return uuid.UUID(int=self.random.getrandbits(128), version=4)
+    def _uuid(self) -> bytes:
+        return uuid.UUID(int=self.random.getrandbits(128), version=4).bytes
 
     def close(self) -> None:
         self.engine.close()
