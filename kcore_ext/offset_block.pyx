@@ -6,6 +6,7 @@ bytes and its effects are defined by, and a test holds it to them. The loops mak
 
 cimport cython
 from cpython.dict cimport PyDict_GetItem, PyDict_SetItem, PyDict_Size
+from cpython.list cimport PyList_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject, PyTypeObject
@@ -57,6 +58,7 @@ cdef enum:
     OFFSET_METADATA_TOO_LARGE = 12
     RECORD_OVERHEAD = 21    # at most: length, attributes, timestamp and offset deltas, key and value lengths
     SHARED_ANSWERS = 4096   # no more are kept
+    MAX_ENTRIES = 0x7FFFFFFF    # of a block; no request has so many, whatever a length says
 
 
 cdef Layout declared            # of the class that was seen last: requests of one kind have one class
@@ -136,8 +138,10 @@ def unknown_partitions(partitions, int64_t count, code):
         layout = layout_of(asked)
         if not 0 <= <int64_t>index_of(asked, layout) < count:
             if codes is None:
-                codes = [0] * len(partitions)
-            codes[place] = code
+                codes = [0] * place
+            codes.append(code)
+        elif codes is not None:
+            codes.append(0)
         place += 1
     return codes
 
@@ -282,7 +286,11 @@ cdef class OffsetBlock:
         for asked in partitions:
             layout = layout_of(asked)
             index = index_of(asked, layout)
-            code = 0 if codes is None else codes[place]
+            code = 0
+            if codes is not None:
+                if place >= PyList_GET_SIZE(codes):
+                    raise ValueError(f"a topic's partitions are more than the {PyList_GET_SIZE(codes)} they were")
+                code = codes[place]
             place += 1
             if code == 0:
                 metadata = metadata_of(asked, layout)
@@ -331,6 +339,8 @@ cdef class OffsetBlock:
                   str metadata) except -1:
         """Keeps the offset of one partition; `size` is what its record takes beside the value."""
         cdef OffsetAndMetadata offset = OffsetAndMetadata.__new__(OffsetAndMetadata)
+        if self.count == self.capacity:
+            self.reserve(1)     # a sequence of another's making may yield more than its length says
         cdef Entry* entry = &self.entries[self.count]
         cdef bint declared = layout.type is Py_TYPE(asked)
         entry.partition = index
@@ -372,6 +382,8 @@ cdef class OffsetBlock:
             self.capacity = 1
             return 0
         wanted = max(wanted, 2 * self.capacity)
+        if wanted > MAX_ENTRIES:
+            raise OverflowError(f"a commit of {wanted} offsets")
         if self.entries is &self.first:
             entries = <Entry*>PyMem_Malloc(wanted * sizeof(Entry))
             if entries is not NULL:

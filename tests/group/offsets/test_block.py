@@ -168,3 +168,34 @@ def test_a_record_that_is_not_there():
         with pytest.raises(IndexError, match="among 1"):
             block[place]
     assert repr(block) == "<OffsetBlock of 'g', 1 offsets>"
+
+
+class Misjudged(list[Any]):
+    """A caller's own sequence, whose length is not what it yields."""
+
+    said = 0
+
+    def __len__(self) -> int:
+        return self.said
+
+
+@pytest.mark.parametrize("said", [0, 1, 7])
+def test_a_length_that_is_not_true_breaks_nothing(said):
+    entries = Misjudged([OffsetCommitRequestPartition(partition_index=p, committed_offset=p) for p in range(6)] * 50)
+    entries.said = said
+    codes = [0 if entry.partition_index < 4 else 3 for entry in entries]
+    assert unknown_partitions(entries, 4, 3) == codes
+    block = OffsetBlock("g", 0, -1, 10, Record)
+    assert block.add("t", bytes(16), entries, codes, answer, {}) == [
+        (entry.partition_index, code) for entry, code in zip(entries, codes, strict=True)
+    ]
+    assert [record.value.committed_offset for record in block] == [0, 1, 2, 3] * 50
+    with pytest.raises(ValueError, match="more than the 3 they were"):
+        OffsetBlock("g", 0, -1, 10, Record).add("t", bytes(16), entries, [0, 0, 3], answer, {})
+
+
+def test_a_length_beyond_all_memory_is_refused():
+    entries = Misjudged([OffsetCommitRequestPartition()])
+    entries.said = (1 << 64) // 48 + 2  # whose bytes are few again in 64 bits
+    with pytest.raises(OverflowError, match="a commit of"):
+        OffsetBlock("g", 0, -1, 10, Record).add("t", bytes(16), entries, None, answer, {})
