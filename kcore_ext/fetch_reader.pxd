@@ -1,8 +1,9 @@
 """What a fetch reads, for other compiled modules."""
 
 cimport cython
-from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport int64_t
+
+from kcore_ext.message_shape cimport Shape
 
 
 cdef class FetchItem:
@@ -46,14 +47,6 @@ cdef class Reading:
     cdef readonly bint dirty                # some partition has appends that no commit has made durable
 
 
-cdef struct Slots:
-    PyTypeObject* type
-    int given                               # the first so many of `offsets` are given values ...
-    int count                               # ... the others have defaults
-    Py_ssize_t offsets[24]
-    PyObject* defaults[24]
-
-
 @cython.final
 cdef class FetchReader:
     cdef object _read
@@ -62,9 +55,8 @@ cdef class FetchReader:
     cdef object _unknown_id
     cdef object _unknown_partition
     cdef object _denied
-    cdef tuple _classes                     # keeps alive what the slots point to
-    cdef Slots _data
-    cdef Slots _topic
+    cdef Shape _data
+    cdef Shape _topic
 
     cdef object _read_plain(self, FetchItem item, FetchParams params, int64_t budget, bint first, bint sparse,
                             Reading reading)

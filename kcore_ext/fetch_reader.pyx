@@ -8,54 +8,14 @@ Of a session most partitions have nothing new. For these no answer is made at al
 """
 
 cimport cython
-from cpython.object cimport PyObject, PyTypeObject
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
-from kcore_ext.codec_object cimport new_instance
-from kcore_ext.codec_plan cimport Schema, schema_of
 from kcore_ext.log_core cimport LogCore
+from kcore_ext.message_shape cimport Shape
 from kcore_ext.partition_core cimport PartitionCore
 
-cdef extern from "Python.h":
-    void Py_INCREF(PyObject*) noexcept
-    void Py_DECREF(PyObject*) noexcept
-
 cdef bytes ZERO_UUID = bytes(16)
-
-
-cdef int slots_of(Slots* slots, object cls, tuple given) except -1:
-    """Notes where the fields of a declared class are: first those that are given a value, then those with a default."""
-    cdef Schema schema = schema_of(<PyTypeObject*>cls)
-    cdef int i
-    names = [<object>schema.names[i] for i in range(schema.n)]
-    slots.type = <PyTypeObject*>cls
-    slots.given = slots.count = len(given)
-    if schema.n > 24:
-        raise TypeError(f"{cls.__name__} has {schema.n} fields")
-    for i, name in enumerate(given):
-        slots.offsets[i] = schema.offsets[names.index(name)]
-    for i in range(schema.n):
-        if names[i] not in given and schema.defaults[i] != NULL:
-            slots.offsets[slots.count] = schema.offsets[i]
-            slots.defaults[slots.count] = schema.defaults[i]
-            slots.count += 1
-    return 0
-
-
-cdef object make(Slots* slots, PyObject** values):
-    """An instance with the values that are given, borrowed, and defaults for the rest."""
-    cdef PyObject* raw = new_instance(slots.type)
-    cdef PyObject* value
-    cdef int i
-    if raw == NULL:
-        raise MemoryError
-    for i in range(slots.count):
-        value = values[i] if i < slots.given else slots.defaults[i]
-        Py_INCREF(value)
-        (<PyObject**>(<char*>raw + slots.offsets[i]))[0] = value
-    made = <object>raw
-    Py_DECREF(raw)
-    return made
 
 
 @cython.freelist(64)
@@ -154,12 +114,16 @@ cdef class FetchReader:
         self._unknown_id = errors.UNKNOWN_TOPIC_ID
         self._unknown_partition = errors.UNKNOWN_TOPIC_OR_PARTITION
         self._denied = errors.TOPIC_AUTHORIZATION_FAILED
-        self._classes = (partition_data, topic_response)
-        slots_of(&self._data, partition_data, (
-            "partition_index", "high_watermark", "last_stable_offset", "log_start_offset", "aborted_transactions",
+        self._data = Shape(
+            partition_data,
+            "partition_index",
+            "high_watermark",
+            "last_stable_offset",
+            "log_start_offset",
+            "aborted_transactions",
             "records",
-        ))
-        slots_of(&self._topic, topic_response, ("topic", "topic_id", "partitions"))
+        )
+        self._topic = Shape(topic_response, "topic", "topic_id", "partitions")
 
     # ---- which partitions
 
@@ -269,7 +233,7 @@ cdef class FetchReader:
         values[3] = <PyObject*>log_start
         values[4] = <PyObject*>aborted
         values[5] = <PyObject*>records
-        return make(&self._data, values)
+        return self._data.make(values)
 
     def _read_in_full(self, FetchItem item, FetchParams params, int64_t budget, bint first, Reading reading):
         data = self._read(item.partition, item, params, budget, first)
@@ -345,7 +309,7 @@ cdef class FetchReader:
                 values[0] = <PyObject*>name
                 values[1] = <PyObject*>item.topic_id
                 values[2] = <PyObject*>data
-                responses.append(make(&self._topic, values))
+                responses.append(self._topic.make(values))
             last = item
             data.append(answer)
         return responses

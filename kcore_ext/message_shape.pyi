@@ -5,9 +5,15 @@ class Shape:
     """Where the fields of one message class are, for other compiled modules.
 
     Args:
-        cls: a declared class of `kcore.protocol`.
+        cls: a declared class of `kcore.protocol`. None: no class is known, every field is read as Python has it.
+        names: the fields that a module uses; it calls each by its place here.
+
+    Raises:
+        TypeError: no such class, or one without one of these fields.
     """
 
-    def __init__(self, cls: type) -> None: ...
+    def __init__(self, cls: type | None, *names: str) -> None: ...
     @property
-    def cls(self) -> type: ...
+    def cls(self) -> type | None: ...
+    @property
+    def names(self) -> tuple[str, ...]: ...

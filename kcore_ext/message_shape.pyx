@@ -2,51 +2,71 @@
 
 cimport cython
 from cpython.object cimport PyObject, PyTypeObject
-from cpython.ref cimport Py_XINCREF
 
 from kcore_ext.codec_object cimport new_instance
-from kcore_ext.codec_plan cimport FieldSpec, Schema, schema_of
+from kcore_ext.codec_plan cimport FieldSpec, schema_of
+
+cdef extern from *:
+    """
+    static inline PyObject *kcore_taken(PyObject *made) { return made; }
+    """
+    object taken "kcore_taken"(PyObject*)   # takes over the reference
 
 cdef extern from "Python.h":
-    void Py_DECREF(PyObject*) noexcept
+    void Py_INCREF(PyObject*) noexcept
+    void Py_XINCREF(PyObject*) noexcept
 
 
 @cython.final
 cdef class Shape:
     """See message_shape.pyi."""
 
-    def __cinit__(self, cls):
-        self.cls = cls
-        self.type = <PyTypeObject*>cls
-        self.schema = schema_of(self.type)
-
-    cdef Py_ssize_t at(self, str name) except -1:
-        """Where the field of that name is."""
+    def __cinit__(self, cls, *names):
         cdef int i
+        self.names = names
+        self.named = len(names)
+        if cls is None:
+            return
+        if not isinstance(cls, type):
+            raise TypeError(f"{cls!r} is no class")
+        self.cls = cls
+        self.schema = schema_of(<PyTypeObject*>cls)
+        if self.schema.n > MAX_FIELDS:
+            raise TypeError(f"{cls.__name__} has {self.schema.n} fields, and not {MAX_FIELDS} at most")
+        declared = [<str>self.schema.names[i] for i in range(self.schema.n)]
+        for name in names:
+            if name not in declared:
+                raise TypeError(f"{cls.__name__} has no field {name!r}")
+            self.at[self.count] = self.schema.offsets[declared.index(name)]
+            self.count += 1
         for i in range(self.schema.n):
-            if <str>self.schema.names[i] == name:
-                return self.schema.offsets[i]
-        raise TypeError(f"{self.cls.__name__} has no field {name!r}")
+            if declared[i] not in names:
+                self.at[self.count] = self.schema.offsets[i]
+                self.defaults[self.count] = self.schema.defaults[i]
+                self.count += 1
+        self.type = <PyTypeObject*>cls
 
-    cdef Shape part(self, str name):
+    cdef Shape part(self, str name, tuple names):
         """Of the structs in the field of that name."""
         cdef FieldSpec spec
         for spec in self.schema.fields:
             if spec.name == name and spec.struct is not None:
-                return Shape(spec.struct)
+                return Shape(spec.struct, *names)
         raise TypeError(f"{self.cls.__name__} has no structs {name!r}")
 
-    cdef object make(self):
-        """An object with every field at its default; a struct is made when somebody reads it."""
+    cdef object make(self, PyObject** values):
+        """An object whose fields have these values, borrowed, as far as they are named here, and else their defaults."""
         cdef PyObject* instance = new_instance(self.type)
-        cdef PyObject* default
-        cdef int i
+        cdef PyObject* value
+        cdef int i, named = self.named, count = self.count  # whatever is stored below, they stay what they are
         if instance is NULL:
             raise MemoryError
-        for i in range(self.schema.n):
-            default = self.schema.defaults[i]
-            Py_XINCREF(default)
-            (<PyObject**>(<char*>instance + self.schema.offsets[i]))[0] = default
-        made = <object>instance
-        Py_DECREF(instance)
-        return made
+        for i in range(named):
+            value = values[i]
+            Py_INCREF(value)
+            (<PyObject**>(<char*>instance + self.at[i]))[0] = value
+        for i in range(named, count):
+            value = self.defaults[i]
+            Py_XINCREF(value)
+            (<PyObject**>(<char*>instance + self.at[i]))[0] = value
+        return taken(instance)

@@ -1,8 +1,10 @@
 """OffsetFetch of one group: what is read of a shard, what is remembered of an answer."""
 
 cimport cython
-from cpython.object cimport PyObject, PyTypeObject
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint64_t
+
+from kcore_ext.message_shape cimport Shape
 
 
 @cython.final
@@ -10,15 +12,6 @@ cdef class OffsetTables:
     cdef object groups      # group id: group; a dictionary, of a class of its own
     cdef dict offsets       # group id: topic: partition: OffsetAndMetadata
     cdef dict pending       # group id: topic: partition: producers; absent without an open transaction
-
-
-@cython.final
-cdef class Form:            # a declared class
-    cdef object cls         # keeps the type alive
-    cdef PyTypeObject* type
-    cdef Py_ssize_t[5] at   # where its fields lie, in the order in which they were named
-
-    cdef PyObject* make(self) except NULL
 
 
 @cython.final
@@ -57,21 +50,22 @@ cdef class OffsetFetchCore:
     cdef int _partitions
     cdef dict _remembered   # group id: Remembered
     cdef uint64_t[4096] _seen   # by the group's hash: the fingerprint of the last answer
-    cdef Form _request
-    cdef Form _request_group
-    cdef Form _request_topic
-    cdef Form _request_old_topic
-    cdef Form _response
-    cdef Form _group
-    cdef Form _topic
-    cdef Form _old_topic
-    cdef Form _partition
-    cdef Form _old_partition
+    cdef Shape _request
+    cdef Shape _request_group
+    cdef Shape _request_topic
+    cdef Shape _request_old_topic
+    cdef Shape _response
+    cdef Shape _group
+    cdef Shape _topic
+    cdef Shape _old_topic
+    cdef Shape _partition
+    cdef Shape _old_partition
 
-    cdef object _answer(self, object context, object request)
+    cdef object _answer(self, object context, object request, list told)
     cdef bint _read(self, object request, Question* question, PyObject** member_id, PyObject** member_epoch,
                     bint* stable) except -1
-    cdef bint _may_see(self, object context, Question* question) except -1
+    cdef bint _may_see(self, object context, Question* question, list told) except -1
+    cdef bint _allows(self, object context, object kind, object name, list told) except -1
     cdef bint _is_same(self, Remembered known, Question* question) except -1
     cdef bint _is_same_topic(self, Remembered known, Question* question, Py_ssize_t i, PyObject* name,
                              PyObject* topic_id, PyObject* indexes, Py_ssize_t* place) except -1

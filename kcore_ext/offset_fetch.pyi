@@ -1,5 +1,5 @@
-from collections.abc import Callable
-from typing import Any, final
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, final
 
 @final
 class OffsetTables:
@@ -24,6 +24,9 @@ class OffsetFetchCore:
         again: how many of these with a response that was given out before.
     """
 
+    request_type: ClassVar[type[Any]]
+    response_type: ClassVar[type[Any]]
+
     def _serve(
         self,
         shards: dict[int, Any],
@@ -31,7 +34,6 @@ class OffsetFetchCore:
         by_id: Callable[[bytes], Any],
         by_name: Callable[[str], Any],
         rights: tuple[Any, ...] | None,
-        classes: dict[str, type[Any]],
     ) -> None:
         """Begins to answer; before that, every request goes to `handle_plainly`.
 
@@ -41,8 +43,7 @@ class OffsetFetchCore:
             by_id: the topic of an id, None if there is none.
             by_name: the topic of a name, likewise.
             rights: an authorizer's `allowed`, and what it is asked: the operation, and the kinds of groups and topics.
-                What it refuses is refused by the plain way, which asks again. None: everything is allowed.
-            classes: the declared classes of requests and responses.
+                What it refuses is refused by the plain way. None: everything is allowed.
         """
 
     @property
@@ -56,5 +57,11 @@ class OffsetFetchCore:
     def handle(self, context: Any, request: Any) -> Any:
         """Serves one request: the response, or a `Pending` if it must wait for the commit of what it stands on."""
 
-    def handle_plainly(self, context: Any, request: Any) -> Any:
-        """The same in full, for every request; subclasses have it."""
+    def handle_plainly(self, context: Any, request: Any, told: Sequence[tuple[Any, str, bool]] = ()) -> Any:
+        """The same in full, for every request; subclasses have it.
+
+        Args:
+            context: who asks.
+            request: the request.
+            told: what the authorizer said to it already: the kind of resource, its name, whether it is allowed.
+        """

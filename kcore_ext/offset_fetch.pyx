@@ -1,7 +1,7 @@
 """OffsetFetch of one group, whole: from a request to its response, which may be one that was given out before.
 
 `kcore.group.apis.offset_fetch` says the same in Python and in full: it is the definition, and is asked for everything
-that is not usual (several groups, an authorizer, errors of any kind). A test holds the two together.
+that is not usual (several groups, something refused, errors of any kind). A test holds the two together.
 
 An answer is remembered with the objects that it was made of. These are immutable, and each commit puts another one in
 the place of the last: so an answer stands for as long as the shard has the very same objects in all of its places.
@@ -10,28 +10,22 @@ That is looked up every time, which costs a fifth of a new answer and its bytes,
 
 cimport cython
 from cpython.dict cimport PyDict_GetItemWithError
-from cpython.list cimport PyList_CheckExact, PyList_GET_SIZE, PyList_New
+from cpython.list cimport PyList_GET_SIZE, PyList_New
 from cpython.long cimport PyLong_CheckExact
-from cpython.object cimport Py_EQ, PyObject, PyObject_RichCompareBool, PyTypeObject
-from cpython.ref cimport Py_DECREF, Py_INCREF
-from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
+from cpython.object cimport Py_EQ, PyObject, PyObject_RichCompareBool
+from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint64_t, uintptr_t
 from libc.string cimport memcmp, memset
 
-from kcore_ext.codec_object cimport new_instance
-from kcore_ext.codec_plan cimport Schema, schema_of
 from kcore_ext.decision cimport Pending
 from kcore_ext.java_hash cimport partition_of
+from kcore_ext.message_shape cimport Shape, get, item_of, length_of
 from kcore_ext.offsets cimport OffsetAndMetadata
 from kcore_ext.shard_core cimport ShardCore
 
-from kcore_ext.codec import StructBase
-
 cdef extern from "Python.h":
-    PyTypeObject* Py_TYPE(object)
     PyObject* borrow_from_list "PyList_GET_ITEM"(object, Py_ssize_t)
-    PyObject* borrow_from_tuple "PyTuple_GET_ITEM"(object, Py_ssize_t)
-    void give_to_list "PyList_SET_ITEM"(object, Py_ssize_t, PyObject*)
+    void give_to_list "PyList_SET_ITEM"(object, Py_ssize_t, object)  # takes over a reference
 
 cdef enum:
     SEVERAL_GROUPS_SINCE = 8
@@ -43,97 +37,23 @@ cdef enum:
     SEEN = 4096                 # places in the table of what was asked last
     MIX = 1_000_003             # spreads a fingerprint
 
-cdef enum:                      # fields of the forms below, by their places
-    GROUP_ID = 0                # of a request, and of a group in it and in a response
+cdef enum:                      # fields of the shapes below, by their places
+    GROUP_ID = 0                # of a request, and of a group in it
     TOPICS = 1
     GROUPS = 2
     REQUIRE_STABLE = 3
     MEMBER_ID = 2
     MEMBER_EPOCH = 3
-    GROUP_ERROR = 2
-    THROTTLE = 0
-    TOP_ERROR = 3
     NAME = 0                    # of a topic
     PARTITIONS = 1
     TOPIC_ID = 2
     INDEX = 0                   # of a partition
-    COMMITTED_OFFSET = 1
-    LEADER_EPOCH = 2
-    METADATA = 3
-    ERROR_CODE = 4
 
 cdef bytes ZERO_UUID = bytes(16)
 cdef object ZERO = 0
 cdef object NO_OFFSET = -1
 cdef str NO_METADATA = ""
 cdef object UNSTABLE = UNSTABLE_OFFSET_COMMIT
-
-
-# ---- sequences and structs
-
-cdef inline Py_ssize_t length_of(PyObject* sequence) noexcept:
-    """How many elements; -1 for what is neither list nor tuple."""
-    if sequence is NULL:
-        return -1
-    if PyList_CheckExact(<object>sequence):
-        return PyList_GET_SIZE(<object>sequence)
-    if PyTuple_CheckExact(<object>sequence):
-        return PyTuple_GET_SIZE(<object>sequence)
-    return -1
-
-
-cdef inline PyObject* item_of(PyObject* sequence, Py_ssize_t at) noexcept:
-    if PyList_CheckExact(<object>sequence):
-        return borrow_from_list(<object>sequence, at)
-    return borrow_from_tuple(<object>sequence, at)
-
-
-cdef inline PyObject* get(PyObject* message, Form form, int field) noexcept:
-    """A field of an object of that form, borrowed; NULL for an object of another, or if the field has no value."""
-    if Py_TYPE(<object>message) is not form.type:
-        return NULL
-    return (<PyObject**>(<char*>message + form.at[field]))[0]
-
-
-cdef inline void put(PyObject* message, Form form, int field, object value) noexcept:
-    """Fills an empty field."""
-    Py_INCREF(value)
-    (<PyObject**>(<char*>message + form.at[field]))[0] = <PyObject*>value
-
-
-cdef inline object taken(PyObject* made):
-    """A new object, from its pointer."""
-    answer = <object>made
-    Py_DECREF(answer)
-    return answer
-
-
-@cython.final
-cdef class Form:
-    """Where the fields of a declared class lie: such objects are read and made without a look-up.
-
-    Args:
-        cls: the class.
-        names: its fields in the order of their places above; all of them, if objects are made.
-    """
-
-    def __cinit__(self, cls, *names):
-        cdef Schema schema
-        cdef int i, place
-        if not (isinstance(cls, type) and issubclass(cls, StructBase)) or len(names) > 5:
-            raise TypeError(f"{cls} is no declared class, or {names} are too many fields")
-        schema = schema_of(<PyTypeObject*>cls)
-        known = [<str>schema.names[i] for i in range(schema.n)]
-        for place, name in enumerate(names):
-            self.at[place] = schema.offsets[known.index(name)]
-        self.cls = cls
-        self.type = <PyTypeObject*>cls
-
-    cdef PyObject* make(self) except NULL:
-        cdef PyObject* made = new_instance(self.type)
-        if made is NULL:
-            raise MemoryError
-        return made
 
 
 # ---- the shard's side
@@ -158,7 +78,7 @@ cdef class Remembered:
 cdef class OffsetFetchCore:
     """See offset_fetch.pyi."""
 
-    def _serve(self, dict shards, int partitions, by_id, by_name, tuple rights, dict classes not None):
+    def _serve(self, dict shards, int partitions, by_id, by_name, tuple rights):
         self._shards = shards
         self._partitions = partitions
         self._by_id = by_id
@@ -166,32 +86,36 @@ cdef class OffsetFetchCore:
         self._rights = rights
         self._remembered = {}
         memset(self._seen, 0, sizeof(self._seen))
-        self._request = Form(classes["request"], "group_id", "topics", "groups", "require_stable")
-        self._request_group = Form(classes["request_group"], "group_id", "topics", "member_id", "member_epoch")
-        self._request_topic = Form(classes["request_topic"], "name", "partition_indexes", "topic_id")
-        self._request_old_topic = Form(classes["request_old_topic"], "name", "partition_indexes")
-        self._response = Form(classes["response"], "throttle_time_ms", "topics", "groups", "error_code")
-        self._group = Form(classes["group"], "group_id", "topics", "error_code")
-        self._topic = Form(classes["topic"], "name", "partitions", "topic_id")
-        self._old_topic = Form(classes["old_topic"], "name", "partitions")
-        answer = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code")
-        self._partition = Form(classes["partition"], *answer)
-        self._old_partition = Form(classes["old_partition"], *answer)
+        self._request = Shape(self.request_type, "group_id", "topics", "groups", "require_stable")
+        self._request_group = self._request.part("groups", ("group_id", "topics", "member_id", "member_epoch"))
+        self._request_topic = self._request_group.part("topics", ("name", "partition_indexes", "topic_id"))
+        self._request_old_topic = self._request.part("topics", ("name", "partition_indexes"))
+        self._response = Shape(self.response_type, "topics", "groups")
+        self._group = self._response.part("groups", ("group_id", "topics"))
+        self._topic = self._group.part("topics", ("name", "partitions", "topic_id"))
+        self._old_topic = self._response.part("topics", ("name", "partitions"))
+        answered = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code")
+        self._partition = self._topic.part("partitions", answered)
+        self._old_partition = self._old_topic.part("partitions", answered)
 
     @property
     def remembered(self) -> int:
         return 0 if self._remembered is None else len(self._remembered)
 
     def handle(self, context, request):
+        cdef list told = None if self._rights is None else []
         if self._shards is not None:
-            answer = self._answer(context, request)
+            answer = self._answer(context, request, told)
             if answer is not None:
                 self.quick += 1
                 return answer
-        return self.handle_plainly(context, request)
+        return self.handle_plainly(context, request, told or ())
 
-    cdef object _answer(self, object context, object request):
-        """The response, or a `Pending` of it; None if the request is not a usual one."""
+    cdef object _answer(self, object context, object request, list told):
+        """The response, or a `Pending` of it; None if the request is not a usual one.
+
+        `told` becomes what the authorizer said: it may keep a record of what it is asked, and is not asked twice.
+        """
         cdef Question question
         cdef PyObject* found
         cdef PyObject* member_id
@@ -221,8 +145,7 @@ cdef class OffsetFetchCore:
             question.offsets = PyDict_GetItemWithError(tables.offsets, <object>question.group_id)
             if stable:
                 question.pending = PyDict_GetItemWithError(tables.pending, <object>question.group_id)
-        response = None
-        if self._rights is not None and not self._may_see(context, &question):
+        if self._rights is not None and not self._may_see(context, &question, told):
             return None
         found = NULL
         if question.pending is NULL:
@@ -270,21 +193,22 @@ cdef class OffsetFetchCore:
             and member_epoch[0] is not NULL
         )
 
-    cdef bint _may_see(self, object context, Question* question) except -1:
+    cdef bint _may_see(self, object context, Question* question, list told) except -1:
         """Whether the group and every topic of the answer may be told to the one who asks: asked every time."""
-        cdef Form form = self._request_old_topic if question.old else self._request_topic
+        cdef Shape shape = self._request_old_topic if question.old else self._request_topic
         cdef Py_ssize_t i
         cdef PyObject* found
-        allowed, describe, group, topic = self._rights
-        if not allowed(context, describe, group, <object>question.group_id):
+        group = self._rights[2]
+        topic = self._rights[3]
+        if not self._allows(context, group, <object>question.group_id, told):
             return False
         if question.everything:
             for name in <dict>question.offsets if question.offsets is not NULL else {}:
-                if not allowed(context, describe, topic, name):
+                if not self._allows(context, topic, name, told):
                     return False
             return True
         for i in range(length_of(question.topics)):
-            found = get(item_of(question.topics, i), form, TOPIC_ID if question.by_id else NAME)
+            found = get(item_of(question.topics, i), shape, TOPIC_ID if question.by_id else NAME)
             if found is NULL:
                 return False
             name = <object>found
@@ -293,9 +217,15 @@ cdef class OffsetFetchCore:
                 if info is None:
                     return False
                 name = info.name
-            if not allowed(context, describe, topic, name):
+            if not self._allows(context, topic, name, told):
                 return False
         return True
+
+    cdef bint _allows(self, object context, object kind, object name, list told) except -1:
+        """Asks the authorizer."""
+        cdef bint allowed = self._rights[0](context, self._rights[1], kind, name)
+        told.append((kind, name, allowed))
+        return allowed
 
     # ---- an answer that was given out
 
@@ -309,7 +239,7 @@ cdef class OffsetFetchCore:
         cdef PyObject* name
         cdef PyObject* topic_id = NULL
         cdef PyObject* indexes
-        cdef Form form = self._request_old_topic if question.old else self._request_topic
+        cdef Shape shape = self._request_old_topic if question.old else self._request_topic
         if known.old != question.old or known.by_id != question.by_id or known.everything != question.everything:
             return False
         if question.everything:
@@ -319,12 +249,12 @@ cdef class OffsetFetchCore:
             return False
         for i in range(count):
             asked = item_of(question.topics, i)
-            name = get(asked, form, NAME)
-            indexes = get(asked, form, PARTITIONS)
+            name = get(asked, shape, NAME)
+            indexes = get(asked, shape, PARTITIONS)
             if length_of(indexes) < 0:
                 return False
             if question.by_id:
-                topic_id = get(asked, form, TOPIC_ID)
+                topic_id = get(asked, shape, TOPIC_ID)
                 topic = None if topic_id is NULL else self._by_id(<object>topic_id)
                 if topic is None:
                     return False
@@ -337,7 +267,7 @@ cdef class OffsetFetchCore:
     cdef bint _is_same_topic(self, Remembered known, Question* question, Py_ssize_t i, PyObject* name,
                              PyObject* topic_id, PyObject* indexes, Py_ssize_t* place) except -1:
         """The same for the i-th topic; its entries begin at `place`, which is moved behind them."""
-        cdef Form form = self._old_partition if question.old else self._partition
+        cdef Shape shape = self._old_partition if question.old else self._partition
         cdef PyObject* answers = self._answers_of(known, question, i, name, topic_id)
         cdef Py_ssize_t size = length_of(indexes), first = place[0], at
         cdef PyObject* partitions = NULL
@@ -350,7 +280,7 @@ cdef class OffsetFetchCore:
             partitions = PyDict_GetItemWithError(<object>question.offsets, <object>name)
         for at in range(size):
             index = item_of(indexes, at)
-            answered = get(item_of(answers, at), form, INDEX)
+            answered = get(item_of(answers, at), shape, INDEX)
             if index is not answered and not (PyLong_CheckExact(<object>index) and is_equal(index, answered)):
                 return False
             entry = NULL
@@ -365,7 +295,7 @@ cdef class OffsetFetchCore:
 
     cdef bint _is_still_everything(self, Remembered known, Question* question) except -1:
         """Whether the group's offsets are those of the answer, all and no more."""
-        cdef Form form = self._old_partition if question.old else self._partition
+        cdef Shape shape = self._old_partition if question.old else self._partition
         cdef Py_ssize_t i = 0, place = 0, at
         cdef PyObject* answers
         cdef PyObject* identity = NULL
@@ -386,7 +316,7 @@ cdef class OffsetFetchCore:
             for index, entry in partitions.items():
                 if <PyObject*>entry is not borrow_from_list(known.entries, place):
                     return False
-                if not is_equal(<PyObject*>index, get(item_of(answers, at), form, INDEX)):
+                if not is_equal(<PyObject*>index, get(item_of(answers, at), shape, INDEX)):
                     return False
                 at += 1
                 place += 1
@@ -396,16 +326,16 @@ cdef class OffsetFetchCore:
     cdef PyObject* _answers_of(self, Remembered known, Question* question, Py_ssize_t i, PyObject* name,
                                PyObject* topic_id) except? NULL:
         """The partitions of the i-th topic of an answer; NULL if that is another topic."""
-        cdef Form form = self._old_topic if question.old else self._topic
+        cdef Shape shape = self._old_topic if question.old else self._topic
         cdef PyObject* answered
         if i >= PyList_GET_SIZE(known.topics):
             return NULL
         answered = borrow_from_list(known.topics, i)
-        if not is_equal(name, get(answered, form, NAME)):
+        if not is_equal(name, get(answered, shape, NAME)):
             return NULL
-        if question.by_id and not is_equal(topic_id, get(answered, form, TOPIC_ID)):
+        if question.by_id and not is_equal(topic_id, get(answered, shape, TOPIC_ID)):
             return NULL
-        return get(answered, form, PARTITIONS)
+        return get(answered, shape, PARTITIONS)
 
     # ---- a new answer
 
@@ -436,17 +366,17 @@ cdef class OffsetFetchCore:
         cdef PyObject* topic_id
         cdef PyObject* indexes
         cdef list answers
-        cdef Form form = self._request_old_topic if question.old else self._request_topic
+        cdef Shape shape = self._request_old_topic if question.old else self._request_topic
         for i in range(length_of(question.topics)):
             asked = item_of(question.topics, i)
-            name = get(asked, form, NAME)
-            indexes = get(asked, form, PARTITIONS)
+            name = get(asked, shape, NAME)
+            indexes = get(asked, shape, PARTITIONS)
             topic_id = <PyObject*>ZERO_UUID
             if name is NULL or type(<object>name) is not str or length_of(indexes) < 0:
                 return False
             topic_name = <object>name
             if question.by_id:
-                topic_id = get(asked, form, TOPIC_ID)
+                topic_id = get(asked, shape, TOPIC_ID)
                 if topic_id is NULL or type(<object>topic_id) is not bytes or <bytes>topic_id == ZERO_UUID:
                     return False
                 topic = self._by_id(<object>topic_id)
@@ -461,7 +391,7 @@ cdef class OffsetFetchCore:
 
     cdef list _asked_partitions(self, Question* question, PyObject* indexes, str name, bytes topic_id, Making* making):
         """The answers for one topic; None if something is not usual."""
-        cdef Form form = self._old_partition if question.old else self._partition
+        cdef Shape shape = self._old_partition if question.old else self._partition
         cdef Py_ssize_t count = length_of(indexes), at
         cdef PyObject* partitions = NULL
         cdef PyObject* unstable = NULL
@@ -485,12 +415,12 @@ cdef class OffsetFetchCore:
             note(making, <object>index, entry)
             if entry is not None and question.by_id and not belongs_to(entry, topic_id):
                 entry = None
-            give_to_list(answers, at, answer(form, <object>index, entry, unstable))
+            give(answers, at, answer(shape, <object>index, entry, unstable))
         return answers
 
     cdef int _add_everything(self, Question* question, list topics, Making* making) except -1:
         """Adds every topic with a materialised offset, and with an id where one is sent."""
-        cdef Form form = self._old_partition if question.old else self._partition
+        cdef Shape shape = self._old_partition if question.old else self._partition
         cdef PyObject* unstable = NULL
         cdef dict partitions
         cdef list answers
@@ -508,38 +438,32 @@ cdef class OffsetFetchCore:
             at = 0
             for index, entry in partitions.items():
                 note(making, index, <OffsetAndMetadata?>entry)
-                give_to_list(answers, at, answer(form, index, <OffsetAndMetadata>entry, unstable))
+                give(answers, at, answer(shape, index, <OffsetAndMetadata>entry, unstable))
                 at += 1
             topics.append(self._topic_of(question, name, topic_id, answers, making))
         return 0
 
     cdef object _topic_of(self, Question* question, object name, object topic_id, list answers, Making* making):
-        cdef Form form = self._old_topic if question.old else self._topic
-        cdef PyObject* made = form.make()
+        cdef Shape shape = self._old_topic if question.old else self._topic
+        cdef PyObject* values[3]
         making.characters += len(<str>name)
         making.print = making.print * MIX + <uint64_t>hash(name)
-        put(made, form, NAME, name)
-        put(made, form, PARTITIONS, answers)
-        if not question.old:
-            put(made, form, TOPIC_ID, topic_id)
-        return taken(made)
+        values[0] = <PyObject*>name
+        values[1] = <PyObject*>answers
+        values[2] = <PyObject*>topic_id  # which old topics do not have
+        return shape.make(values)
 
     cdef object _response_of(self, Question* question, list topics):
-        cdef PyObject* made
+        cdef PyObject* values[2]
         cdef list groups = []
         if not question.old:
-            made = self._group.make()
-            put(made, self._group, GROUP_ID, <object>question.group_id)
-            put(made, self._group, TOPICS, topics)
-            put(made, self._group, GROUP_ERROR, ZERO)
-            groups.append(taken(made))
+            values[0] = question.group_id
+            values[1] = <PyObject*>topics
+            groups.append(self._group.make(values))
             topics = []
-        made = self._response.make()
-        put(made, self._response, THROTTLE, ZERO)
-        put(made, self._response, TOPICS, topics)
-        put(made, self._response, GROUPS, groups)
-        put(made, self._response, TOP_ERROR, ZERO)
-        return taken(made)
+        values[0] = <PyObject*>topics
+        values[1] = <PyObject*>groups
+        return self._response.make(values)
 
     cdef int _remember(self, Question* question, list topics, list entries, object response,
                        uint64_t print) except -1:
@@ -572,25 +496,31 @@ cdef inline int note(Making* making, object index, OffsetAndMetadata entry) exce
     return 0
 
 
-cdef inline PyObject* answer(Form form, object index, OffsetAndMetadata entry, PyObject* unstable) except NULL:
+cdef inline object answer(Shape shape, object index, OffsetAndMetadata entry, PyObject* unstable):
     """The answer for a partition; `unstable` are those with offsets of open transactions, NULL for none."""
-    cdef PyObject* made
-    code = ZERO
+    cdef PyObject* values[5]
+    cdef object offset, leader_epoch
+    values[0] = <PyObject*>index
+    values[1] = values[2] = <PyObject*>NO_OFFSET
+    values[3] = <PyObject*>NO_METADATA
+    values[4] = <PyObject*>ZERO
     if unstable is not NULL and PyDict_GetItemWithError(<object>unstable, index) is not NULL:
-        code = UNSTABLE
-        entry = None
-    made = form.make()
-    put(made, form, INDEX, index)
-    put(made, form, ERROR_CODE, code)
-    if entry is None:
-        put(made, form, COMMITTED_OFFSET, NO_OFFSET)
-        put(made, form, LEADER_EPOCH, NO_OFFSET)
-        put(made, form, METADATA, NO_METADATA)
-    else:
-        put(made, form, COMMITTED_OFFSET, entry.committed_offset)
-        put(made, form, LEADER_EPOCH, NO_OFFSET if entry.leader_epoch == -1 else entry.leader_epoch)
-        put(made, form, METADATA, entry.metadata)
-    return made
+        values[4] = <PyObject*>UNSTABLE
+    elif entry is not None:
+        offset = entry.committed_offset
+        values[1] = <PyObject*>offset
+        if entry.leader_epoch != -1:
+            leader_epoch = entry.leader_epoch
+            values[2] = <PyObject*>leader_epoch
+        values[3] = <PyObject*>entry.metadata
+    return shape.make(values)
+
+
+cdef inline int give(list answers, Py_ssize_t at, object made) except -1:
+    """Fills an empty place of a list."""
+    Py_INCREF(made)
+    give_to_list(answers, at, made)
+    return 0
 
 
 cdef inline bint is_equal(PyObject* one, PyObject* other) except -1:

@@ -55,15 +55,11 @@ cdef class ProduceCore:
     cdef Shape response
     cdef Shape topic_answer
     cdef Shape answer
-    cdef Py_ssize_t transactional_id_at, acks_at, topic_data_at
-    cdef Py_ssize_t name_at, topic_id_at, partition_data_at
-    cdef Py_ssize_t index_at, records_at
-    cdef Py_ssize_t responses_at
-    cdef Py_ssize_t answered_name_at, answered_topic_id_at, partition_responses_at
-    cdef Py_ssize_t answered_index_at, base_offset_at, log_start_offset_at
 
-    cdef object expected(self, object context, object request)
-    cdef bint collect(self, object context, PyObject* request, int version, Batches batches) except -1
+    cdef object expected(self, object context, object request, dict told)
+    cdef bint collect(
+        self, object context, PyObject* request, int version, Batches batches, dict told
+    ) except -1
     cdef bint collect_topic(
         self, PyObject* topic, Py_ssize_t place, object found, int version, Batches batches
     ) except -1

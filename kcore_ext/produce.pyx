@@ -8,7 +8,7 @@ checks, and what is wrong with a batch that does not pass, is said there: `kcore
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
-from cpython.object cimport PyObject, PyTypeObject
+from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
@@ -31,7 +31,7 @@ from kcore_ext.clock cimport Now
 from kcore_ext.crc32c cimport crc32c_of
 from kcore_ext.decision cimport Pending
 from kcore_ext.log_core cimport LogCore
-from kcore_ext.message_shape cimport Shape, get_slot, put_slot
+from kcore_ext.message_shape cimport Shape, get, item_of, length_of, type_of
 from kcore_ext.partition_core cimport PartitionCore
 from kcore_ext.producers cimport ProducersCore
 from kcore_ext.shard_core cimport PipelineCore
@@ -40,13 +40,8 @@ from kcore_ext.batch import CorruptBatchError
 from kcore_ext.batch.survey import survey
 
 cdef extern from "Python.h":
-    PyTypeObject* Py_TYPE(PyObject*) noexcept
     bint PyLong_CheckExact(object) noexcept
     bint PyUnicode_CheckExact(object) noexcept
-    bint PyList_CheckExact(object) noexcept
-    bint PyTuple_CheckExact(object) noexcept
-    Py_ssize_t PySequence_Fast_GET_SIZE(object) noexcept
-    PyObject** PySequence_Fast_ITEMS(object) noexcept
     long PyLong_AsLongAndOverflow(object, int*) except? -1
 
 cdef enum:
@@ -57,6 +52,16 @@ cdef enum:
     FIRST_VERSION_WITH_TOPIC_IDS = 13
     FIRST_VERSION = 3
     NO_TIMESTAMP = -1
+
+cdef enum:                          # fields of the shapes below, by their places
+    TOPIC_DATA = 0                  # of a request
+    ACKS = 1
+    TRANSACTIONAL_ID = 2
+    NAME = 0                        # of a topic
+    TOPIC_ID = 1
+    PARTITION_DATA = 2
+    INDEX = 0                       # of a partition
+    RECORDS = 1
 
 cdef int64_t LATEST = 0x7FFFFFFFFFFFFFFF
 
@@ -116,10 +121,6 @@ cdef class Batches:
         return &self.items[self.count - 1]
 
 
-cdef inline bint is_row(PyObject* found) noexcept:
-    return found is not NULL and (PyTuple_CheckExact(<object>found) or PyList_CheckExact(<object>found))
-
-
 cdef bint walk(const unsigned char* batch, Py_ssize_t size, Survey* survey) noexcept nogil:
     """Looks at every record of an uncompressed batch with create times. False if anything is wrong, or if the records
     are not numbered 0, 1, 2, ...
@@ -169,41 +170,28 @@ cdef class ProduceCore:
         self.allowed = allowed
         self.forbidden = forbidden
         self.decompress = decompress
-        self.request = Shape(self.request_type)
-        self.transactional_id_at = self.request.at("transactional_id")
-        self.acks_at = self.request.at("acks")
-        self.topic_data_at = self.request.at("topic_data")
-        self.topic = self.request.part("topic_data")
-        self.name_at = self.topic.at("name")
-        self.topic_id_at = self.topic.at("topic_id")
-        self.partition_data_at = self.topic.at("partition_data")
-        self.data = self.topic.part("partition_data")
-        self.index_at = self.data.at("index")
-        self.records_at = self.data.at("records")
-        self.response = Shape(self.response_type)
-        self.responses_at = self.response.at("responses")
-        self.topic_answer = self.response.part("responses")
-        self.answered_name_at = self.topic_answer.at("name")
-        self.answered_topic_id_at = self.topic_answer.at("topic_id")
-        self.partition_responses_at = self.topic_answer.at("partition_responses")
-        self.answer = self.topic_answer.part("partition_responses")
-        self.answered_index_at = self.answer.at("index")
-        self.base_offset_at = self.answer.at("base_offset")
-        self.log_start_offset_at = self.answer.at("log_start_offset")
+        self.request = Shape(self.request_type, "topic_data", "acks", "transactional_id")
+        self.topic = self.request.part("topic_data", ("name", "topic_id", "partition_data"))
+        self.data = self.topic.part("partition_data", ("index", "records"))
+        self.response = Shape(self.response_type, "responses")
+        self.topic_answer = self.response.part("responses", ("name", "topic_id", "partition_responses"))
+        self.answer = self.topic_answer.part("partition_responses", ("index", "base_offset", "log_start_offset"))
 
     def handle(self, context, request):
-        taken = self.expected(context, request)
-        return self.plain(context, request) if taken is None else taken
+        cdef dict told = None if self.allowed is None else {}
+        taken = self.expected(context, request, told)
+        return self.plain(context, request, told) if taken is None else taken
 
     def handle_expected(self, context, request):
-        return self.expected(context, request)
+        return self.expected(context, request, {})
 
-    cdef object expected(self, object context, object request):
+    cdef object expected(self, object context, object request, dict told):
+        """The answer, or None; `told` becomes what the authorizer said of topics: nobody asks it twice."""
         cdef Batches batches = Batches.__new__(Batches)
         cdef int version = context.api_version
-        if Py_TYPE(<PyObject*>request) is not self.request.type or version < FIRST_VERSION:
+        if type_of(<PyObject*>request) is not self.request.type or version < FIRST_VERSION:
             return None
-        if not self.collect(context, <PyObject*>request, version, batches):
+        if not self.collect(context, <PyObject*>request, version, batches, told):
             return None
         if not self.check_producers(batches, <PyObject*>request):
             return None
@@ -211,42 +199,42 @@ cdef class ProduceCore:
 
     # ---- whether it is of the expected kind
 
-    cdef bint collect(self, object context, PyObject* request, int version, Batches batches) except -1:
+    cdef bint collect(
+        self, object context, PyObject* request, int version, Batches batches, dict told
+    ) except -1:
         """Looks at everything but producers."""
-        cdef PyObject* topics = get_slot(request, self.topic_data_at)
-        cdef PyObject* acks = get_slot(request, self.acks_at)
+        cdef PyObject* topics = get(request, self.request, TOPIC_DATA)
+        cdef PyObject* acks = get(request, self.request, ACKS)
         cdef PyObject* topic
         cdef PyObject* key
         cdef Py_ssize_t i
         cdef int overflow = 0
         cdef long asked
-        if acks is NULL or not PyLong_CheckExact(<object>acks) or not is_row(topics):
+        if acks is NULL or not PyLong_CheckExact(<object>acks) or length_of(topics) < 0:
             return False
         asked = PyLong_AsLongAndOverflow(<object>acks, &overflow)
         if overflow or (asked != -1 and asked != 1):
             return False
-        for i in range(PySequence_Fast_GET_SIZE(<object>topics)):
-            topic = PySequence_Fast_ITEMS(<object>topics)[i]
-            if (
-                Py_TYPE(topic) is not self.topic.type
-                or get_slot(topic, self.name_at) is NULL
-                or get_slot(topic, self.topic_id_at) is NULL
-            ):
+        for i in range(length_of(topics)):
+            topic = item_of(topics, i)
+            if get(topic, self.topic, NAME) is NULL or get(topic, self.topic, TOPIC_ID) is NULL:
                 return False
             if version >= FIRST_VERSION_WITH_TOPIC_IDS:
-                key = get_slot(topic, self.topic_id_at)
+                key = get(topic, self.topic, TOPIC_ID)
                 if not PyBytes_CheckExact(<object>key):
                     return False
                 found = self.ids.get(<object>key)
             else:
-                key = get_slot(topic, self.name_at)
+                key = get(topic, self.topic, NAME)
                 if not PyUnicode_CheckExact(<object>key):
                     return False
                 found = self.names.get(<object>key)
             if found is None or found.internal or found.name == self.forbidden:
                 return False
-            if self.allowed is not None and not self.allowed(context, found.name):
-                return False
+            if self.allowed is not None:
+                told[found.name] = allowed = bool(self.allowed(context, found.name))
+                if not allowed:
+                    return False
             if not self.collect_topic(topic, i, found.partitions, version, batches):
                 return False
         return batches.count > 0
@@ -255,21 +243,21 @@ cdef class ProduceCore:
         self, PyObject* topic, Py_ssize_t place, object found, int version, Batches batches
     ) except -1:
         """Looks at what one topic gets."""
-        cdef PyObject* row = get_slot(topic, self.partition_data_at)
+        cdef PyObject* row = get(topic, self.topic, PARTITION_DATA)
         cdef PyObject* data
         cdef Py_ssize_t i
         cdef Batch* batch
-        if not is_row(row) or PySequence_Fast_GET_SIZE(<object>row) == 0:
+        if length_of(row) <= 0:
             return False
-        for i in range(PySequence_Fast_GET_SIZE(<object>row)):
-            data = PySequence_Fast_ITEMS(<object>row)[i]
-            if Py_TYPE(data) is not self.data.type:
+        for i in range(length_of(row)):
+            data = item_of(row, i)
+            if type_of(data) is not self.data.type:
                 return False
             batch = batches.add()
             batch.topic = topic
             batch.place = place
-            batch.index = get_slot(data, self.index_at)
-            batch.records = get_slot(data, self.records_at)
+            batch.index = get(data, self.data, INDEX)
+            batch.records = get(data, self.data, RECORDS)
             if not self.read(batch, found, version):
                 return False
         return True
@@ -355,7 +343,7 @@ cdef class ProduceCore:
         for i in range(batches.count):
             batch = &batches.items[i]
             if batch.transactional:
-                transactional_id = get_slot(request, self.transactional_id_at)
+                transactional_id = get(request, self.request, TRANSACTIONAL_ID)
                 if (
                     batch.producer_id < 0
                     or self.allowed is not None  # the id is a resource of its own
@@ -384,23 +372,23 @@ cdef class ProduceCore:
     cdef object append(self, object context, object request, Batches batches):
         """Stages all batches; what answers for them waits for the commit."""
         cdef Pending pending
+        cdef PyObject* values[3]
         cdef PyObject* topic
         cdef list topics = []
         cdef list answers = None
         cdef Py_ssize_t i, place = -1
         cdef bint failed = False
-        response = self.response.make()
-        put_slot(response, self.responses_at, topics)
+        values[0] = <PyObject*>topics
+        response = self.response.make(values)
         for i in range(batches.count):
             if batches.items[i].place != place:
                 place = batches.items[i].place
                 topic = batches.items[i].topic
                 answers = []
-                made = self.topic_answer.make()
-                put_slot(made, self.answered_name_at, <object>get_slot(topic, self.name_at))
-                put_slot(made, self.answered_topic_id_at, <object>get_slot(topic, self.topic_id_at))
-                put_slot(made, self.partition_responses_at, answers)
-                topics.append(made)
+                values[0] = get(topic, self.topic, NAME)
+                values[1] = get(topic, self.topic, TOPIC_ID)
+                values[2] = <PyObject*>answers
+                topics.append(self.topic_answer.make(values))
             try:
                 answer = self.append_one(&batches.items[i])
             except Exception as error:
@@ -422,6 +410,7 @@ cdef class ProduceCore:
 
     cdef object append_one(self, Batch* batch):
         """Stages a batch and makes the answer."""
+        cdef PyObject* values[3]
         cdef PartitionCore partition = <PartitionCore>batch.partition
         cdef int64_t base_offset = partition.take(
             <object>batch.records,
@@ -432,11 +421,12 @@ cdef class ProduceCore:
             batch.max_timestamp_ms,
             batch.transactional,
         )
-        answer = self.answer.make()
-        put_slot(answer, self.answered_index_at, <object>batch.index)
-        put_slot(answer, self.base_offset_at, base_offset)
+        cdef object offset = base_offset, log_start_offset
         if isinstance(partition.log, LogCore):
-            put_slot(answer, self.log_start_offset_at, (<LogCore>partition.log).log_start_offset)
+            log_start_offset = (<LogCore>partition.log).log_start_offset
         else:
-            put_slot(answer, self.log_start_offset_at, partition.log.log_start_offset)
-        return answer
+            log_start_offset = partition.log.log_start_offset
+        values[0] = batch.index
+        values[1] = <PyObject*>offset
+        values[2] = <PyObject*>log_start_offset
+        return self.answer.make(values)

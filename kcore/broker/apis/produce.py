@@ -33,7 +33,7 @@ from kcore.runtime.pending import Pending
 from kcore_ext.produce import ProduceCore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from kcore.broker.partition import Partition
     from kcore.broker.partitions import Partitions, TopicPartitions
@@ -138,13 +138,20 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
             ]
         )
 
-    def plain(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | Pending | None:
+    def plain(
+        self, context: RequestContext, request: ProduceRequest, told: Mapping[str, bool] | None = None
+    ) -> ProduceResponse | Pending | None:
         """`handle` for any request: this is what produce means, and `ProduceCore` a faster way through most of it.
+
+        Args:
+            context: who asks.
+            request: the request.
+            told: what the authorizer said of topics already, by name: it is not asked twice.
 
         Raises:
             CloseConnectionError: see `handle`.
         """
-        items, transactional = self._read(context, request)
+        items, transactional = self._read(context, request, told or {})
         if isinstance(items, KafkaError):
             return self._reply(request, self.error(context, request, items.code, items.message), True)
         if transactional:
@@ -166,7 +173,9 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
 
     # ---- what is asked
 
-    def _read(self, context: RequestContext, request: ProduceRequest) -> tuple[list[ProduceItem] | KafkaError, bool]:
+    def _read(
+        self, context: RequestContext, request: ProduceRequest, told: Mapping[str, bool]
+    ) -> tuple[list[ProduceItem] | KafkaError, bool]:
         """The request's partitions with what is wrong with them before their logs are asked, and whether any batch is
         of a transaction. An error instead of partitions is the whole request's.
         """
@@ -174,7 +183,7 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
         items = []
         transactional = False
         for topic in request.topic_data:
-            found, unfound = self._find(context, topic, version)
+            found, unfound = self._find(context, topic, version, told)
             for data in topic.partition_data:
                 header, error = None, unfound
                 try:
@@ -193,7 +202,7 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
         return items, transactional
 
     def _find(
-        self, context: RequestContext, topic: TopicProduceData, version: int
+        self, context: RequestContext, topic: TopicProduceData, version: int, told: Mapping[str, bool]
     ) -> tuple[TopicPartitions | None, KafkaError | None]:
         if version >= FIRST_VERSION_WITH_TOPIC_IDS:
             found = self._partitions.ids.get(topic.topic_id)
@@ -203,7 +212,10 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
             found = self._partitions.names.get(topic.name)
         if self._authorizer is not None:
             name = topic.name if found is None else found.name
-            if not self._allowed(context, name):
+            allowed = told.get(name)
+            if allowed is None:
+                allowed = self._allowed(context, name)
+            if not allowed:
                 return None, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return found, None
 

@@ -18,8 +18,6 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
@@ -46,19 +44,10 @@ SEVERAL_GROUPS_SINCE = 8
 TOPIC_IDS_SINCE = 10
 NO_OFFSET = -1
 NO_LEADER_EPOCH = -1
-_CLASSES: dict[str, type[Any]] = {
-    "request": OffsetFetchRequest,
-    "request_group": OffsetFetchRequestGroup,
-    "request_topic": OffsetFetchRequestTopics,
-    "request_old_topic": OffsetFetchRequestTopic,
-    "response": OffsetFetchResponse,
-    "group": OffsetFetchResponseGroup,
-    "topic": OffsetFetchResponseTopics,
-    "old_topic": OffsetFetchResponseTopic,
-    "partition": OffsetFetchResponsePartitions,
-    "old_partition": OffsetFetchResponsePartition,
-}
-"""What the compiled part reads and makes; the old ones are those up to version 7."""
+
+
+Told = tuple[ResourceType, str, bool]
+"""What an authorizer said: the kind of resource, its name, whether whoever asks may see it."""
 
 
 class GroupQuery:
@@ -72,12 +61,19 @@ class GroupQuery:
         wanted: the topics that the group is asked for, (asked, name, id or None); empty for all.
         refused: topics of the response that were refused in front.
         require_stable: whether partitions with an open transaction are answered UNSTABLE_OFFSET_COMMIT.
+        told: what the authorizer said already, by kind and name of the resource: it is not asked twice.
     """
 
-    __slots__ = ("asked", "group_id", "member_epoch", "member_id", "refused", "require_stable", "wanted")
+    __slots__ = ("asked", "group_id", "member_epoch", "member_id", "refused", "require_stable", "told", "wanted")
 
     def __init__(
-        self, group_id: str, member_id: str | None, member_epoch: int, asked: Sequence[Any] | None, require_stable: bool
+        self,
+        group_id: str,
+        member_id: str | None,
+        member_epoch: int,
+        asked: Sequence[Any] | None,
+        require_stable: bool,
+        told: Sequence[Told] = (),
     ) -> None:
         self.group_id = group_id
         self.member_id = member_id
@@ -86,6 +82,7 @@ class GroupQuery:
         self.require_stable = require_stable
         self.wanted: list[tuple[Any, str, bytes | None]] = []
         self.refused: list[Any] = []
+        self.told = {(kind, name): allowed for kind, name, allowed in told}
 
 
 class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
@@ -106,14 +103,11 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
 
     def handle(self, context: RequestContext, request: GroupQuery) -> Any:
         """Checks the right to see group and topics, and what the ids name; the shard does the rest."""
-        authorizer = self._authorizer
-        if authorizer is not None and not authorizer.allowed(
-            context, Operation.DESCRIBE, ResourceType.GROUP, request.group_id
-        ):
+        if not self._may_see(context, request, ResourceType.GROUP, request.group_id):
             return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if request.asked is not None:
             by_id = context.api_version >= TOPIC_IDS_SINCE
-            if by_id or authorizer is not None:
+            if by_id or self._authorizer is not None:
                 self._check_topics(context, request, request.asked, by_id)
             else:
                 request.wanted = [(asked, asked.name, None) for asked in request.asked]
@@ -133,14 +127,17 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
                     query.refused.append(_refused_topic(context.api_version, asked, ErrorCode.UNKNOWN_TOPIC_ID))
                     continue
                 name, topic_id = topic.name, topic.topic_id
-            if self._may_see(context, name):
+            if self._may_see(context, query, ResourceType.TOPIC, name):
                 query.wanted.append((asked, name, topic_id))
             else:
                 query.refused.append(_refused_topic(context.api_version, asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
 
-    def _may_see(self, context: RequestContext, topic: str) -> bool:
+    def _may_see(self, context: RequestContext, query: GroupQuery, kind: ResourceType, name: str) -> bool:
         authorizer = self._authorizer
-        return authorizer is None or authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+        if authorizer is None:
+            return True
+        told = query.told.get((kind, name))
+        return authorizer.allowed(context, Operation.DESCRIBE, kind, name) if told is None else told
 
     def decide(self, machine: GroupShard, context: RequestContext, query: GroupQuery) -> Any:
         """Reads. What it saw may not be durable yet: then the runtime gives the answer with the commit of that."""
@@ -158,7 +155,7 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
         version = context.api_version
         kind = _partition_type(version)
         topics = (
-            self._all(context, offsets, unstable)
+            self._all(context, query, offsets, unstable)
             if query.asked is None
             else [
                 _topic(
@@ -183,6 +180,7 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
     def _all(
         self,
         context: RequestContext,
+        query: GroupQuery,
         offsets: Mapping[str, Mapping[int, OffsetAndMetadata]],
         unstable: Mapping[str, Mapping[int, Any]],
     ) -> list[Any]:
@@ -190,7 +188,7 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
         version = context.api_version
         topics = []
         for name, partitions in offsets.items():
-            if not self._may_see(context, name):
+            if not self._may_see(context, query, ResourceType.TOPIC, name):
                 continue
             topic_id = ZERO_UUID
             if version >= TOPIC_IDS_SINCE:
@@ -266,21 +264,26 @@ class OffsetFetchApi(OffsetFetchCore, Api[OffsetFetchRequest, OffsetFetchRespons
         rights = None
         if authorizer is not None:
             rights = (authorizer.allowed, Operation.DESCRIBE, ResourceType.GROUP, ResourceType.TOPIC)
-        self._serve(shards.by_partition, shards.partitions, topics.by_id, topics.by_name, rights, _CLASSES)
+        self._serve(shards.by_partition, shards.partitions, topics.by_id, topics.by_name, rights)
 
-    def handle_plainly(self, context: RequestContext, request: OffsetFetchRequest) -> Any:
-        """Asks each group's shard; one group's failure is no other's. What `handle` does means the same."""
+    def handle_plainly(self, context: RequestContext, request: OffsetFetchRequest, told: Sequence[Told] = ()) -> Any:
+        """Asks each group's shard; one group's failure is no other's. What `handle` does means the same.
+
+        `told` is what the authorizer said already of a request for one group.
+        """
         if context.api_version < SEVERAL_GROUPS_SINCE:
-            query = GroupQuery(request.group_id, None, -1, request.topics, request.require_stable)
+            query = GroupQuery(request.group_id, None, -1, request.topics, request.require_stable, told)
             return self._of_group.handle(context, query)
-        parts = [self._of_group.handle(context, self._query(group, request)) for group in request.groups]
+        parts = [self._of_group.handle(context, self._query(group, request, told)) for group in request.groups]
         if len(parts) == 1 and not isinstance(parts[0], Pending):
             return OffsetFetchResponse(groups=parts)
         return gather(self, context, request, parts, self._response)
 
     @staticmethod
-    def _query(group: OffsetFetchRequestGroup, request: OffsetFetchRequest) -> GroupQuery:
-        return GroupQuery(group.group_id, group.member_id, group.member_epoch, group.topics, request.require_stable)
+    def _query(group: OffsetFetchRequestGroup, request: OffsetFetchRequest, told: Sequence[Told] = ()) -> GroupQuery:
+        return GroupQuery(
+            group.group_id, group.member_id, group.member_epoch, group.topics, request.require_stable, told
+        )
 
     @staticmethod
     def _response(groups: list[OffsetFetchResponseGroup]) -> OffsetFetchResponse:

@@ -16,9 +16,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from kcore.broker.producing import CloseConnectionError
 from kcore.broker.transaction_verifier import ProduceVerifier
-from kcore.protocol.authorizer import Operation
+from kcore.broker.producing import CloseConnectionError
+from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.compression import compress
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -281,6 +281,7 @@ class Pair(RuleBasedStateMachine):
                 answers.append(str(error))
             assert node.clock.wall_ms() == WALL_MS
         self.pending.append((answers[0], answers[1]))
+        self.compare_questions()
         self.compare()
 
     @rule(index=st.integers(0, PARTITIONS - 1), producer_id=st.sampled_from([1, 2]), commit=st.booleans())
@@ -313,6 +314,14 @@ class Pair(RuleBasedStateMachine):
             node.restart()
         self.pending.clear()
         self.compare()
+
+    def compare_questions(self) -> None:
+        """An authorizer may keep a record of what it is asked: that is what the plain way asks, and never more often."""
+        quick, plain = (node.authorizer.asked if node.authorizer else [] for node in self.nodes)
+        assert list(dict.fromkeys(quick)) == list(dict.fromkeys(plain))
+        assert len(quick) <= len(plain)
+        for asked in (quick, plain):
+            asked.clear()
 
     def compare(self) -> None:
         for answers in self.pending:
@@ -429,6 +438,13 @@ def test_authorized_topics_go_the_compiled_way() -> None:
     plane = plane_of(authorizer=Strict())
     assert is_expected(plane, request_of(batch_of(b"v")))
     assert not is_expected(plane, request_of(batch_of(b"v"), topics=("t", "u")))
+
+
+def test_what_the_compiled_way_asked_is_not_asked_again_by_the_plain_one() -> None:
+    authorizer = Strict()
+    plane = plane_of(authorizer=authorizer)
+    plane.call(request_of(batch_of(b"v"), topics=("t", "u")), 11)
+    assert authorizer.asked == [(ResourceType.TOPIC, "t"), (ResourceType.TOPIC, "u")]
 
 
 @pytest.mark.parametrize("version", [9, 11])

@@ -392,8 +392,12 @@ def test_the_authorizer_is_asked_every_time_and_what_it_refuses_is_not_told(cont
     assert authorizer.asked == [(*DESCRIBE_GROUP, "g"), (*DESCRIBE_TOPIC, "t")] * 4
     for denied in ((*DESCRIBE_TOPIC, "t"), (*DESCRIBE_GROUP, "g")):
         authorizer.denied = (denied,)
+        authorizer.asked.clear()
         refused = api.handle(who, request_)
+        once = authorizer.asked[:]
+        authorizer.asked.clear()
         assert refused == api.handle_plainly(who, request_)
+        assert once == authorizer.asked  # one may keep a record of what it is asked
         assert refused != answers[0]
     authorizer.denied = ()
     assert api.handle(who, request_) is answers[1]
