@@ -19,12 +19,11 @@ from kcore.broker.housekeeping import Housekeeping, Periodic
 from kcore.broker.log_dirs import EngineLogDirs
 from kcore.broker.names import INTERNAL_TOPICS
 from kcore.broker.partitions import Partitions
-from kcore.broker.producing import CloseConnectionError
 from kcore.broker.topic_machine import METADATA_PARTITION, metadata_shard
 from kcore.broker.topics import Topics
 from kcore.clock import Clock, ManualClock, Now, SystemClock
 from kcore.config import Config
-from kcore.errors import ConfigError, KafkaError, KcoreError, LogError
+from kcore.errors import CloseConnectionError, ConfigError, KafkaError, KcoreError, LogError
 from kcore.group.apis import group_apis
 from kcore.group.consumer.services import ConsumerServices
 from kcore.group.shard import GroupShard

@@ -39,6 +39,10 @@ class EngineClosedError(KcoreError):
     """An engine was closed: it decides nothing any more, and who was parked in it gets no answer."""
 
 
+class CloseConnectionError(KcoreError):
+    """A request failed to which the protocol has no answer: only closing the connection can tell its client."""
+
+
 class LogError(KcoreError):
     """A partition log could not be read or written; what was staged is discarded."""
 

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 import kcore
-from kcore.broker.producing import CloseConnectionError
 from kcore.clock import ManualClock, SystemClock
 from kcore.config import Config
 from kcore.coordinator import Engine
 from kcore.drivers import AsyncDriver, ThreadDriver
-from kcore.errors import EngineClosedError, LogError
+from kcore.errors import CloseConnectionError, EngineClosedError, LogError
 from kcore.log import FailureReason, MemoryLogEngine
 from kcore.log.faults import FaultInjectingEngine
 from kcore.protocol.error_codes import ErrorCode

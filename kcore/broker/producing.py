@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kcore.broker.transaction_verifier import FIRST_VERSION_THAT_ADDS, Call, produce_error
-from kcore.errors import KafkaError, KcoreError
+from kcore.errors import CloseConnectionError, KafkaError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.pending import Pending
 
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse
     from kcore.runtime.api import RequestContext
     from kcore_ext.batch import BatchHeader
-
-
-class CloseConnectionError(KcoreError):
-    """A request failed whose client waits for no answer: only closing the connection can tell it."""
 
 
 class ProduceItem:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from kcore.broker.producing import CloseConnectionError
+from kcore.errors import CloseConnectionError
 from kcore.logs import fields
 from kcore.protocol import DecodeError
 from kcore.runtime import RequestContext

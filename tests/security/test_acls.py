@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcore.broker.acls import Acl, AclFilter, AclTable, PatternType, Permission, covers, implies
-from kcore.broker.producing import CloseConnectionError
-from kcore.errors import ConfigError
+from kcore.errors import CloseConnectionError, ConfigError
 from kcore.protocol.authorizer import Operation as Op
 from kcore.protocol.authorizer import ResourceType as Kind
 from kcore.protocol.messages.create_acls import AclCreation, CreateAclsRequest

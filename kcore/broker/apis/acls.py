@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from kcore.broker.acl_authorizer import AclAuthorizer
 from kcore.broker.acls import AclFilter, PatternType, Permission
 from kcore.broker.apis.control import ControlApi
-from kcore.broker.producing import CloseConnectionError
-from kcore.errors import KafkaError
+from kcore.errors import CloseConnectionError, KafkaError
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from kcore.broker.names import CLUSTER_METADATA
 from kcore.broker.produce import RecordsRefusedError, append, read_header
-from kcore.broker.producing import CloseConnectionError, ProduceItem, TransactionalProduce
-from kcore.errors import KafkaError
+from kcore.broker.producing import ProduceItem, TransactionalProduce
+from kcore.errors import CloseConnectionError, KafkaError
 from kcore.log.errors import FencedLeaderEpochError, LogError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kcore.broker.producing import CloseConnectionError
+from kcore.errors import CloseConnectionError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import Pending
 from tests.broker.data.context import DataPlane

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kcore.broker.transaction_verifier import ProduceVerifier
-from kcore.broker.producing import CloseConnectionError
+from kcore.errors import CloseConnectionError
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.compression import compress
 from kcore.protocol.error_codes import ErrorCode

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from kcore.broker.producing import CloseConnectionError
 from kcore.broker.transaction_verifier import ProduceVerifier
+from kcore.errors import CloseConnectionError
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.compression import compress, decompress
 from kcore.protocol.error_codes import ErrorCode
