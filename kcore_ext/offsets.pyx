@@ -8,14 +8,13 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject, PyTypeObject
-from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from kcore_ext.batch.records cimport RecordReader, open_reader
-from kcore_ext.codec_object cimport new_instance
 from kcore_ext.codec_plan cimport Schema, schema_of
+from kcore_ext.message_shape cimport Shape
 
 from kcore_ext.codec import StructBase
 
@@ -373,48 +372,29 @@ cdef OffsetAndMetadata read_value(const uint8_t* at, Py_ssize_t size):
 
 # ---- the partitions of a request
 
-cdef struct FetchLayout:        # where the fields of an answer lie, if its class is a declared one with these alone
-    PyTypeObject* type
-    Py_ssize_t offsets[5]
-
-cdef FetchLayout fetch_layouts[2]       # of the two kinds of answers that there are, by version
-fetch_layouts[0].type = fetch_layouts[1].type = NULL
-cdef list fetch_classes = [None, None]  # keeps them alive: another class must not get their addresses
 cdef tuple FETCH_FIELDS = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code")
+cdef dict fetch_shapes = {}     # of the declared classes of answers, of which there are two
 
 
-cdef FetchLayout* fetch_layout(object answer_type) except NULL:
-    """The layout of an answer; `type` is NULL for what is no such class."""
-    cdef FetchLayout* layout = &fetch_layouts[0]
+cdef Shape fetch_shape(object answer_type):
+    """What answers are made by; None for a class that has other fields than these, or makes its objects itself."""
     cdef Schema schema
     cdef int i
-    if layout.type is <PyTypeObject*>answer_type:
-        return layout
-    layout = &fetch_layouts[1]
-    if layout.type is <PyTypeObject*>answer_type:
-        return layout
-    fetch_layouts[0], fetch_classes[0] = fetch_layouts[1], fetch_classes[1]
-    layout.type = NULL
+    cdef Shape shape = None
+    if answer_type in fetch_shapes:
+        return <Shape>fetch_shapes[answer_type]
     if isinstance(answer_type, type) and issubclass(answer_type, StructBase) and answer_type.__init__ is StructBase.__init__:
         schema = schema_of(<PyTypeObject*>answer_type)
-        names = [<str>schema.names[i] for i in range(schema.n)]
-        if sorted(names) == sorted(FETCH_FIELDS):
-            for i in range(5):
-                layout.offsets[i] = schema.offsets[names.index(FETCH_FIELDS[i])]
-            fetch_classes[1] = answer_type
-            layout.type = <PyTypeObject*>answer_type
-    return layout
+        if sorted([<str>schema.names[i] for i in range(schema.n)]) == sorted(FETCH_FIELDS):
+            shape = fetch_shapes[answer_type] = Shape(answer_type, *FETCH_FIELDS)
+    return shape
 
 
-cdef inline void fill(PyObject* answer, Py_ssize_t offset, object value) noexcept:
-    Py_INCREF(value)
-    (<PyObject**>(<char*>answer + offset))[0] = <PyObject*>value
-
-
-cdef object fetch_answer(object answer_type, FetchLayout* layout, index, offset, epoch, metadata, code):
-    """One answer; one of a declared class is filled in place."""
-    cdef PyObject* made
-    if layout.type is NULL:
+cdef object fetch_answer(object answer_type, Shape shape, object index, object offset, object epoch, object metadata,
+                         object code):
+    """One answer; `shape` is None for a class that is not declared."""
+    cdef PyObject* values[5]
+    if shape is None:
         return answer_type(
             partition_index=index,
             committed_offset=offset,
@@ -422,23 +402,18 @@ cdef object fetch_answer(object answer_type, FetchLayout* layout, index, offset,
             metadata=metadata,
             error_code=code,
         )
-    made = new_instance(layout.type)
-    if made is NULL:
-        raise MemoryError
-    fill(made, layout.offsets[0], index)
-    fill(made, layout.offsets[1], offset)
-    fill(made, layout.offsets[2], epoch)
-    fill(made, layout.offsets[3], metadata)
-    fill(made, layout.offsets[4], code)
-    answer = <object>made
-    Py_DECREF(answer)
-    return answer
+    values[0] = <PyObject*>index
+    values[1] = <PyObject*>offset
+    values[2] = <PyObject*>epoch
+    values[3] = <PyObject*>metadata
+    values[4] = <PyObject*>code
+    return shape.make(values)
 
 
 def answer_fetch(answer_type, indexes, offsets, unstable, bytes topic_id):
     cdef list answers = []
     cdef OffsetAndMetadata entry
-    cdef FetchLayout layout = fetch_layout(answer_type)[0]
+    cdef Shape shape = fetch_shape(answer_type)
     cdef bint any_unstable = bool(unstable)
     cdef dict plain = <dict>offsets if type(offsets) is dict else None
     cdef PyObject* found
@@ -454,11 +429,11 @@ def answer_fetch(answer_type, indexes, offsets, unstable, bytes topic_id):
         else:
             entry = offsets.get(index)
         if entry is None or (topic_id is not None and not entry.belongs_to(topic_id)):
-            answers.append(fetch_answer(answer_type, &layout, index, -1, -1, "", code))
+            answers.append(fetch_answer(answer_type, shape, index, -1, -1, "", code))
         else:
             answers.append(
                 fetch_answer(
-                    answer_type, &layout, index, entry.committed_offset, entry.leader_epoch, entry.metadata, 0
+                    answer_type, shape, index, entry.committed_offset, entry.leader_epoch, entry.metadata, 0
                 )
             )
     return answers
