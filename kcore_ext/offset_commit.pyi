@@ -1,14 +1,11 @@
 from typing import Any
 
+from kcore_ext.commit_shapes import CommitShapes
 from kcore_ext.offset_block import CommitPlan, OffsetBlock
 
-class OffsetCommitCore:
+class OffsetCommitCore(CommitShapes):
     """What `OffsetCommitApi` does for a commit in which nothing is refused, and for every other one as its own
     `handle_any`, `decide_any` and `take_any` say.
-
-    It remembers topics and partitions that were committed, up to 1024 combinations of them, with what is known of the
-    topics and with the response that accepts them all. A combination counts only as long as the cluster's topics are
-    the very ones that it was made of.
 
     Args:
         shards: the group shards.
@@ -18,14 +15,7 @@ class OffsetCommitCore:
         topic_type: the class of a topic of the request.
         record_type: the named tuple (key, value, version) that a record is.
         classic: the class of classic groups, and their states Empty and Stable: in these it is known whom they take.
-
-    Attributes:
-        remembered: how many combinations are remembered.
     """
-
-    _shards: Any
-    _topics: Any
-    _authorizer: Any
 
     def __init__(
         self,
@@ -37,8 +27,6 @@ class OffsetCommitCore:
         record_type: type,
         classic: tuple[type, Any, Any],
     ) -> None: ...
-    @property
-    def remembered(self) -> int: ...
     def handle(self, context: Any, request: Any) -> Any:
         """Serves one request: see `kcore.runtime.Api.handle`."""
 

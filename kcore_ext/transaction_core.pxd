@@ -32,4 +32,19 @@ cdef class TransactionMachine:
     cdef int begun(self, str transactional_id, Transaction value) except -1
     cdef int send(self, str transactional_id) except -1
     cdef bint end_here(self, str transactional_id, Transaction transaction) except -1
+    cdef int send_prepared(self) except -1
+    cdef object add_to(
+        self, ShardCore shard, str transactional_id, int64_t producer_id, int64_t producer_epoch, places,
+        int client_version,
+    )
     cpdef TransactionBlock block(self, str transactional_id, Transaction value)
+
+
+cdef class CoordinatorCore:
+    cdef object _shards
+    cdef dict _table                    # the shards by partition; None without any
+    cdef int _partitions
+    cdef public object taken            # the code of what succeeded
+
+    cdef ShardCore active(self, transactional_id)
+    cpdef object run(self, api, context, transactional_id, request)

@@ -77,3 +77,38 @@ class TransactionMachine:
 
     def send_markers_of(self, transactional_id: str) -> None:
         """The same for one id; nothing if no end of it is decided."""
+
+class CoordinatorCore:
+    """The way from a question about a transactional id to its shard, where that decides now. Every other question goes
+    as `TransactionCoordinator.add_any` and `run_any` say.
+
+    Attributes:
+        shards: the shards; None before there is a topic for them.
+        taken: what `add` answers if all is well.
+    """
+
+    shards: Any
+    taken: Any
+    def add(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        places: Iterable[tuple[str, int]],
+        client_version: int,
+    ) -> Any:
+        """Adds partitions to a transaction, which may begin it.
+
+        What is decided is part of the present commit: whoever goes on with it at once must be part of that too.
+
+        Returns:
+            The code.
+        """
+
+    def run(self, api: Any, context: Any, transactional_id: str, request: Any) -> Any:
+        """Decides a request about an id in its shard; markers of a transaction that it ended follow at once, within
+        the same commit where the partitions are of this node.
+
+        Returns:
+            The response, or a `Pending`.
+        """

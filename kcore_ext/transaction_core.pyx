@@ -10,6 +10,7 @@ from libc.stdint cimport int64_t
 
 from kcore_ext.clock cimport Now
 from kcore_ext.decision cimport Outcome
+from kcore_ext.java_hash cimport partition_of
 from kcore_ext.shard_core cimport ShardCore
 from kcore_ext.timer_wheel cimport Timer
 from kcore_ext.transaction cimport (
@@ -70,6 +71,12 @@ cdef class TransactionMachine:
     def add(
         self, ShardCore shard not None, str transactional_id not None, int64_t producer_id, int64_t producer_epoch,
         places, int client_version,
+    ):
+        return self.add_to(shard, transactional_id, producer_id, producer_epoch, places, client_version)
+
+    cdef object add_to(
+        self, ShardCore shard, str transactional_id, int64_t producer_id, int64_t producer_epoch, places,
+        int client_version,
     ):
         cdef PyObject* found = PyDict_GetItem(self.transactions, transactional_id)
         cdef Transaction before = None if found is NULL else <Transaction>found
@@ -142,11 +149,15 @@ cdef class TransactionMachine:
         return prepared
 
     def send_markers(self):
+        self.send_prepared()
+
+    cdef int send_prepared(self) except -1:
         cdef list prepared
         while self.prepared:
             prepared, self.prepared = self.prepared, []
             for transactional_id in prepared:
                 self.send(transactional_id)
+        return 0
 
     def send_markers_of(self, str transactional_id not None):
         self.send(transactional_id)
@@ -202,3 +213,49 @@ cdef class TransactionMachine:
         if not written:
             self.complete_later(transactional_id, dict(zip(transaction.topic_partitions(), codes)))
         return True
+
+
+cdef class CoordinatorCore:
+    """See transaction_core.pyi."""
+
+    @property
+    def shards(self):
+        return self._shards
+
+    @shards.setter
+    def shards(self, shards):
+        self._shards = shards
+        self._table = None if shards is None else shards.by_partition
+        self._partitions = 0 if shards is None else shards.partitions
+
+    cdef ShardCore active(self, transactional_id):
+        """The shard of an id; None if it is not here, or does not decide now."""
+        cdef PyObject* found
+        cdef ShardCore shard
+        if self._table is None or not transactional_id:
+            return None
+        found = PyDict_GetItem(self._table, partition_of(<str?>transactional_id, self._partitions))
+        if found is NULL:
+            return None
+        shard = <ShardCore?><object>found
+        return shard if shard._active and isinstance(shard.machine, TransactionMachine) else None
+
+    def add(self, transactional_id, int64_t producer_id, int64_t producer_epoch, places, int client_version):
+        cdef ShardCore shard = self.active(transactional_id)
+        if shard is None:
+            return self.add_any(transactional_id, producer_id, producer_epoch, places, client_version)
+        try:
+            code = (<TransactionMachine>shard.machine).add_to(
+                shard, transactional_id, producer_id, producer_epoch, places, client_version
+            )
+        except Exception as error:
+            return self.add_failed(shard, transactional_id, error)
+        return self.taken if code is None else self.refused(code)
+
+    cpdef object run(self, api, context, transactional_id, request):
+        cdef ShardCore shard = self.active(transactional_id)
+        if shard is None:
+            return self.run_any(api, context, transactional_id, request)
+        result = shard.run(api, context, request)
+        (<TransactionMachine?>shard.machine).send_prepared()
+        return result

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import KafkaError
-from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.error_codes import NO_ERROR, ErrorCode
 from kcore.runtime.shard import ShardState
 from kcore.runtime.shards import Shards
 from kcore.runtime.topics import MetadataListener
 from kcore.transaction import adding
 from kcore.transaction.shard import TOPIC_NAME, TransactionShard
+from kcore_ext.transaction_core import CoordinatorCore
 
 if TYPE_CHECKING:
     from kcore.runtime.api import Api, RequestContext
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class TransactionCoordinator:
+class TransactionCoordinator(CoordinatorCore):
     """All transaction shards of a node. There are none until `__transaction_state` is made, at the first use.
+
+    `add` and `run` are compiled, and do what `add_any` and `run_any` do.
 
     Args:
         make: makes the shard of a partition of `__transaction_state`.
@@ -36,12 +39,15 @@ class TransactionCoordinator:
         shards: the shards; None before there is a topic for them.
     """
 
-    __slots__ = ("_make", "_pipeline", "shards")
+    __slots__ = ("_make", "_pipeline")
+
+    shards: Shards[TransactionShard] | None
 
     def __init__(self, make: Callable[[int], Shard[TransactionShard]], pipeline: CommitPipeline) -> None:
         self._make = make
         self._pipeline = pipeline
-        self.shards: Shards[TransactionShard] | None = None
+        self.shards = None
+        self.taken = NO_ERROR
 
     # ---- life
 
@@ -69,13 +75,8 @@ class TransactionCoordinator:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return self.shards.of(transactional_id)
 
-    def run(self, api: Api[Any, Any], context: RequestContext, transactional_id: str, request: Any) -> Any:
-        """Decides a request about an id in its shard; markers of a transaction that it ended follow at once, within
-        the same commit where the partitions are of this node.
-
-        Returns:
-            The response, or a `Pending`.
-        """
+    def run_any(self, api: Api[Any, Any], context: RequestContext, transactional_id: str, request: Any) -> Any:
+        """See `run`."""
         try:
             shard = self.of(transactional_id)
         except KafkaError as error:
@@ -94,7 +95,7 @@ class TransactionCoordinator:
 
     # ---- questions of partitions and groups (KIP-890)
 
-    def add(
+    def add_any(
         self,
         transactional_id: str,
         producer_id: int,
@@ -102,10 +103,7 @@ class TransactionCoordinator:
         places: Iterable[TopicPartition],
         client_version: int,
     ) -> ErrorCode:
-        """Adds partitions to a transaction, which may begin it.
-
-        What is decided is part of the present commit: whoever goes on with it at once must be part of that too.
-        """
+        """See `add`."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         try:
@@ -116,12 +114,18 @@ class TransactionCoordinator:
             return shard.refusal
         try:
             code = shard.machine.add(shard, transactional_id, producer_id, producer_epoch, places, client_version)
-        except Exception:
-            logger.exception("%s-%d: adding to %r failed", shard.topic, shard.index, transactional_id)
-            return ErrorCode.UNKNOWN_SERVER_ERROR
-        if code is None:
-            return ErrorCode.NONE
-        return ErrorCode.NOT_COORDINATOR if code is ErrorCode.KAFKA_STORAGE_ERROR else ErrorCode(code)
+        except Exception as error:
+            return self.add_failed(shard, transactional_id, error)
+        return NO_ERROR if code is None else self.refused(code)
+
+    def add_failed(self, shard: Shard[TransactionShard], transactional_id: str, error: Exception) -> ErrorCode:
+        """What is answered if a bug kept partitions from being added."""
+        logger.error("%s-%d: adding to %r failed", shard.topic, shard.index, transactional_id, exc_info=error)
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+    def refused(self, code: int) -> ErrorCode:
+        """What is answered if partitions were not added, or nothing had to be written."""
+        return ErrorCode.NOT_COORDINATOR if code == ErrorCode.KAFKA_STORAGE_ERROR else ErrorCode(code)
 
     def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, places: Iterable[TopicPartition]

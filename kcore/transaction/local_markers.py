@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kcore.errors import KafkaError
 from kcore.log.errors import LogError
-from kcore.protocol.error_codes import COORDINATOR_AWAY, ErrorCode
+from kcore.protocol.error_codes import COORDINATOR_AWAY, NO_ERROR, ErrorCode
 from kcore_ext.transaction_core import MarkersHere
 
 if TYPE_CHECKING:
@@ -103,12 +103,14 @@ class LocalMarkers(MarkersHere):
         try:
             if shard is None:
                 partition.append_marker(producer_id, epoch, coordinator_epoch, commit, self._now.wall_ms, version)
-                return ErrorCode.NONE
+                return NO_ERROR
             code = shard.append_marker(producer_id, epoch, coordinator_epoch, commit, version)
         except KafkaError as error:
             return error.code
         except LogError as error:
             logger.error("%r: a marker was not written: %s", partition, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
+        if code is NO_ERROR:
+            return code
         # What a coordinator says of itself, in the words of a partition's leader.
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if code in COORDINATOR_AWAY else code

@@ -59,10 +59,13 @@ class OffsetsVerifier:
         self._coordinator = coordinator
 
     def verify(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, *, add: bool
+        self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, add: bool
     ) -> ErrorCode:
         """Verifies that a group's partition is in a transaction, or adds it (TxnOffsetCommit v5)."""
         place = (topic, partition)
         if add:
-            return self._coordinator.add(transactional_id, producer_id, producer_epoch, (place,), EPOCH_BUMPS_SINCE)
+            code: ErrorCode = self._coordinator.add(
+                transactional_id, producer_id, producer_epoch, (place,), EPOCH_BUMPS_SINCE
+            )
+            return code
         return self._coordinator.verify(transactional_id, producer_id, producer_epoch, (place,))[place]

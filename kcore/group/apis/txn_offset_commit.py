@@ -9,20 +9,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import KafkaError
+from kcore.group.classic.group import ClassicGroup
+from kcore.group.classic.states import EMPTY
 from kcore.group.offsets.commit import NONE, Answers, accept, plan_commit, refuse
 from kcore.group.offsets.verifier import Continued
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
-from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.error_codes import NO_ERROR, ErrorCode
 from kcore.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
 from kcore.runtime.api import Api
-from kcore.runtime.machine import Outcome
+from kcore.runtime.machine import Outcome, Record
 from kcore.runtime.pending import Pending
+from kcore_ext.txn_offset_commit import TxnOffsetCommitCore
 
 if TYPE_CHECKING:
     from kcore.group.offsets.verifier import TransactionVerifier
@@ -53,8 +57,11 @@ def transaction_error(code: ErrorCode, api_version: int) -> ErrorCode:
     return code
 
 
-class TxnOffsetCommitApi(Api[TxnOffsetCommitRequest, TxnOffsetCommitResponse]):
+class TxnOffsetCommitApi(TxnOffsetCommitCore, Api[TxnOffsetCommitRequest, TxnOffsetCommitResponse]):
     """Serves TxnOffsetCommit.
+
+    What it does is said here in full, in `handle_any` and `decide_any`. `handle` and `decide` are compiled, and do the
+    same for a commit in which nothing is refused: see `TxnOffsetCommitCore`.
 
     Args:
         shards: the group shards.
@@ -68,8 +75,9 @@ class TxnOffsetCommitApi(Api[TxnOffsetCommitRequest, TxnOffsetCommitResponse]):
     response_type = TxnOffsetCommitResponse
     versions = (0, 5)
     brief = True
+    shares = True
 
-    __slots__ = ("_authorizer", "_shards", "_topics", "_verifier")
+    __slots__ = ()
 
     def __init__(
         self,
@@ -78,12 +86,19 @@ class TxnOffsetCommitApi(Api[TxnOffsetCommitRequest, TxnOffsetCommitResponse]):
         verifier: TransactionVerifier,
         authorizer: Authorizer | None = None,
     ) -> None:
-        self._shards = shards
-        self._topics = topics
-        self._verifier = verifier
-        self._authorizer = authorizer
+        super().__init__(
+            shards,
+            topics,
+            verifier,
+            authorizer,
+            NO_ERROR,
+            TxnOffsetCommitRequest,
+            TxnOffsetCommitRequestTopic,
+            Record,
+            (ClassicGroup, EMPTY),
+        )
 
-    def handle(self, context: RequestContext, request: TxnOffsetCommitRequest) -> Any:
+    def handle_any(self, context: RequestContext, request: TxnOffsetCommitRequest) -> Any:
         """Checks topics and partitions, then the transaction; the group is asked last.
 
         So a v5 commit that the group refuses has joined, or begun, the transaction all the same.
@@ -112,33 +127,43 @@ class TxnOffsetCommitApi(Api[TxnOffsetCommitRequest, TxnOffsetCommitResponse]):
             request.producer_epoch,
             shard.topic,
             shard.index,
-            add=context.api_version >= ADDS_PARTITION_SINCE,
+            context.api_version >= ADDS_PARTITION_SINCE,
         )
-        if isinstance(verdict, Pending):
-            return Continued(self, context, plan, verdict, lambda code: self._verified(shard, context, plan, code))
-        return self._verified(shard, context, plan, verdict)
+        return self.go_on(shard, context, plan, verdict)
 
-    def _verified(self, shard: Shard[GroupShard], context: RequestContext, plan: CommitPlan, code: ErrorCode) -> Any:
-        if code is not ErrorCode.NONE:
-            return self.error(context, plan, transaction_error(code, context.api_version))
+    def go_on(
+        self, shard: Shard[GroupShard], context: RequestContext, plan: CommitPlan, verdict: ErrorCode | Pending
+    ) -> Any:
+        """What the transaction coordinator says is there, or will be; with NONE the group is asked."""
+        if isinstance(verdict, Pending):
+            return Continued(self, context, plan, verdict, lambda code: self.go_on(shard, context, plan, code))
+        if verdict is not NO_ERROR:
+            return self.error(context, plan, transaction_error(verdict, context.api_version))
         return shard.run(self, context, plan)
 
-    def decide(self, machine: GroupShard, context: RequestContext, request: Any) -> Any:
+    def decide_any(self, machine: GroupShard, context: RequestContext, plan: CommitPlan) -> Any:
         """Asks the group; the records become a transactional batch, the offsets pending under the producer's id."""
-        plan: CommitPlan = request
         asked: TxnOffsetCommitRequest = plan.request
-        group_id = asked.group_id
-        group = machine.groups.get(group_id)
+        group = machine.groups.get(asked.group_id)
         if group is not None:
             code = group.validate_offset_commit(
-                asked.member_id, asked.group_instance_id, asked.generation_id, context.api_version, True, plan.topics
+                asked.member_id, asked.group_instance_id, asked.generation_id, context.api_version, True, plan
             )
             if code:
-                if code == ErrorCode.STALE_MEMBER_EPOCH:
-                    code = ErrorCode.ILLEGAL_GENERATION  # the request has no error of its own for epochs
-                return self.error(context, plan, code)
+                return self.refused(context, plan, code)
         elif asked.generation_id >= 0:
             return self.error(context, plan, ErrorCode.ILLEGAL_GENERATION)
+        return self.taken(machine, plan)
+
+    def refused(self, context: RequestContext, plan: CommitPlan, code: ErrorCode) -> TxnOffsetCommitResponse:
+        """What is answered to a commit that its group does not take."""
+        if code == ErrorCode.STALE_MEMBER_EPOCH:
+            code = ErrorCode.ILLEGAL_GENERATION  # the request has no error of its own for epochs
+        return self.error(context, plan, code)
+
+    def taken(self, machine: GroupShard, plan: CommitPlan) -> Outcome:
+        """The records and the answer of a commit that its group takes."""
+        asked: TxnOffsetCommitRequest = plan.request
         # Kafka writes no topic ids here, though it knows them: the request's versions carry names.
         records, response = accept(ANSWERS, machine, plan, with_topic_ids=False)
         return Outcome(records, response, asked.producer_id, asked.producer_epoch)

@@ -20,7 +20,7 @@ class TransactionVerifier(Protocol):
     """
 
     def verify(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, *, add: bool
+        self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, add: bool
     ) -> ErrorCode | Pending:
         """Checks that a transaction holds a partition, or makes it so.
 

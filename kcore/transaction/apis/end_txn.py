@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
-from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.error_codes import NO_ERROR, ErrorCode
 from kcore.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kcore.runtime.api import Api
 from kcore.runtime.machine import Outcome
 from kcore.transaction import ending
 from kcore.transaction.ending import EPOCH_BUMPS_SINCE, ProducerIdsExhaustedError
+from kcore_ext.end_txn import EndTxnCore
 
 if TYPE_CHECKING:
     from kcore.protocol.authorizer import Authorizer
@@ -26,18 +27,21 @@ FENCED_SINCE = 2
 BUMPS_SINCE = 5
 
 
-class EndTxnApi(Api[EndTxnRequest, EndTxnResponse]):
+class EndTxnApi(EndTxnCore, Api[EndTxnRequest, EndTxnResponse]):
     """Serves EndTxn.
 
     The answer says that the end is decided. Where all partitions are of this node, their markers are part of the same
     commit; otherwise they follow.
+
+    What it does is said here in full, in `handle_any` and `decide_any`. `handle` and `decide` are compiled, and do the
+    same for the end of an open transaction: see `EndTxnCore`.
 
     Args:
         coordinator: the node's transactions.
         authorizer: who may do what; None allows all.
     """
 
-    __slots__ = ("_authorizer", "_coordinator")
+    __slots__ = ()
 
     key: ClassVar[ApiKey] = ApiKey.END_TXN
     request_type: ClassVar[type] = EndTxnRequest
@@ -46,10 +50,9 @@ class EndTxnApi(Api[EndTxnRequest, EndTxnResponse]):
     brief: ClassVar[bool] = True
 
     def __init__(self, coordinator: TransactionCoordinator, authorizer: Authorizer | None = None) -> None:
-        self._coordinator = coordinator
-        self._authorizer = authorizer
+        super().__init__(coordinator, authorizer, EndTxnRequest, EndTxnResponse)
 
-    def handle(self, context: RequestContext, request: EndTxnRequest) -> Any:
+    def handle_any(self, context: RequestContext, request: EndTxnRequest) -> Any:
         """Checks access, and goes to the id's shard."""
         transactional_id = request.transactional_id
         if self._authorizer is not None and not self._authorizer.allowed(
@@ -60,17 +63,17 @@ class EndTxnApi(Api[EndTxnRequest, EndTxnResponse]):
             return self.error(context, request, ErrorCode.INVALID_REQUEST)
         return self._coordinator.run(self, context, transactional_id, request)
 
-    def decide(self, machine: TransactionShard, context: RequestContext, request: EndTxnRequest) -> Any:
+    def decide_any(self, machine: TransactionShard, context: RequestContext, request: EndTxnRequest) -> Any:
         """Prepares the end, or says why not; what repeats an end that happened is answered as that was."""
         transactional_id = request.transactional_id
         transaction = machine.transactions.get(transactional_id)
         bumps = context.api_version >= BUMPS_SINCE
         check = ending.check_since_v5 if bumps else ending.check_before_v5
         code = check(transaction, request.producer_id, request.producer_epoch, request.committed)
-        if code is not None and code is not ErrorCode.NONE:
+        if code is not None and code is not NO_ERROR:
             return self.error(context, request, code)
         assert transaction is not None, "the checks found it"
-        if code is ErrorCode.NONE:
+        if code is NO_ERROR:
             return _ended(transaction, bumps)
         try:
             prepared = ending.prepare(

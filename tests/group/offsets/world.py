@@ -48,7 +48,7 @@ class TransactionsOfTest:
         self.asked: list[tuple[Any, ...]] = []
 
     def verify(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, *, add: bool
+        self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, add: bool
     ) -> ErrorCode | Pending:
         self.asked.append((transactional_id, producer_id, producer_epoch, topic, partition, add))
         return self.verdict
