@@ -8,7 +8,7 @@ import math
 import random
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kcore.clock import ManualClock
 from kcore.config import Config
@@ -42,7 +42,7 @@ from kcore.security.mechanism import AuthenticationError
 from kcore.security.plain import Plain
 from kcore.security.scram import Decoys, ScramCredential, ScramMechanism, ScramSha256, ScramSha512
 from kcore.server.dispatch import Dispatch, RefusedError
-from kcore.server.frames import FrameCutter, FrameError
+from kcore.server.frames import FrameError
 from kcore_ext.batch import (
     CorruptBatchError,
     iter_entries,
@@ -53,9 +53,13 @@ from kcore_ext.batch import (
     validate,
 )
 from kcore_ext.codec import decode_request_header, encode_request, encode_response
+from kcore_ext.request_line import RequestLine
 from tools.fuzzing.logs import Columns, Replays
 from tools.fuzzing.target import BugError, Target
 from tools.fuzzing.values import batch, message
+
+if TYPE_CHECKING:
+    from kcore_ext.request_line import Owner
 
 
 class Messages(Target):
@@ -237,16 +241,23 @@ class Frames(Target):
                     continue
 
     def _cut(self, pieces: list[bytes]) -> list[bytes | None]:
-        cutter, frames = FrameCutter(self.limit_bytes), list[bytes | None]()
+        frames: list[bytes | None] = []
+        line = RequestLine(
+            cast("Owner", self),  # it is asked of nothing that the gate gets
+            [],
+            frame_error=FrameError,
+            max_frame_bytes=self.limit_bytes,
+            buffer_bytes=self.limit_bytes,
+        )
+        line.gate = frames.append
         for piece in pieces:
-            cutter.feed(piece)
+            line.feed(piece)
             try:
-                while (frame := cutter.next_frame()) is not None:
-                    frames.append(frame)
+                line.serve()
             except FrameError:
                 return [*frames, None]
-            if cutter.claim_bytes > self.limit_bytes + 4 + len(piece):
-                raise BugError(f"it holds {cutter.claim_bytes} bytes")
+            if line.claim_bytes > self.limit_bytes + 4 + len(piece):
+                raise BugError(f"it holds {line.claim_bytes} bytes")
         return frames
 
 
