@@ -9,6 +9,7 @@ That is looked up every time, which costs a fifth of a new answer and its bytes,
 """
 
 cimport cython
+from cpython.bool cimport PyBool_Check
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.list cimport PyList_GET_SIZE, PyList_New
 from cpython.long cimport PyLong_CheckExact
@@ -169,8 +170,8 @@ cdef class OffsetFetchCore:
         cdef PyObject* required = get(asked, self._request, REQUIRE_STABLE)
         member_id[0] = <PyObject*>None
         member_epoch[0] = <PyObject*>NO_OFFSET
-        if required is NULL:
-            return False
+        if required is NULL or not PyBool_Check(<object>required):
+            return False    # a caller of this process wrote 0 or None
         stable[0] = <object>required is not False
         if question.old:
             question.group_id = get(asked, self._request, GROUP_ID)

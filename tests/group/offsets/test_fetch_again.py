@@ -347,6 +347,17 @@ def test_unstable_answers_are_not_remembered(context):
     assert (api.quick, api.again, api.remembered) == (4, 0, 0)
 
 
+@pytest.mark.parametrize("stable", [0, 1, None, "", "yes"])
+def test_what_is_no_bool_means_what_it_means_to_the_plain_way(context, stable):
+    api = context.api(OffsetFetchApi)
+    context.commit_in_transaction("g", {"t": {0: 50}})
+    request = OffsetFetchRequest(groups=question().groups, require_stable=stable)
+    for _ in range(3):
+        answer = api.handle(V9, request)
+        assert answer == api.handle_plainly(V9, request)
+        assert answer.groups[0].topics[0].partitions[0].error_code == (88 if stable else 0)
+
+
 @pytest.mark.parametrize(
     ("partitions", "metadata", "remembered"),
     [(range(60), "", 1), (range(70), "", 0), (range(3), "m" * 900, 1), (range(3), "m" * 1024, 0)],
