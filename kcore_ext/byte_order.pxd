@@ -41,3 +41,18 @@ cdef inline int64_t read_int64(const unsigned char* at) noexcept nogil:
     cdef uint64_t raw
     memcpy(&raw, at, 8)
     return <int64_t>wire64(raw)
+
+
+cdef inline void write_int16(unsigned char* at, int16_t value) noexcept nogil:
+    cdef uint16_t raw = wire16(<uint16_t>value)
+    memcpy(at, &raw, 2)
+
+
+cdef inline void write_int32(unsigned char* at, int32_t value) noexcept nogil:
+    cdef uint32_t raw = wire32(<uint32_t>value)
+    memcpy(at, &raw, 4)
+
+
+cdef inline void write_int64(unsigned char* at, int64_t value) noexcept nogil:
+    cdef uint64_t raw = wire64(<uint64_t>value)
+    memcpy(at, &raw, 8)

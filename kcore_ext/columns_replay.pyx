@@ -9,7 +9,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from kcore_ext.batch.layout cimport get_i32
+from kcore_ext.byte_order cimport read_int32
 from kcore_ext.columns_store cimport Bytes, Input
 from kcore_ext.offsets cimport OffsetAndMetadata, OffsetDecoder, read_value
 
@@ -162,7 +162,7 @@ cdef class EventReplay:
             self.names = self.decoder.names
         end = key.at + key.size - 4  # the partition
         size = len(self.offsets)
-        self.offsets[get_i32(end)] = entry
+        self.offsets[read_int32(end)] = entry
         self.added += len(self.offsets) - size
         self.plain += 1
         return True

@@ -24,15 +24,10 @@ from kcore_ext.batch.layout cimport (
     LOG_APPEND_TIME_BIT,
     MAGIC_AT,
     TRANSACTIONAL_BIT,
-    get_i16,
-    get_i32,
-    get_i64,
-    put_i16,
-    put_i32,
-    put_i64,
     put_varint,
     varint_size,
 )
+from kcore_ext.byte_order cimport read_int16, read_int32, read_int64, write_int16, write_int32, write_int64
 from kcore_ext.batch.records cimport RecordReader, RecordView, open_reader
 from kcore_ext.compaction_map cimport OffsetMap
 from kcore_ext.crc32c cimport crc32c_of
@@ -103,14 +98,14 @@ cdef class Writer:
         cdef Py_ssize_t size = self.at - self.start
         if size - LENGTH_OVERHEAD > 0x7FFFFFFF:
             raise ValueError(f"a batch of {size} bytes")
-        put_i32(self.start + 8, <int32_t>(size - LENGTH_OVERHEAD))
+        write_int32(self.start + 8, <int32_t>(size - LENGTH_OVERHEAD))
         self.start[MAGIC_AT] = 2
-        put_i16(self.start + ATTRIBUTES_AT, attributes)
-        put_i32(self.start + LAST_DELTA_AT, last_offset_delta)
-        put_i64(self.start + BASE_TIMESTAMP_AT, self.base_timestamp_ms)
-        put_i64(self.start + MAX_TIMESTAMP_AT, self.max_timestamp_ms)
-        put_i32(self.start + COUNT_AT, self.count)
-        put_i32(self.start + CRC_AT, <int32_t>crc32c_of(self.start + CHECKED_FROM, size - CHECKED_FROM, 0))
+        write_int16(self.start + ATTRIBUTES_AT, attributes)
+        write_int32(self.start + LAST_DELTA_AT, last_offset_delta)
+        write_int64(self.start + BASE_TIMESTAMP_AT, self.base_timestamp_ms)
+        write_int64(self.start + MAX_TIMESTAMP_AT, self.max_timestamp_ms)
+        write_int32(self.start + COUNT_AT, self.count)
+        write_int32(self.start + CRC_AT, <int32_t>crc32c_of(self.start + CHECKED_FROM, size - CHECKED_FROM, 0))
         return PyBytes_FromStringAndSize(<char*>self.start, size)
 
 
@@ -168,9 +163,9 @@ def merged(list batches not None):
     cdef bytes batch
     cdef bint first = True
     for batch in batches:
-        if PyBytes_GET_SIZE(batch) < HEADER_BYTES or get_i16(<const unsigned char*>PyBytes_AS_STRING(batch) + 21):
+        if PyBytes_GET_SIZE(batch) < HEADER_BYTES or read_int16(<const unsigned char*>PyBytes_AS_STRING(batch) + 21):
             raise ValueError("only batches that say nothing but their records become one")
-        size += PyBytes_GET_SIZE(batch) + DELTA_BYTES * get_i32(<const unsigned char*>PyBytes_AS_STRING(batch) + COUNT_AT)
+        size += PyBytes_GET_SIZE(batch) + DELTA_BYTES * read_int32(<const unsigned char*>PyBytes_AS_STRING(batch) + COUNT_AT)
     out = Writer(size)
     for batch in batches:
         reader = open_reader(batch, 0, None, 0)
@@ -184,11 +179,11 @@ def merged(list batches not None):
                 first = False
                 out.base_timestamp_ms = timestamp_ms
             out.append(&reader.record, timestamp_ms, reader.header.base_offset + reader.record.offset_delta - base)
-    put_i64(out.start, base)
-    put_i32(out.start + 12, leader_epoch)
-    put_i64(out.start + PRODUCER_ID_AT, -1)
-    put_i16(out.start + 51, -1)
-    put_i32(out.start + 53, -1)
+    write_int64(out.start, base)
+    write_int32(out.start + 12, leader_epoch)
+    write_int64(out.start + PRODUCER_ID_AT, -1)
+    write_int16(out.start + 51, -1)
+    write_int32(out.start + 53, -1)
     return out.seal(0, <int32_t>(last - base))
 
 
@@ -267,16 +262,16 @@ cdef class Sweep:
             if PyBytes_GET_SIZE(batch) < HEADER_BYTES:
                 break
             at = <const unsigned char*>PyBytes_AS_STRING(batch)
-            attributes = get_i16(at + ATTRIBUTES_AT)
-            if attributes & (CONTROL_BIT | TRANSACTIONAL_BIT) or get_i64(at) < position:
+            attributes = read_int16(at + ATTRIBUTES_AT)
+            if attributes & (CONTROL_BIT | TRANSACTIONAL_BIT) or read_int64(at) < position:
                 break
             self.look(batch, decompress)
-            no_producer = get_i64(at + PRODUCER_ID_AT) < 0
-            was_ms = get_i64(at + BASE_TIMESTAMP_AT) if attributes & DELETE_HORIZON_BIT else -1
+            no_producer = read_int64(at + PRODUCER_ID_AT) < 0
+            was_ms = read_int64(at + BASE_TIMESTAMP_AT) if attributes & DELETE_HORIZON_BIT else -1
             if self.kept == 0:
                 if not no_producer:
                     break
-                self.changes[get_i64(at)] = None
+                self.changes[read_int64(at)] = None
             else:
                 horizon_ms = was_ms if self.tombstones and was_ms >= 0 else -1
                 if self.tombstones and was_ms < 0:
@@ -290,7 +285,7 @@ cdef class Sweep:
                     self.put(changed, True, attributes & ~DELETE_HORIZON_BIT == 0 and horizon_ms < 0 and no_producer)
                 if self.tombstones:
                     self.horizon_of(horizon_ms)
-            position = get_i64(at) + get_i32(at + LAST_DELTA_AT) + 1
+            position = read_int64(at) + read_int32(at + LAST_DELTA_AT) + 1
             work -= 1 + self.records + PyBytes_GET_SIZE(batch) // WORK_BYTES
             index += 1
         return index, position, work
@@ -303,22 +298,22 @@ cdef class Sweep:
     cdef int put(self, bytes batch, bint changed, bint may_merge) except -1:
         cdef const unsigned char* at = <const unsigned char*>PyBytes_AS_STRING(batch)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(batch)
-        cdef int64_t last = get_i64(at) + get_i32(at + LAST_DELTA_AT)
+        cdef int64_t last = read_int64(at) + read_int32(at + LAST_DELTA_AT)
         if not may_merge or size * 2 >= self.max_merged_bytes:
             self.end_run()
             self.size_bytes += size
             if changed:
-                self.changes[get_i64(at)] = batch
+                self.changes[read_int64(at)] = batch
             return 0
         if self.run and (
-            self.run_leader_epoch != get_i32(at + 12)
+            self.run_leader_epoch != read_int32(at + 12)
             or self.run_bytes + size > self.max_merged_bytes
             or last - self.run_base_offset > MAX_OFFSET_DELTA
         ):
             self.end_run()
         if not self.run:
-            self.run_base_offset = get_i64(at)
-            self.run_leader_epoch = get_i32(at + 12)
+            self.run_base_offset = read_int64(at)
+            self.run_leader_epoch = read_int32(at + 12)
             self.run_changed = changed
         self.run.append(batch)
         self.run_bytes += size
@@ -335,7 +330,7 @@ cdef class Sweep:
         batch = <bytes>run[0]
         if PyList_GET_SIZE(run) > 1:
             for index in range(1, PyList_GET_SIZE(run)):
-                self.changes[get_i64(<const unsigned char*>PyBytes_AS_STRING(<bytes>run[index]))] = None
+                self.changes[read_int64(<const unsigned char*>PyBytes_AS_STRING(<bytes>run[index]))] = None
             batch = merged(run)
             self.run_changed = True
         self.size_bytes += PyBytes_GET_SIZE(batch)

@@ -12,7 +12,8 @@ from cpython.tuple cimport PyTuple_GET_ITEM
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from kcore_ext.batch.layout cimport CONTROL_BIT, HEADER_BYTES, TRANSACTIONAL_BIT, get_i16, get_i32, get_i64
+from kcore_ext.batch.layout cimport CONTROL_BIT, HEADER_BYTES, TRANSACTIONAL_BIT
+from kcore_ext.byte_order cimport read_int16, read_int32, read_int64
 from kcore_ext.batch.records cimport RecordReader, open_reader
 
 from typing import NamedTuple
@@ -55,12 +56,12 @@ def sizes(list run not None, int64_t mark):
         if PyBytes_GET_SIZE(batch) < HEADER_BYTES:
             raise ValueError(f"{PyBytes_GET_SIZE(batch)} bytes are too few for a batch")
         at = <const unsigned char*>PyBytes_AS_STRING(batch)
-        next_offset = get_i64(at) + get_i32(at + 23) + 1
+        next_offset = read_int64(at) + read_int32(at + 23) + 1
         if next_offset <= mark:
             clean += PyBytes_GET_SIZE(batch)
             continue
-        if dirty == 0 and get_i32(at + 57):
-            first_dirty_ms = get_i64(at + 35)
+        if dirty == 0 and read_int32(at + 57):
+            first_dirty_ms = read_int64(at + 35)
         dirty += PyBytes_GET_SIZE(batch)
     return Sizes(clean, dirty, first_dirty_ms, next_offset)
 
@@ -209,10 +210,10 @@ cdef class OffsetMap:
             if PyBytes_GET_SIZE(batch) < HEADER_BYTES:
                 break
             at = <const unsigned char*>PyBytes_AS_STRING(batch)
-            if get_i16(at + 21) & (CONTROL_BIT | TRANSACTIONAL_BIT) or get_i64(at + 35) > newest_ms:
+            if read_int16(at + 21) & (CONTROL_BIT | TRANSACTIONAL_BIT) or read_int64(at + 35) > newest_ms:
                 break
             # A producer's last batch stays, if only as an empty one; what the log's start cuts is not touched.
-            work -= self.take(batch, get_i64(at + 43) < 0 and get_i64(at) >= start, decompress)
+            work -= self.take(batch, read_int64(at + 43) < 0 and read_int64(at) >= start, decompress)
             index += 1
         return index, work
 

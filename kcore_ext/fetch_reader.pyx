@@ -14,6 +14,7 @@ from libc.stdint cimport int64_t
 from kcore_ext.log_core cimport LogCore
 from kcore_ext.message_shape cimport Shape
 from kcore_ext.partition_core cimport PartitionCore
+from kcore_ext.producers cimport any_aborted
 
 cdef bytes ZERO_UUID = bytes(16)
 
@@ -209,7 +210,7 @@ cdef class FetchReader:
             or (item.current_leader_epoch >= 0 and item.current_leader_epoch != partition.leader_epoch)
             or partition.recovering
             or partition.closed
-            or (params.read_committed and partition.producers.aborted)
+            or (params.read_committed and any_aborted(partition.producers))
         ):
             return self._read_in_full(item, params, budget, first, reading)
         records = b""

@@ -11,7 +11,7 @@ from libc.string cimport memcpy
 
 from kcore_ext.batch.builder cimport BatchBuilder
 from kcore_ext.batch.header cimport copy_stamped
-from kcore_ext.batch.layout cimport put_i32, put_i64
+from kcore_ext.byte_order cimport write_int32, write_int64
 from kcore_ext.log_tail cimport PartitionTail
 
 cdef enum:
@@ -187,9 +187,9 @@ def journal_entries(list partitions not None, Py_ssize_t max_bytes):
         for place in range(PyList_GET_SIZE(sealed.batches)):
             batch = <bytes>sealed.batches[place]
             size = PyBytes_GET_SIZE(batch)
-            put_i32(at, <int32_t>sealed.number)
-            put_i64(at + 4, sealed.bases[place])
-            put_i32(at + 12, <int32_t>size)
+            write_int32(at, <int32_t>sealed.number)
+            write_int64(at + 4, sealed.bases[place])
+            write_int32(at + 12, <int32_t>size)
             memcpy(at + ENTRY_BYTES, PyBytes_AS_STRING(batch), size)
             at += ENTRY_BYTES + size
     return value
@@ -220,7 +220,7 @@ def log_pairs(dict by_number not None):
         for base, batch in <list>by_number[owner]:
             key = PyBytes_FromStringAndSize(NULL, KEY_BYTES)
             at = <unsigned char*>PyBytes_AS_STRING(key)
-            put_i32(at, <int32_t>number)
-            put_i64(at + 4, base)
+            write_int32(at, <int32_t>number)
+            write_int64(at + 4, base)
             pairs.append((key, batch))
     return pairs

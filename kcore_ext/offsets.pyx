@@ -9,10 +9,11 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from kcore_ext.batch.records cimport RecordReader, open_reader
+from kcore_ext.byte_order cimport read_int16, read_int32, read_int64, write_int16, write_int32, write_int64
 from kcore_ext.codec_plan cimport Schema, schema_of
 from kcore_ext.message_shape cimport Shape
 
@@ -34,29 +35,19 @@ cdef enum:
 # ---- big-endian numbers
 
 cdef inline uint8_t* put16(uint8_t* at, uint16_t number) noexcept:
-    at[0] = <uint8_t>(number >> 8)
-    at[1] = <uint8_t>number
+    """Writes a number; where the next one goes."""
+    write_int16(at, <int16_t>number)
     return at + 2
 
 
 cdef inline uint8_t* put32(uint8_t* at, uint32_t number) noexcept:
-    return put16(put16(at, <uint16_t>(number >> 16)), <uint16_t>number)
+    write_int32(at, <int32_t>number)
+    return at + 4
 
 
 cdef inline uint8_t* put64(uint8_t* at, uint64_t number) noexcept:
-    return put32(put32(at, <uint32_t>(number >> 32)), <uint32_t>number)
-
-
-cdef inline uint16_t get16(const uint8_t* at) noexcept:
-    return <uint16_t>((at[0] << 8) | at[1])
-
-
-cdef inline uint32_t get32(const uint8_t* at) noexcept:
-    return (<uint32_t>get16(at) << 16) | get16(at + 2)
-
-
-cdef inline uint64_t get64(const uint8_t* at) noexcept:
-    return (<uint64_t>get32(at) << 32) | get32(at + 4)
+    write_int64(at, <int64_t>number)
+    return at + 8
 
 
 cdef tuple _fields(OffsetAndMetadata entry):
@@ -261,21 +252,21 @@ cdef class OffsetDecoder:
             entry = read_value(<const uint8_t*>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
             if entry is None:
                 return None
-        return CommitKey(self.group, self.topic, <int32_t>get32(at + size - 4)), entry
+        return CommitKey(self.group, self.topic, read_int32(at + size - 4)), entry
 
     cdef bint _read_names(self, const uint8_t* at, Py_ssize_t size) except -1:
         """Takes group and topic from a key of both types; False if it is another, or not as Kafka writes it."""
         cdef const uint8_t* known
-        if size < 10 or get16(at) > OFFSET_KEY:
+        if size < 10 or <uint16_t>read_int16(at) > OFFSET_KEY:
             return False
         if self.names is not None and PyBytes_GET_SIZE(self.names) == size - 4:
             known = <const uint8_t*>PyBytes_AS_STRING(self.names)
             if memcmp(known, at, size - 4) == 0:
                 return True
-        cdef Py_ssize_t group_size = get16(at + 2)
+        cdef Py_ssize_t group_size = <uint16_t>read_int16(at + 2)
         if 4 + group_size + 2 + 4 > size:
             return False
-        cdef Py_ssize_t topic_size = get16(at + 4 + group_size)
+        cdef Py_ssize_t topic_size = <uint16_t>read_int16(at + 4 + group_size)
         if 4 + group_size + 2 + topic_size + 4 != size or group_size > MAX_STRING or topic_size > MAX_STRING:
             return False
         self.names = None
@@ -315,7 +306,7 @@ cdef class OffsetDecoder:
                 if names is not self.names:
                     partitions = partitions_of(self.group, self.topic)
                     names = self.names
-                partition = <int32_t>get32(key + reader.record.key_size - 4)
+                partition = read_int32(key + reader.record.key_size - 4)
                 size = len(partitions)
                 partitions[partition] = entry
                 added += len(partitions) - size
@@ -331,7 +322,7 @@ cdef OffsetAndMetadata read_value(const uint8_t* at, Py_ssize_t size):
     """A value of any version; None if it is not laid out exactly as Kafka writes it."""
     if size < 2:
         return None
-    cdef int version = get16(at)
+    cdef int version = <uint16_t>read_int16(at)
     cdef Py_ssize_t head = 14 if version >= 3 else 10  # version, offset, and the leader epoch of the newer ones
     cdef Py_ssize_t tail = 16 if version == EXPIRING_VERSION else 8
     cdef Py_ssize_t length, prefix
@@ -351,7 +342,7 @@ cdef OffsetAndMetadata read_value(const uint8_t* at, Py_ssize_t size):
         if at[head + prefix + length + 8] == 1:
             tail = 27
     else:
-        length, prefix = get16(at + head), 2
+        length, prefix = <uint16_t>read_int16(at + head), 2
     cdef const uint8_t* text = at + head + prefix
     cdef const uint8_t* end = text + length
     if length > MAX_STRING or head + prefix + length + tail != size:
@@ -359,12 +350,12 @@ cdef OffsetAndMetadata read_value(const uint8_t* at, Py_ssize_t size):
     if version == VALUE_VERSION and (end[8] > 1 or (end[8] == 1 and (end[9] != 0 or end[10] != 16))):
         return None
     cdef OffsetAndMetadata entry = OffsetAndMetadata.__new__(OffsetAndMetadata)
-    entry.committed_offset = <int64_t>get64(at + 2)
-    entry.leader_epoch = <int32_t>get32(at + 10) if version >= 3 else -1
+    entry.committed_offset = read_int64(at + 2)
+    entry.leader_epoch = read_int32(at + 10) if version >= 3 else -1
     if length:
         entry.metadata = PyUnicode_DecodeUTF8(<char*>text, length, NULL)
-    entry.commit_timestamp_ms = <int64_t>get64(end)
-    entry.expire_timestamp_ms = <int64_t>get64(end + 8) if version == EXPIRING_VERSION else -1
+    entry.commit_timestamp_ms = read_int64(end)
+    entry.expire_timestamp_ms = read_int64(end + 8) if version == EXPIRING_VERSION else -1
     if tail == 27:
         memcpy(entry.topic_uuid, end + 11, 16)
     return entry

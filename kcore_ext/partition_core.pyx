@@ -4,7 +4,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kcore_ext.batch.builder cimport BatchBuilder, end_marker
 from kcore_ext.log_core cimport LogCore
-from kcore_ext.producers cimport ProducersCore
+from kcore_ext.producers cimport ProducersCore, any_aborted
 from kcore_ext.shard_core cimport PipelineCore
 
 cdef enum:
@@ -106,7 +106,7 @@ cdef class PartitionCore:
     def committed(self):
         cdef ProducersCore producers = self.producers
         self.high_watermark = self.log.high_watermark
-        if producers.open_transactions or producers._completing or producers.aborted:
+        if producers.open_transactions or producers._completing or any_aborted(producers):
             self._settle_producers()
         else:
             producers.settle(self.high_watermark)

@@ -22,10 +22,8 @@ from kcore_ext.batch.layout cimport (
     LOG_APPEND_TIME_BIT,
     MAGIC_AT,
     TRANSACTIONAL_BIT,
-    get_i16,
-    get_i32,
-    get_i64,
 )
+from kcore_ext.byte_order cimport read_int16, read_int32, read_int64
 from kcore_ext.batch.records cimport RecordView, parse_record
 from kcore_ext.clock cimport Now
 from kcore_ext.crc32c cimport crc32c_of
@@ -127,9 +125,9 @@ cdef bint walk(const unsigned char* batch, Py_ssize_t size, Survey* survey) noex
     """
     cdef const unsigned char* at = batch + HEADER_BYTES
     cdef const unsigned char* end = batch + size
-    cdef int64_t base_timestamp_ms = get_i64(batch + 27)
+    cdef int64_t base_timestamp_ms = read_int64(batch + 27)
     cdef int64_t timestamp_ms
-    cdef int32_t count = get_i32(batch + 57)
+    cdef int32_t count = read_int32(batch + 57)
     cdef int32_t number
     cdef RecordView record
     survey.earliest_ms = LATEST
@@ -291,22 +289,22 @@ cdef class ProduceCore:
         cdef Survey found
         if size < HEADER_BYTES or size > limits.max_bytes or not limits.create_time:
             return False
-        if get_i64(at) != 0 or get_i32(at + 8) != size - LENGTH_OVERHEAD or at[MAGIC_AT] != 2:
+        if read_int64(at) != 0 or read_int32(at + 8) != size - LENGTH_OVERHEAD or at[MAGIC_AT] != 2:
             return False
-        attributes = get_i16(at + ATTRIBUTES_AT)
+        attributes = read_int16(at + ATTRIBUTES_AT)
         codec = attributes & CODEC_BITS
-        batch.last_delta = get_i32(at + 23)
-        batch.max_timestamp_ms = get_i64(at + 35)
-        batch.producer_id = get_i64(at + 43)
-        batch.producer_epoch = get_i16(at + 51)
-        batch.base_sequence = get_i32(at + 53)
+        batch.last_delta = read_int32(at + 23)
+        batch.max_timestamp_ms = read_int64(at + 35)
+        batch.producer_id = read_int64(at + 43)
+        batch.producer_epoch = read_int16(at + 51)
+        batch.base_sequence = read_int32(at + 53)
         batch.transactional = (attributes & TRANSACTIONAL_BIT) != 0
         if (
             attributes & (CONTROL_BIT | LOG_APPEND_TIME_BIT)
             or (codec == ZSTD and version < FIRST_VERSION_WITH_ZSTD)
             or (limits.codec >= 0 and codec != limits.codec)
             or batch.last_delta < 0
-            or <int64_t>batch.last_delta + 1 != get_i32(at + 57)
+            or <int64_t>batch.last_delta + 1 != read_int32(at + 57)
             or (batch.producer_id >= 0 and batch.base_sequence < 0)
         ):
             return False
@@ -319,7 +317,7 @@ cdef class ProduceCore:
                 return False
             if not consecutive:
                 return False
-        elif crc32c_of(at + CHECKED_FROM, size - CHECKED_FROM, 0) != <uint32_t>get_i32(at + CRC_AT):
+        elif crc32c_of(at + CHECKED_FROM, size - CHECKED_FROM, 0) != <uint32_t>read_int32(at + CRC_AT):
             return False
         elif not walk(at, size, &found):
             return False

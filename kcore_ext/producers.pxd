@@ -1,6 +1,7 @@
 """The producers of a partition, for other compiled modules."""
 
 cimport cython
+from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 cdef enum:
@@ -34,11 +35,15 @@ cdef class ProducerEntry:
     cdef State now
 
 
+cdef class AbortedCore:
+    cdef public list _entries   # of the index, in the order of their markers
+
+
 cdef class ProducersCore:
     cdef public dict entries
     cdef public dict open_transactions
     cdef public dict verifications
-    cdef public object aborted
+    cdef public AbortedCore aborted
     cdef public list _completing
     cdef Note* notes            # a row: those before `first` are done with
     cdef Py_ssize_t first, count, room
@@ -60,3 +65,8 @@ cdef class ProducersCore:
     cdef int settle(self, int64_t high_watermark) except -1
     cdef int make_room(self) except -1
     cdef void forget_notes(self)
+
+
+cdef inline bint any_aborted(ProducersCore producers) noexcept:
+    """Whether any aborted transaction is known; asked with every commit of every partition."""
+    return producers.aborted is not None and PyList_GET_SIZE(producers.aborted._entries) != 0

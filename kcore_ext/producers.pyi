@@ -57,6 +57,11 @@ class ProducerEntry:
     def restore(self, state: SavedProducer) -> None:
         """Goes back to what `state()` gave."""
 
+class AbortedCore:
+    """The list below `kcore.broker.transaction_index.AbortedTransactionIndex`, where C sees whether it is empty."""
+
+    _entries: list[Any]
+
 class ProducersCore:
     """What a partition knows of its producers, and how each append since the last commit is taken back.
 
@@ -72,38 +77,11 @@ class ProducersCore:
     entries: dict[int, ProducerEntry]
     open_transactions: dict[int, int]
     verifications: dict[int, Any]
-    aborted: Any
+    aborted: Any  # an AbortedCore
     _completing: list[tuple[int, int]]
-
-    def is_next(self, producer_id: int, epoch: int, first_sequence: int, transactional: bool) -> bool:
-        """Whether a batch certainly may be appended: the next one of a known producer, in the transaction that it is in
-        or outside of any, or the first one of an unknown producer. Of any other batch this says nothing.
-        """
 
     def add_data(self, producer_id: int, epoch: int, batch: BatchMetadata, transactional: bool) -> None:
         """Keeps a batch that was appended, or is replayed."""
-
-    def add_appended(
-        self,
-        producer_id: int,
-        epoch: int,
-        sequence: int,
-        last_delta: int,
-        base_offset: int,
-        timestamp_ms: int,
-        transactional: bool,
-    ) -> None:
-        """Keeps a batch that was appended.
-
-        Args:
-            producer_id: who wrote it.
-            epoch: in which epoch.
-            sequence: its first sequence; -1 where a coordinator wrote it.
-            last_delta: its last offset delta: the offset of its last record, counted from `base_offset`.
-            base_offset: the offset of its first record.
-            timestamp_ms: its largest timestamp.
-            transactional: whether it belongs to a transaction.
-        """
 
     def _touch(self, producer_id: int, offset: int) -> ProducerEntry:
         """The entry of a producer that is about to change, made if there is none, with a note of what it was."""

@@ -124,6 +124,13 @@ cdef Written written_of(batch) except *:
     return written
 
 
+cdef class AbortedCore:
+    """See producers.pyi."""
+
+    def __cinit__(self):
+        self._entries = []
+
+
 cdef class ProducersCore:
     """See producers.pyi."""
 
@@ -139,10 +146,10 @@ cdef class ProducersCore:
 
     # ---- data
 
-    def is_next(self, int64_t producer_id, int16_t epoch, int32_t first_sequence, bint transactional):
-        return self.follows(producer_id, epoch, first_sequence, transactional)
-
     cdef bint follows(self, int64_t producer_id, int16_t epoch, int32_t first_sequence, bint transactional) except -1:
+        """Whether a batch certainly may be appended: the next one of a known producer, in the transaction that it is in
+        or outside of any, or the first one of an unknown producer. Of any other batch this says nothing.
+        """
         cdef PyObject* found
         cdef State* now
         cdef int64_t last = -1
@@ -160,18 +167,6 @@ cdef class ProducersCore:
         cdef Written written = written_of(batch)
         self.put(producer_id, epoch, &written, transactional)
 
-    def add_appended(
-        self,
-        int64_t producer_id,
-        int16_t epoch,
-        int32_t sequence,
-        int32_t last_delta,
-        int64_t base_offset,
-        int64_t timestamp_ms,
-        bint transactional,
-    ):
-        self.appended(producer_id, epoch, sequence, last_delta, base_offset, timestamp_ms, transactional)
-
     cdef int appended(
         self,
         int64_t producer_id,
@@ -182,6 +177,7 @@ cdef class ProducersCore:
         int64_t timestamp_ms,
         bint transactional,
     ) except -1:
+        """Keeps a batch that was appended; `sequence` is -1 where a coordinator wrote it."""
         cdef Written written
         written.first_sequence = sequence
         written.last_sequence = sequence

@@ -23,6 +23,7 @@ from libc.string cimport memcpy
 
 from kcore_ext.codec_plan import EncodeError
 
+from kcore_ext.byte_order cimport read_int32
 from kcore_ext.codec cimport RequestHead, encode_response_frame, read_request_header
 from kcore_ext.codec_plan cimport Plan, schema_of
 from kcore_ext.codec_read cimport read_message
@@ -41,10 +42,6 @@ cdef enum:
     MAX_SENT = 256              # answers of an API that are remembered with their frames, if it gives them out again
     MAX_CONTEXTS = 64           # combinations of version and client id that it remembers
     MAX_REMEMBERED_NAME = 256   # characters of a client id; longer ones are made anew for each request
-
-
-cdef inline unsigned int get32(const unsigned char* at) noexcept:
-    return <unsigned int>at[0] << 24 | <unsigned int>at[1] << 16 | <unsigned int>at[2] << 8 | at[3]
 
 
 cdef class Route:
@@ -212,7 +209,7 @@ cdef class RequestLine:
         cdef Py_ssize_t size
         if held < LENGTH_BYTES:
             return held
-        size = <int>get32(self._start())
+        size = read_int32(self._start())
         return max(held, LENGTH_BYTES + min(size, self._max_frame_bytes))
 
     cdef const unsigned char* _start(self):
@@ -273,7 +270,7 @@ cdef class RequestLine:
         if left < LENGTH_BYTES:
             return False
         start = self._start()
-        size = <int>get32(start)
+        size = read_int32(start)
         if size < 0 or size > self._max_frame_bytes:
             raise self._frame_error(f"a frame of {size} bytes; 0 to {self._max_frame_bytes} are accepted")
         if left < LENGTH_BYTES + size:
@@ -312,7 +309,7 @@ cdef class RequestLine:
                     found = PyDict_GetItemWithError(self._known, key)
                     if found != NULL:
                         known = <Known>found
-                        return self._decide(known.route, known.version, <int>get32(frame + CORRELATION_ID_AT),
+                        return self._decide(known.route, known.version, read_int32(frame + CORRELATION_ID_AT),
                                             known.context, known.request, known)
         return self._unknown(frame, size, key)
 

@@ -12,7 +12,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
 from kcore_ext.batch.builder cimport BatchBuilder
-from kcore_ext.batch.layout cimport put_i16, put_i32, put_i64, put_varint
+from kcore_ext.batch.layout cimport put_varint
+from kcore_ext.byte_order cimport write_int16, write_int32, write_int64
 
 from types import MappingProxyType
 
@@ -73,7 +74,7 @@ cdef inline uint8_t* put_count(uint8_t* at, Py_ssize_t count, bint flexible) noe
     """The length of an array; of a flexible version as a varint of one more."""
     cdef uint32_t left
     if not flexible:
-        put_i32(at, <int32_t>count)
+        write_int32(at, <int32_t>count)
         return at + 4
     left = <uint32_t>(count + 1)
     while left > 0x7F:
@@ -100,7 +101,7 @@ cdef inline uint8_t* put_tag(uint8_t* at, int tag, int64_t value) noexcept:
     """A tagged field of 8 bytes."""
     at[0] = <uint8_t>tag
     at[1] = 8
-    put_i64(at + 2, value)
+    write_int64(at + 2, value)
     return at + 10
 
 
@@ -200,10 +201,10 @@ cdef class Transaction:
         cdef bint flexible = version > 0
         cdef Py_ssize_t length
         cdef const char* text
-        put_i16(at, version)
-        put_i64(at + 2, self.producer_id)
-        put_i16(at + 10, self.producer_epoch)
-        put_i32(at + 12, self.timeout_ms)
+        write_int16(at, version)
+        write_int64(at + 2, self.producer_id)
+        write_int16(at + 10, self.producer_epoch)
+        write_int32(at + 12, self.timeout_ms)
         at[16] = <uint8_t>self.status
         at += 17
         if self.status == EMPTY:
@@ -215,17 +216,17 @@ cdef class Transaction:
                 if flexible:
                     at = put_count(at, length, True)
                 else:
-                    put_i16(at, <int>length)
+                    write_int16(at, <int>length)
                     at += 2
                 at = put_count(put_text(at, text, length), len(indexes), flexible)
                 for index in indexes if len(indexes) == 1 else sorted(indexes):
-                    put_i32(at, index)
+                    write_int32(at, index)
                     at += 4
                 if flexible:
                     at[0] = 0
                     at += 1
-        put_i64(at, self.last_update_ms)
-        put_i64(at + 8, self.start_ms)
+        write_int64(at, self.last_update_ms)
+        write_int64(at + 8, self.start_ms)
         at += 16
         return self.put_tags(at) if flexible else at
 
@@ -243,7 +244,7 @@ cdef class Transaction:
         if self.client_version:
             at[0] = 2
             at[1] = 2
-            put_i16(at + 2, self.client_version)
+            write_int16(at + 2, self.client_version)
             at += 4
             count[0] += 1
         return at
@@ -285,8 +286,8 @@ cdef class TransactionBlock:
         cdef uint8_t* at = batch.begin_record(timestamp_ms, self.key_size, self.value_size)
         if at is NULL:
             return False
-        put_i16(at, 0)              # the record's type
-        put_i16(at + 2, <int>size)
+        write_int16(at, 0)              # the record's type
+        write_int16(at + 2, <int>size)
         at = put_varint(put_text(at + KEY_OVERHEAD, text, size), self.value_size)
         self.value.put_value(at, self.version)[0] = 0   # no headers
         return True

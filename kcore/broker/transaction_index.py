@@ -6,6 +6,8 @@ from bisect import bisect_left
 from collections.abc import Container
 from typing import NamedTuple
 
+from kcore_ext.producers import AbortedCore
+
 
 class AbortedTransaction(NamedTuple):
     """One aborted transaction of a partition.
@@ -24,23 +26,21 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
-class AbortedTransactionIndex:
+class AbortedTransactionIndex(AbortedCore):
     """Aborted transactions in the order of their markers.
 
     The index is derived from the log and rebuilt from it, so nothing here is durable.
     """
 
-    __slots__ = ("_entries", "_last_offsets")
+    __slots__ = ("_last_offsets",)
+
+    _entries: list[AbortedTransaction]
 
     def __init__(self) -> None:
-        self._entries: list[AbortedTransaction] = []
         self._last_offsets: list[int] = []
 
     def __len__(self) -> int:
         return len(self._entries)
-
-    def __bool__(self) -> bool:
-        return bool(self._entries)
 
     @property
     def entries(self) -> list[AbortedTransaction]:

@@ -18,12 +18,10 @@ from kcore_ext.batch.layout cimport (
     LOG_APPEND_TIME_BIT,
     MAGIC_AT,
     TRANSACTIONAL_BIT,
-    put_i16,
-    put_i32,
-    put_i64,
     put_varint,
     varint_size,
 )
+from kcore_ext.byte_order cimport write_int16, write_int32, write_int64
 
 cdef enum:
     HIGHEST_CODEC = 4
@@ -282,23 +280,23 @@ cdef class BatchBuilder:
     ) except -1:
         """Write the whole batch to `out`, which has `built_size(packed)` bytes."""
         cdef Py_ssize_t size = self.built_size(packed)
-        put_i64(out, base_offset)
-        put_i32(out + 8, <int32_t>(size - LENGTH_OVERHEAD))
-        put_i32(out + 12, leader_epoch)
+        write_int64(out, base_offset)
+        write_int32(out + 8, <int32_t>(size - LENGTH_OVERHEAD))
+        write_int32(out + 12, leader_epoch)
         out[MAGIC_AT] = 2
-        put_i16(out + 21, self.attributes if packed is not None else self.attributes & ~CODEC_BITS)
-        put_i32(out + 23, last_offset_delta)
-        put_i64(out + 27, self.base_timestamp_ms)
-        put_i64(out + 35, self.max_timestamp_ms)
-        put_i64(out + 43, self.producer_id)
-        put_i16(out + 51, self.producer_epoch)
-        put_i32(out + 53, self.base_sequence)
-        put_i32(out + 57, self.count)
+        write_int16(out + 21, self.attributes if packed is not None else self.attributes & ~CODEC_BITS)
+        write_int32(out + 23, last_offset_delta)
+        write_int64(out + 27, self.base_timestamp_ms)
+        write_int64(out + 35, self.max_timestamp_ms)
+        write_int64(out + 43, self.producer_id)
+        write_int16(out + 51, self.producer_epoch)
+        write_int32(out + 53, self.base_sequence)
+        write_int32(out + 57, self.count)
         if packed is not None:
             memcpy(out + HEADER_BYTES, PyBytes_AS_STRING(packed), PyBytes_GET_SIZE(packed))
         elif self.records_size:
             memcpy(out + HEADER_BYTES, self.records, self.records_size)
-        put_i32(out + CRC_AT, <int32_t>checksum(out + CHECKED_FROM, size - CHECKED_FROM))
+        write_int32(out + CRC_AT, <int32_t>checksum(out + CHECKED_FROM, size - CHECKED_FROM))
         return 0
 
 
@@ -329,11 +327,11 @@ cdef BatchBuilder end_marker(
     builder.attributes |= CONTROL_BIT
     builder.marker = (coordinator_epoch, commit, transaction_version)
     at = builder.begin_record(timestamp_ms, 4, 6)
-    put_i16(at, 0)                      # version of the key
-    put_i16(at + 2, commit)
+    write_int16(at, 0)                      # version of the key
+    write_int16(at + 2, commit)
     at = put_varint(at + 4, 6)
-    put_i16(at, 0)                      # version of the value
-    put_i32(at + 2, coordinator_epoch)
+    write_int16(at, 0)                      # version of the value
+    write_int32(at + 2, coordinator_epoch)
     at[6] = 0                           # no headers
     return builder
 

@@ -17,13 +17,8 @@ from kcore_ext.batch.layout cimport (
     MAGIC_AT,
     SMALLEST_LENGTH,
     TRANSACTIONAL_BIT,
-    get_i16,
-    get_i32,
-    get_i64,
-    put_i16,
-    put_i32,
-    put_i64,
 )
+from kcore_ext.byte_order cimport read_int16, read_int32, read_int64, write_int16, write_int32, write_int64
 
 from kcore_ext.crc32c cimport crc32c_of
 
@@ -149,19 +144,19 @@ cdef BatchHeader read_header(const unsigned char* start, Py_ssize_t size, Py_ssi
         raise CorruptBatchError(position, f"{size - position} bytes, a header has {HEADER_BYTES}", "size")
     header = BatchHeader.__new__(BatchHeader)
     header.position = position
-    header.base_offset = get_i64(at)
-    header.batch_length = get_i32(at + 8)
-    header.partition_leader_epoch = get_i32(at + 12)
+    header.base_offset = read_int64(at)
+    header.batch_length = read_int32(at + 8)
+    header.partition_leader_epoch = read_int32(at + 12)
     header.magic = 2
-    header.crc = <uint32_t>get_i32(at + CRC_AT)
-    header.attributes = get_i16(at + 21)
-    header.last_offset_delta = get_i32(at + 23)
-    header.base_timestamp_ms = get_i64(at + 27)
-    header.max_timestamp_ms = get_i64(at + 35)
-    header.producer_id = get_i64(at + 43)
-    header.producer_epoch = get_i16(at + 51)
-    header.base_sequence = get_i32(at + 53)
-    header.record_count = get_i32(at + 57)
+    header.crc = <uint32_t>read_int32(at + CRC_AT)
+    header.attributes = read_int16(at + 21)
+    header.last_offset_delta = read_int32(at + 23)
+    header.base_timestamp_ms = read_int64(at + 27)
+    header.max_timestamp_ms = read_int64(at + 35)
+    header.producer_id = read_int64(at + 43)
+    header.producer_epoch = read_int16(at + 51)
+    header.base_sequence = read_int32(at + 53)
+    header.record_count = read_int32(at + 57)
     if header.batch_length < SMALLEST_LENGTH:
         raise CorruptBatchError(position + 8, f"length {header.batch_length}, at least {SMALLEST_LENGTH}", "size")
     return header
@@ -230,8 +225,8 @@ def stamp(buffer, int64_t base_offset, int32_t leader_epoch, Py_ssize_t position
     try:
         read_header(<const unsigned char*>view.buf, view.len, position)
         at = <unsigned char*>view.buf + position
-        put_i64(at, base_offset)
-        put_i32(at + 12, leader_epoch)
+        write_int64(at, base_offset)
+        write_int32(at + 12, leader_epoch)
     finally:
         PyBuffer_Release(&view)
 
@@ -255,20 +250,20 @@ cdef bytes copy_stamped(object buffer, int64_t base_offset, int32_t leader_epoch
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
         at = <unsigned char*>view.buf
-        if view.len < HEADER_BYTES or get_i32(at + 8) != view.len - LENGTH_OVERHEAD or at[MAGIC_AT] != 2:
+        if view.len < HEADER_BYTES or read_int32(at + 8) != view.len - LENGTH_OVERHEAD or at[MAGIC_AT] != 2:
             return None
-        last_delta[0] = get_i32(at + 23)
+        last_delta[0] = read_int32(at + 23)
         if last_delta[0] < 0:
             return None
         if type(buffer) is bytearray:
-            put_i64(at, base_offset)
-            put_i32(at + 12, leader_epoch)
+            write_int64(at, base_offset)
+            write_int32(at + 12, leader_epoch)
         made = PyBytes_FromStringAndSize(<char*>at, view.len)
     finally:
         PyBuffer_Release(&view)
     at = <unsigned char*>PyBytes_AS_STRING(made)
-    put_i64(at, base_offset)
-    put_i32(at + 12, leader_epoch)
+    write_int64(at, base_offset)
+    write_int32(at + 12, leader_epoch)
     return made
 
 
@@ -287,9 +282,9 @@ def stamp_append_time(buffer, int64_t timestamp_ms, Py_ssize_t position=0):
     try:
         header = read_whole(<const unsigned char*>view.buf, view.len, position)
         at = <unsigned char*>view.buf + position
-        put_i16(at + 21, header.attributes | LOG_APPEND_TIME_BIT)
-        put_i64(at + 35, timestamp_ms)
-        put_i32(at + CRC_AT, <int32_t>checksum(at + CHECKED_FROM, header.size_bytes - CHECKED_FROM))
+        write_int16(at + 21, header.attributes | LOG_APPEND_TIME_BIT)
+        write_int64(at + 35, timestamp_ms)
+        write_int32(at + CRC_AT, <int32_t>checksum(at + CHECKED_FROM, header.size_bytes - CHECKED_FROM))
     finally:
         PyBuffer_Release(&view)
 
@@ -312,7 +307,7 @@ def split_batches(buffer):
     try:
         start = <const unsigned char*>view.buf
         while view.len - at > MAGIC_AT:
-            length = get_i32(start + at + 8)
+            length = read_int32(start + at + 8)
             magic = <int8_t>start[at + MAGIC_AT]
             if magic < 0 or magic > 2:
                 error = CorruptBatchError(at + MAGIC_AT, f"magic {magic}, known are 0 to 2", "magic")

@@ -1,20 +1,6 @@
 """Where the fields of a record batch lie, and the numbers of its format: inline code for the modules of this package."""
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
-
-cdef extern from *:
-    """
-    #define kcore_swap16(value) __builtin_bswap16(value)
-    #define kcore_swap32(value) __builtin_bswap32(value)
-    #define kcore_swap64(value) __builtin_bswap64(value)
-    #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-    #error "kcore_ext.batch is written for little-endian machines"
-    #endif
-    """
-    uint16_t swap16 "kcore_swap16"(uint16_t value) noexcept nogil
-    uint32_t swap32 "kcore_swap32"(uint32_t value) noexcept nogil
-    uint64_t swap64 "kcore_swap64"(uint64_t value) noexcept nogil
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 cdef enum:
     HEADER_BYTES = 61            # the fixed part of a batch: the smallest batch has no more
@@ -28,39 +14,6 @@ cdef enum:
     TRANSACTIONAL_BIT = 0x10
     CONTROL_BIT = 0x20
     DELETE_HORIZON_BIT = 0x40
-
-
-cdef inline int16_t get_i16(const unsigned char* at) noexcept nogil:
-    cdef uint16_t raw
-    memcpy(&raw, at, 2)
-    return <int16_t>swap16(raw)
-
-
-cdef inline int32_t get_i32(const unsigned char* at) noexcept nogil:
-    cdef uint32_t raw
-    memcpy(&raw, at, 4)
-    return <int32_t>swap32(raw)
-
-
-cdef inline int64_t get_i64(const unsigned char* at) noexcept nogil:
-    cdef uint64_t raw
-    memcpy(&raw, at, 8)
-    return <int64_t>swap64(raw)
-
-
-cdef inline void put_i16(unsigned char* at, int16_t value) noexcept nogil:
-    cdef uint16_t raw = swap16(<uint16_t>value)
-    memcpy(at, &raw, 2)
-
-
-cdef inline void put_i32(unsigned char* at, int32_t value) noexcept nogil:
-    cdef uint32_t raw = swap32(<uint32_t>value)
-    memcpy(at, &raw, 4)
-
-
-cdef inline void put_i64(unsigned char* at, int64_t value) noexcept nogil:
-    cdef uint64_t raw = swap64(<uint64_t>value)
-    memcpy(at, &raw, 8)
 
 
 cdef inline uint64_t zigzag(int64_t value) noexcept nogil:

@@ -14,11 +14,10 @@ from kcore_ext.batch.layout cimport (
     HEADER_BYTES,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME_BIT,
-    get_i16,
-    get_i32,
     get_varint,
     get_varlong,
 )
+from kcore_ext.byte_order cimport read_int16, read_int32
 
 from kcore_ext.batch.header import CorruptBatchError
 
@@ -375,12 +374,12 @@ def parse_control(buffer, Py_ssize_t position=0):
         raise CorruptBatchError(position + 21, "not a control batch", "control")
     if not reader.move():
         raise CorruptBatchError(at, "a control batch without a record", "control")
-    if reader.record.key_size < 4 or get_i16(reader.record.key) < 0:
+    if reader.record.key_size < 4 or read_int16(reader.record.key) < 0:
         raise CorruptBatchError(at, "the key of a control record is too short or of a negative version", "control")
-    marker.type = get_i16(reader.record.key + 2)
+    marker.type = read_int16(reader.record.key + 2)
     marker.coordinator_epoch = -1
     if 0 <= marker.type <= 1:
-        if reader.record.value_size < 6 or get_i16(reader.record.value) < 0:
+        if reader.record.value_size < 6 or read_int16(reader.record.value) < 0:
             raise CorruptBatchError(at, "the value of an end marker is too short or of a negative version", "control")
-        marker.coordinator_epoch = get_i32(reader.record.value + 2)
+        marker.coordinator_epoch = read_int32(reader.record.value + 2)
     return marker

@@ -14,10 +14,8 @@ from kcore_ext.batch.layout cimport (
     LENGTH_OVERHEAD,
     MAGIC_AT,
     TRANSACTIONAL_BIT,
-    get_i16,
-    get_i32,
-    get_i64,
 )
+from kcore_ext.byte_order cimport read_int16, read_int32, read_int64
 from kcore_ext.crc32c cimport crc32c_of
 
 from typing import NamedTuple
@@ -51,8 +49,8 @@ def gather(entries, uint32_t number, int64_t limit, Py_ssize_t max_bytes, Py_ssi
         if PyBytes_GET_SIZE(key) != KEY_BYTES:
             raise ValueError(f"a key of {PyBytes_GET_SIZE(key)} bytes, of a batch it has {KEY_BYTES}")
         at = <const unsigned char*>PyBytes_AS_STRING(key)
-        base = get_i64(at + 4)
-        if <uint32_t>get_i32(at) != number or base >= limit:
+        base = read_int64(at + 4)
+        if <uint32_t>read_int32(at) != number or base >= limit:
             break
         found.append((base, batch))
         size_bytes += PyBytes_GET_SIZE(batch)
@@ -74,10 +72,10 @@ def count_sound(list run not None, int64_t offset, int64_t cleaned_to, bint chec
         if size < HEADER_BYTES or base < offset or (base > offset and base > cleaned_to):
             return index
         at = <const unsigned char*>PyBytes_AS_STRING(batch)
-        delta = get_i32(at + LAST_DELTA_AT)
-        if get_i64(at) != base or get_i32(at + 8) != size - LENGTH_OVERHEAD or at[MAGIC_AT] != 2 or delta < 0:
+        delta = read_int32(at + LAST_DELTA_AT)
+        if read_int64(at) != base or read_int32(at + 8) != size - LENGTH_OVERHEAD or at[MAGIC_AT] != 2 or delta < 0:
             return index
-        if check_crc and crc32c_of(at + CHECKED_FROM, size - CHECKED_FROM, 0) != <uint32_t>get_i32(at + CRC_AT):
+        if check_crc and crc32c_of(at + CHECKED_FROM, size - CHECKED_FROM, 0) != <uint32_t>read_int32(at + CRC_AT):
             return index
         offset = base + delta + 1
     return count
@@ -94,12 +92,12 @@ def plain_run(list run not None, Py_ssize_t index):
         if PyBytes_GET_SIZE(batch) < HEADER_BYTES:
             break
         at = <const unsigned char*>PyBytes_AS_STRING(batch)
-        in_batch = get_i32(at + COUNT_AT)
-        if get_i16(at + ATTRIBUTES_AT) & (CODEC_BITS | TRANSACTIONAL_BIT | CONTROL_BIT) or in_batch <= 0:
+        in_batch = read_int32(at + COUNT_AT)
+        if read_int16(at + ATTRIBUTES_AT) & (CODEC_BITS | TRANSACTIONAL_BIT | CONTROL_BIT) or in_batch <= 0:
             break
         records += in_batch
         size_bytes += PyBytes_GET_SIZE(batch)
-        next_offset = get_i64(at) + get_i32(at + LAST_DELTA_AT) + 1
+        next_offset = read_int64(at) + read_int32(at + LAST_DELTA_AT) + 1
         index += 1
     return PlainRun(index, records, size_bytes, next_offset)
 
@@ -109,5 +107,5 @@ def replay_producers(list run not None, replay):
     cdef bytes batch
     for index in range(PyList_GET_SIZE(run)):
         batch = batch_of(run, index)
-        if PyBytes_GET_SIZE(batch) >= HEADER_BYTES and get_i64(<const unsigned char*>PyBytes_AS_STRING(batch) + PRODUCER_ID_AT) >= 0:
+        if PyBytes_GET_SIZE(batch) >= HEADER_BYTES and read_int64(<const unsigned char*>PyBytes_AS_STRING(batch) + PRODUCER_ID_AT) >= 0:
             replay(batch)
