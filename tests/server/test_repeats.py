@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.delete_groups import DeleteGroupsRequest
 from kcore.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from kcore.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.kit import commit, create
 from tests.server.live import LiveServer, Raw
 
@@ -66,3 +68,28 @@ def test_a_fetch_behind_a_commit_on_one_connection_sees_it(live: LiveServer) -> 
             _, answer = raw.answer(*request)
             if request[0] is SOME:
                 assert answer.groups[0].topics[0].partitions[1].committed_offset == place // 4
+
+
+def test_versions_are_told_anew_once_features_change(live: LiveServer) -> None:
+    """The very same request, on connections that asked it before and on those that did not."""
+    request = ApiVersionsRequest(client_software_name="me", client_software_version="1")
+    off = FeatureUpdateKey(feature="share.version", max_version_level=0, upgrade_type=2)
+
+    def told(raw: Raw, version: int = 4) -> tuple[int, set[str]]:
+        raw.send(raw.request(request, version))
+        correlation_id, answer = raw.answer(request, version)
+        assert (correlation_id, answer.error_code) == (raw.correlation_id, 0)
+        return answer.finalized_features_epoch, {feature.name for feature in answer.finalized_features}
+
+    with live.connect() as control, live.raw() as one, live.raw() as two:
+        epoch, features = told(one)
+        assert "share.version" in features
+        assert [told(raw) for raw in (one, one, two, one)] == [(epoch, features)] * 4
+        assert told(two, 3) == (epoch, features)
+        assert control.send(UpdateFeaturesRequest(feature_updates=[off]), 1).error_code == 0
+        changed = told(one)
+        assert changed[0] > epoch
+        assert changed[1] == features - {"share.version"}
+        with live.raw() as three:
+            assert [told(raw) for raw in (one, two, three)] == [changed] * 3
+        assert told(two, 3) == changed

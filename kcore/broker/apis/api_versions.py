@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 SUPPORTED_VERSIONS = (0, 4)
 
+MAX_READABLE = 64
+"""Clients' software that is remembered to be named readably ..."""
+
+MAX_READABLE_CHARACTERS = 128
+"""... if name and version have so many characters together."""
+
 TOLD_FROM: dict[int, int] = {ApiKey.PRODUCE: 0}
 """APIs that are told from an earlier version on than they are served: some librdkafka releases take an absent Produce
 v0 for a broker that knows no compression (KAFKA-18659)."""
@@ -37,18 +43,21 @@ class ApiVersionsApi(Api[ApiVersionsRequest, ApiVersionsResponse]):
         topics: the features' levels.
     """
 
-    __slots__ = ("_answers", "_epoch", "_ranges", "_topics")
+    __slots__ = ("_answers", "_epoch", "_ranges", "_readable", "_topics")
 
     key: ClassVar[ApiKey] = ApiKey.API_VERSIONS
     request_type: ClassVar[type] = ApiVersionsRequest
     response_type: ClassVar[type] = ApiVersionsResponse
     versions: ClassVar[tuple[int, int]] = SUPPORTED_VERSIONS
+    repeats: ClassVar[bool] = True
+    shares: ClassVar[bool] = True
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
         self._ranges: dict[int, tuple[int, int]] = {ApiKey.API_VERSIONS: SUPPORTED_VERSIONS}
         self._answers: dict[int, ApiVersionsResponse] = {}
         self._epoch = -1
+        self._readable: set[tuple[str, str]] = set()
 
     def serve(self, apis: Iterable[Any]) -> None:
         """Tells clients of these APIs from now on: objects with a `key` and `versions`."""
@@ -59,10 +68,10 @@ class ApiVersionsApi(Api[ApiVersionsRequest, ApiVersionsResponse]):
 
     def handle(self, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
         """The ranges; from version 3 on the client says its software's name and version, which must be readable."""
-        if context.api_version >= 3 and not (
-            _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
-        ):
-            return self.error(context, request, ErrorCode.INVALID_REQUEST)
+        if context.api_version >= 3:
+            software = (request.client_software_name, request.client_software_version)
+            if software not in self._readable and not self._is_readable(software):
+                return self.error(context, request, ErrorCode.INVALID_REQUEST)
         epoch = self._topics.image.features_epoch
         if epoch != self._epoch:
             self._answers.clear()
@@ -72,6 +81,15 @@ class ApiVersionsApi(Api[ApiVersionsRequest, ApiVersionsResponse]):
         if answer is None:
             answer = self._answers[form] = self._answer(form)
         return answer
+
+    def _is_readable(self, software: tuple[str, str]) -> bool:
+        """Whether a client says its software's name and version readably; the first few that do are remembered."""
+        name, version = software
+        if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
+            return False
+        if len(self._readable) < MAX_READABLE and len(name) + len(version) <= MAX_READABLE_CHARACTERS:
+            self._readable.add(software)
+        return True
 
     def unsupported(self) -> ApiVersionsResponse:
         """The answer, in version 0's form, to a request of a version that is not served: this API's own range."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kcore.broker.apis.api_versions import MAX_READABLE
 from kcore.broker.features import FEATURES
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType, authorized_operations
@@ -112,6 +113,23 @@ def test_features_are_told_from_version_3_on_and_follow_their_levels() -> None:
     assert told(3)[1] == initial
     assert node.topics.feature_level("share.version") == 0
     assert node.call(ApiVersionsRequest(), 2).finalized_features == ()
+
+
+def test_software_must_be_named_readably_however_often_it_asks() -> None:
+    """What was readable is remembered, up to a number; what was not never is."""
+    node = BrokerContext()
+
+    def code(name: str, version: str = "1") -> int:
+        return int(
+            node.call(ApiVersionsRequest(client_software_name=name, client_software_version=version), 3).error_code
+        )
+
+    for number in range(2 * MAX_READABLE):
+        assert code(f"client-{number}") == 0
+        assert code("client", "1" * number + "0") == 0
+    for name, version in (("", "1"), ("x y", "1"), ("-x", "1"), ("x", ""), ("1", "x_y"), ("client-1", "1.")):
+        assert [code(name, version), code(name, version)] == [42, 42], (name, version)
+    assert [code("client-1"), code(f"client-{2 * MAX_READABLE - 1}")] == [0, 0]
 
 
 def test_the_answer_to_an_unknown_version() -> None:
