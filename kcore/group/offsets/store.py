@@ -129,10 +129,6 @@ class OffsetStore:
             self.offset_count += 1
         partitions[partition] = offset
 
-    def put_block(self, group_id: str, first_offset: int, block: OffsetBlock[Any]) -> None:
-        """As `put` with each offset of a block, none of them in a transaction; its records stand from there on."""
-        self.offset_count += block.put_into(self._groups, group_id, first_offset)
-
     def put_pending(self, producer_id: int, group_id: str, first_offset: int, block: OffsetBlock[Any]) -> None:
         """As `put` with each offset of a block, all of them in a producer's transaction."""
         hold(self._pending, self._open, producer_id, group_id, block, first_offset)

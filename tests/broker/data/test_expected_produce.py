@@ -316,7 +316,7 @@ class Pair(RuleBasedStateMachine):
         self.compare()
 
     def compare_questions(self) -> None:
-        """An authorizer may keep a record of what it is asked: that is what the plain way asks, and never more often."""
+        """An authorizer may keep a record of what it is asked: what the plain way asks, never more often."""
         quick, plain = (node.authorizer.asked if node.authorizer else [] for node in self.nodes)
         assert list(dict.fromkeys(quick)) == list(dict.fromkeys(plain))
         assert len(quick) <= len(plain)

@@ -7,6 +7,7 @@ from typing import Any
 
 from kcore.group.offsets.store import OffsetStore
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from kcore_ext.offset_block import OffsetBlock
 from kcore_ext.offsets import OffsetAndMetadata
 
 
@@ -82,3 +83,8 @@ def complete(store: OffsetStore, producer_id: int, commit: bool) -> None:
                 del store._open[group_id][topic]
         if not store._open[group_id]:
             del store._open[group_id]
+
+
+def put_block(store: OffsetStore, group_id: str, first_offset: int, block: OffsetBlock[Any]) -> None:
+    """What a shard does with the offsets of a commit outside of transactions: `replay_block`, for a store alone."""
+    store.offset_count += block.put_into(store._groups, group_id, first_offset)

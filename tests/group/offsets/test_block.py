@@ -89,7 +89,7 @@ def test_the_store_is_that_of_the_records_one_by_one(commits):
             assert isinstance(key, CommitKey)
             assert isinstance(record.value, OffsetAndMetadata)
             records.put(-1, key.group, key.topic, key.partition, record.value.place(place))
-        blocks.put_block(group, offset, block)
+        plain.put_block(blocks, group, offset, block)
         offset += len(block)
     for group in {group for group, _, _ in commits}:
         assert blocks.topics(group) == records.topics(group)
@@ -139,9 +139,9 @@ def test_a_batch_that_is_full_takes_no_more():
 def test_a_block_is_put_in_one_place():
     block, _ = make("g", 0, -1, 10, [("t", bytes(16), [(OffsetCommitRequestPartition(), 0)], False)])
     store = OffsetStore()
-    store.put_block("g", 5, block)
+    plain.put_block(store, "g", 5, block)
     with pytest.raises(ValueError, match="already stands at 5, and not at 6"):
-        store.put_block("g", 6, block)
+        plain.put_block(store, "g", 6, block)
 
 
 @pytest.mark.parametrize(

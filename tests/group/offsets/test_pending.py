@@ -70,7 +70,7 @@ def test_blocks_and_single_offsets_leave_the_same(script: list[Any]) -> None:
             if step == "hold":
                 fast.put_pending(producer_id, group_id, offset, block)
             else:
-                fast.put_block(group_id, offset, block)
+                plain.put_block(fast, group_id, offset, block)
             for place, record in enumerate(records, offset):
                 slow.put(producer_id, group_id, record.key.topic, record.key.partition, record.value.place(place))
             offset += len(block)
