@@ -110,6 +110,9 @@ cdef class OffsetCommitCore(CommitShapes):
             self._record_type,
         )
         for topic in read(asked, self._request, TOPICS):
+            # The group was asked: whoever holds the request may have given it more topics meanwhile.
+            if i >= len(shape.names):
+                return self.take_any(machine, plan)
             if not block.take_all(shape.names[i], shape.ids[i], read(topic, self._topic, PARTITIONS)):
                 return self.take_any(machine, plan)
             i += 1

@@ -117,6 +117,9 @@ cdef class TxnOffsetCommitCore(CommitShapes):
             self._record_type,
         )
         for topic in read(asked, self._request, TOPICS):
+            # The group was asked: whoever holds the request may have given it more topics meanwhile.
+            if i >= len(shape.names):
+                return self.taken(machine, plan)
             if not block.take_all(shape.names[i], NO_TOPIC_ID, read(topic, self._topic, PARTITIONS)):
                 return self.taken(machine, plan)
             i += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -287,3 +288,22 @@ def test_a_request_of_another_class_goes_the_plain_way(world):
     world.pipeline.commit()
     assert codes(world.answers[-1]) == [0]
     assert world.commits.remembered == 0
+
+
+def test_a_request_that_grows_while_its_group_is_asked_is_an_error():
+    world = World(OffsetCommitApi)
+    world.join()
+    more = OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition(partition_index=0)])
+    request = OffsetCommitRequest(group_id="members", group_instance_id="i", topics=[more])
+    group = world.machine.groups["members"]
+
+    def grows(*_: Any) -> int:
+        request.topics.extend([more] * 1_000)  # type: ignore[attr-defined]
+        return 0
+
+    with (
+        mock.patch.object(type(group), "validate_offset_commit", grows),
+        pytest.raises(ValueError, match="argument 2 is shorter"),
+    ):
+        world.ask(9, request)
+    assert world.machine.offsets.topics("members") == {}
