@@ -1,8 +1,9 @@
 cimport cython
-from cpython.object cimport PyObject, PyTypeObject
+from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t
 
 from kcore_ext.batch.builder cimport BatchBuilder
+from kcore_ext.message_shape cimport Shape
 
 
 cdef struct Entry:
@@ -13,15 +14,14 @@ cdef struct Entry:
     int32_t partition
 
 
-cdef struct Layout:             # where the fields of a request's partition lie, if they are slots of a declared class
-    PyTypeObject* type
-    Py_ssize_t partition_index
-    Py_ssize_t committed_offset
-    Py_ssize_t committed_leader_epoch
-    Py_ssize_t committed_metadata
+cdef enum:                      # fields of a request's partition, by their places in its shape
+    PARTITION_INDEX = 0
+    COMMITTED_OFFSET = 1
+    COMMITTED_LEADER_EPOCH = 2
+    COMMITTED_METADATA = 3
 
 
-cdef Layout* layout_of(object asked) except NULL
+cdef Shape shape_of(object asked)
 
 
 @cython.final
@@ -58,7 +58,7 @@ cdef class OffsetBlock:
     cdef int version
 
     cdef int reserve(self, Py_ssize_t more) except -1
-    cdef int take(self, str topic, bytes topic_id, Py_ssize_t size, object asked, object index, Layout* layout,
+    cdef int take(self, str topic, bytes topic_id, Py_ssize_t size, object asked, object index, Shape shape,
                   str metadata) except -1
     cdef object record(self, Py_ssize_t place)
     # All that a topic of a request brings. False if any of its metadata is too long: the block is of no use then.

@@ -17,6 +17,7 @@ from libc.string cimport memcpy
 from kcore_ext.batch.builder cimport BatchBuilder
 from kcore_ext.batch.layout cimport put_varint
 from kcore_ext.codec_plan cimport Schema, schema_of
+from kcore_ext.message_shape cimport Shape, read, type_of
 from kcore_ext.offsets cimport (
     EXPIRING_VERSION,
     VALUE_VERSION,
@@ -48,11 +49,11 @@ cdef extern from *:
     object kcore_named_tuple(object cls, object a, object b, object c)
 
 cdef extern from "Python.h":
-    PyTypeObject* Py_TYPE(object)
     int PyUnicode_KIND(object text)
     uint32_t PyUnicode_READ_CHAR(object text, Py_ssize_t index)
 
 cdef bytes ZERO_UUID = bytes(16)
+cdef tuple PARTITION_FIELDS = ("partition_index", "committed_offset", "committed_leader_epoch", "committed_metadata")
 
 cdef enum:
     OFFSET_METADATA_TOO_LARGE = 12
@@ -61,58 +62,32 @@ cdef enum:
     MAX_ENTRIES = 0x7FFFFFFF    # of a block; no request has so many, whatever a length says
 
 
-cdef Layout declared            # of the class that was seen last: requests of one kind have one class
-declared.type = NULL
-cdef object declared_class = None   # keeps it alive: another class must not get its address
+cdef Shape unknown_shape = Shape(None, *PARTITION_FIELDS)
+cdef Shape last_shape = unknown_shape   # partitions of one request are of one class
+cdef dict shapes = {}                   # by class: one for each kind of request
 
 
-cdef Layout* layout_of(object asked) except NULL:
-    """Where the fields of a request's partition are; for an object of any other kind `type` is NULL."""
-    global declared_class
+cdef Shape shape_of(object asked):
+    """Where the fields of a request's partition are, which need not be of a declared class."""
+    global last_shape
     cdef Schema schema
     cdef int i
-    cdef str name
-    if Py_TYPE(asked) is declared.type:
-        return &declared
-    declared.type = NULL
-    if not isinstance(asked, StructBase):
-        return &declared
-    schema = schema_of(Py_TYPE(asked))
-    found = 0
-    for i in range(schema.n):
-        name = <str>schema.names[i]
-        if name == "partition_index":
-            declared.partition_index = schema.offsets[i]
-        elif name == "committed_offset":
-            declared.committed_offset = schema.offsets[i]
-        elif name == "committed_leader_epoch":
-            declared.committed_leader_epoch = schema.offsets[i]
-        elif name == "committed_metadata":
-            declared.committed_metadata = schema.offsets[i]
-        else:
-            continue
-        found += 1
-    if found == 4:
-        declared_class = type(asked)
-        declared.type = Py_TYPE(asked)
-    return &declared
+    if type_of(<PyObject*>asked) is last_shape.type:
+        return last_shape
+    cls = type(asked)
+    found = shapes.get(cls)
+    if found is None:
+        found = unknown_shape
+        if isinstance(asked, StructBase):
+            schema = schema_of(<PyTypeObject*>cls)
+            if {<str>schema.names[i] for i in range(schema.n)}.issuperset(PARTITION_FIELDS):
+                found = shapes[cls] = Shape(cls, *PARTITION_FIELDS)
+    last_shape = <Shape>found
+    return last_shape
 
 
-cdef inline PyObject* slot(object asked, Py_ssize_t offset) noexcept:
-    return (<PyObject**>(<char*><PyObject*>asked + offset))[0]
-
-
-cdef inline object index_of(object asked, Layout* layout):
-    if layout.type is Py_TYPE(asked) and slot(asked, layout.partition_index) is not NULL:
-        return <object>slot(asked, layout.partition_index)
-    return asked.partition_index
-
-
-cdef inline str metadata_of(object asked, Layout* layout):
-    if layout.type is Py_TYPE(asked) and slot(asked, layout.committed_metadata) is not NULL:
-        found = <object>slot(asked, layout.committed_metadata)
-    else:
-        found = asked.committed_metadata
+cdef inline str metadata_of(object asked, Shape shape):
+    found = read(asked, shape, COMMITTED_METADATA)
     return <str?>found if found else ""
 
 
@@ -131,12 +106,12 @@ cdef bint is_too_long(str metadata, Py_ssize_t limit):
 
 def unknown_partitions(partitions, int64_t count, code):
     """See offset_block.pyi."""
-    cdef Layout* layout
+    cdef Shape shape
     cdef list codes = None
     cdef Py_ssize_t place = 0
     for asked in partitions:
-        layout = layout_of(asked)
-        if not 0 <= <int64_t>index_of(asked, layout) < count:
+        shape = shape_of(asked)
+        if not 0 <= <int64_t>read(asked, shape, PARTITION_INDEX) < count:
             if codes is None:
                 codes = [0] * place
             codes.append(code)
@@ -274,7 +249,7 @@ cdef class OffsetBlock:
 
     def add(self, str topic not None, bytes topic_id not None, partitions, list codes, answer_type, dict accepted):
         cdef list answers = []
-        cdef Layout* layout
+        cdef Shape shape
         cdef PyObject* shared
         cdef Py_ssize_t place = 0, size
         cdef str metadata
@@ -284,8 +259,8 @@ cdef class OffsetBlock:
         size = RECORD_OVERHEAD + key_size(self.group_id, topic)
         self.reserve(len(partitions))
         for asked in partitions:
-            layout = layout_of(asked)
-            index = index_of(asked, layout)
+            shape = shape_of(asked)
+            index = read(asked, shape, PARTITION_INDEX)
             code = 0
             if codes is not None:
                 if place >= PyList_GET_SIZE(codes):
@@ -293,11 +268,11 @@ cdef class OffsetBlock:
                 code = codes[place]
             place += 1
             if code == 0:
-                metadata = metadata_of(asked, layout)
+                metadata = metadata_of(asked, shape)
                 if is_too_long(metadata, self.limit):
                     code = OFFSET_METADATA_TOO_LARGE
                 else:
-                    self.take(topic, topic_id, size, asked, index, layout, metadata)
+                    self.take(topic, topic_id, size, asked, index, shape, metadata)
                     shared = PyDict_GetItem(accepted, index)
                     if shared is not NULL:
                         answers.append(<object>shared)
@@ -324,38 +299,31 @@ cdef class OffsetBlock:
 
     cdef bint take_all(self, str topic, bytes topic_id, object partitions) except -1:
         cdef Py_ssize_t size = RECORD_OVERHEAD + key_size(self.group_id, topic)
-        cdef Layout* layout
+        cdef Shape shape
         cdef str metadata
         self.reserve(len(partitions))
         for asked in partitions:
-            layout = layout_of(asked)
-            metadata = metadata_of(asked, layout)
+            shape = shape_of(asked)
+            metadata = metadata_of(asked, shape)
             if is_too_long(metadata, self.limit):
                 return False
-            self.take(topic, topic_id, size, asked, index_of(asked, layout), layout, metadata)
+            self.take(topic, topic_id, size, asked, read(asked, shape, PARTITION_INDEX), shape, metadata)
         return True
 
-    cdef int take(self, str topic, bytes topic_id, Py_ssize_t size, object asked, object index, Layout* layout,
+    cdef int take(self, str topic, bytes topic_id, Py_ssize_t size, object asked, object index, Shape shape,
                   str metadata) except -1:
         """Keeps the offset of one partition; `size` is what its record takes beside the value."""
         cdef OffsetAndMetadata offset = OffsetAndMetadata.__new__(OffsetAndMetadata)
         if self.count == self.capacity:
             self.reserve(1)     # a sequence of another's making may yield more than its length says
         cdef Entry* entry = &self.entries[self.count]
-        cdef bint declared = layout.type is Py_TYPE(asked)
         entry.partition = index
         if type(index) is not int:
             index = entry.partition
-        if declared and slot(asked, layout.committed_offset) is not NULL:
-            offset.committed_offset = <object>slot(asked, layout.committed_offset)
-        else:
-            offset.committed_offset = asked.committed_offset
+        offset.committed_offset = read(asked, shape, COMMITTED_OFFSET)
         offset.leader_epoch = -1
         if self.version == VALUE_VERSION:
-            if declared and slot(asked, layout.committed_leader_epoch) is not NULL:
-                offset.leader_epoch = <object>slot(asked, layout.committed_leader_epoch)
-            else:
-                offset.leader_epoch = asked.committed_leader_epoch
+            offset.leader_epoch = read(asked, shape, COMMITTED_LEADER_EPOCH)
             memcpy(offset.topic_uuid, PyBytes_AS_STRING(topic_id), 16)
         offset.metadata = metadata
         offset.commit_timestamp_ms = self.now_ms
