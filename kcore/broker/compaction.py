@@ -252,7 +252,9 @@ class CompactionPass:
             stop: where the batch behind the last one begins.
             position: the offset behind what was decided so far.
         """
-        for run in self._partition.log.runs(start, stop):
+        log = self._partition.log
+        start = max(start, log.log_start_offset)  # retention may have moved it since the pass began
+        for run in log.runs(start, stop) if start < stop else ():
             at = 0
             while at < len(run):
                 at, position, self._work = self._sweep.sweep(run, at, position, self._work, decompress)

@@ -358,3 +358,19 @@ def test_an_old_value_in_the_batch_that_the_start_cuts_does_not_outlive_its_tomb
     last(world)
     world.compact()
     assert offsets(world) == [2, 4, 5, 6], "the tombstone is gone, and what it deleted too"
+
+
+def test_the_start_may_move_while_a_pass_goes_on() -> None:
+    world = World(slice_records=1, unread_batches=1)
+    for number in range(6):
+        world.write([(b"%d" % (number % 3), b"")])
+    last(world)
+    world.begin()
+    while world.log.cleaned_to == 0:
+        assert world.step()
+    world.partition.delete_before(2)
+    world.commit()
+    while world.step():
+        pass
+    world.compact()
+    assert offsets(world) == [3, 4, 5, 6]
