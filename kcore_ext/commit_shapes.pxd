@@ -1,7 +1,7 @@
 """What is remembered of commits, for the APIs that take them."""
 
 from kcore_ext.message_shape cimport Shape
-from kcore_ext.offset_block cimport CommitShape
+from kcore_ext.offset_block cimport CommitShape, OffsetBlock
 
 cdef enum:                              # of the request's shape: the first one
     TOPICS = 0
@@ -24,8 +24,10 @@ cdef class CommitShapes:
     cdef Shape _topic
     cdef Shape _partition
     cdef bint _has_ids
+    cdef type _record_type
     cdef dict _shapes                   # by what `_key` says of a request
 
     cdef bytes _key(self, object topics, bint by_id)
     cdef CommitShape _shape(self, object context, object request, bint by_id)
     cdef CommitShape _new_shape(self, object context, object request, object topics, bint by_id)
+    cdef OffsetBlock _block(self, object machine, object group_id, object topics, CommitShape shape, bint with_ids)

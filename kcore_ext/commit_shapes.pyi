@@ -15,6 +15,7 @@ class CommitShapes:
         authorizer: who may read groups and topics; with one, the checks in front are the plain ones.
         request: the request's shape, whose first field is the topics.
         topic: the shape of a topic of it: name, partitions, and topic_id if it has one.
+        record_type: the named tuple that a record is.
 
     Attributes:
         remembered: how many combinations are remembered.
@@ -24,6 +25,8 @@ class CommitShapes:
     _topics: Any
     _authorizer: Any
 
-    def __init__(self, shards: Any, topics: Any, authorizer: Any, request: Shape, topic: Shape) -> None: ...
+    def __init__(
+        self, shards: Any, topics: Any, authorizer: Any, request: Shape, topic: Shape, record_type: type
+    ) -> None: ...
     @property
     def remembered(self) -> int: ...

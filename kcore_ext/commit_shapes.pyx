@@ -10,8 +10,9 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int32_t
 from libc.string cimport memcpy
 
+from kcore_ext.clock cimport Now
 from kcore_ext.message_shape cimport Shape, get, read, type_of
-from kcore_ext.offset_block cimport CommitShape
+from kcore_ext.offset_block cimport CommitShape, OffsetBlock, block_of
 
 from kcore_ext.offset_block import unknown_partitions
 
@@ -25,6 +26,7 @@ cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int* overflow) except? -1
 
 cdef enum:
+    NO_EXPIRY = -1
     MAX_SHAPES = 1024       # combinations of partitions that are remembered ...
     MAX_KEY_BYTES = 1024    # ... if they can be said in so many
     TOPIC_BYTES = 22        # of a key, beside its name and partitions: both lengths and the id
@@ -35,7 +37,9 @@ cdef bytes ZERO_UUID = bytes(16)
 cdef class CommitShapes:
     """See commit_shapes.pyi."""
 
-    def __init__(self, shards, topics, authorizer, Shape request not None, Shape topic not None):
+    def __init__(
+        self, shards, topics, authorizer, Shape request not None, Shape topic not None, type record_type not None
+    ):
         self._shards = shards
         self._table = shards.by_partition
         self._partitions = shards.partitions
@@ -44,6 +48,7 @@ cdef class CommitShapes:
         self._find_name = topics.by_name
         self._find_id = topics.by_id
         self._shapes = {}
+        self._record_type = record_type
         self._request = request
         self._topic = topic
         self._partition = topic.part("partitions", ("partition_index",))
@@ -70,7 +75,7 @@ cdef class CommitShapes:
                     known = self._find_id(read(topic, self._topic, TOPIC_ID))
                 else:
                     known = self._find_name(read(topic, self._topic, NAME))
-                if known is not shape.topics[i]:  # deleted, made anew, or grown
+                if i >= len(shape.topics) or known is not shape.topics[i]:  # deleted, made anew, or grown
                     del self._shapes[key]
                     break
                 i += 1
@@ -101,6 +106,27 @@ cdef class CommitShapes:
         shape.ids = tuple([known.topic_id for known in found])
         shape.response = self.error(context, request, 0)
         return shape
+
+    cdef OffsetBlock _block(self, object machine, object group_id, object topics, CommitShape shape, bint with_ids):
+        """The offsets of a commit that its group takes; None if one of them is for the plain way to look at."""
+        cdef OffsetBlock block = block_of(
+            group_id,
+            (<Now?>machine.now).wall_ms,
+            NO_EXPIRY,
+            machine.config.offset_metadata_max_bytes,
+            self._record_type,
+        )
+        cdef Py_ssize_t i = 0
+        for topic in topics:
+            # The group was asked: whoever holds the request may have given it more topics meanwhile.
+            if i >= len(shape.names):
+                return None
+            topic_id = shape.ids[i] if with_ids else ZERO_UUID
+            if not block.take_all(shape.names[i], topic_id, read(topic, self._topic, PARTITIONS)):
+                return None
+            i += 1
+        machine.offsets.commits += block.count
+        return block
 
     cdef bytes _key(self, object topics, bint by_id):
         """Topics and partitions of a request as bytes; None if it is unusual in any way, or long."""

@@ -4,7 +4,6 @@ from kcore_ext.commit_shapes cimport CommitShapes
 
 
 cdef class OffsetCommitCore(CommitShapes):
-    cdef type _record_type
     cdef object _classic_group          # its class ...
     cdef object _empty                  # ... and two of its states
     cdef object _stable

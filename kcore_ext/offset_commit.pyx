@@ -8,11 +8,11 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from kcore_ext.clock cimport Now
-from kcore_ext.commit_shapes cimport PARTITIONS, TOPICS, CommitShapes
+from kcore_ext.commit_shapes cimport TOPICS, CommitShapes
 from kcore_ext.decision cimport outcome_of
 from kcore_ext.java_hash cimport partition_of
 from kcore_ext.message_shape cimport Shape, read, type_of
-from kcore_ext.offset_block cimport CommitPlan, CommitShape, OffsetBlock, block_of, plan_of
+from kcore_ext.offset_block cimport CommitPlan, CommitShape, OffsetBlock, plan_of
 from kcore_ext.offset_fetch cimport OffsetTables
 
 cdef extern from "Python.h":
@@ -40,9 +40,8 @@ cdef class OffsetCommitCore(CommitShapes):
     def __init__(self, shards, topics, authorizer, request_type, topic_type, type record_type not None, classic):
         CommitShapes.__init__(
             self, shards, topics, authorizer, Shape(request_type, *REQUEST_FIELDS),
-            Shape(topic_type, "name", "partitions", "topic_id"),
+            Shape(topic_type, "name", "partitions", "topic_id"), record_type,
         )
-        self._record_type = record_type
         self._classic_group, self._empty, self._stable = classic
 
     # ---- in front of the group
@@ -79,7 +78,6 @@ cdef class OffsetCommitCore(CommitShapes):
         cdef OffsetBlock block
         cdef OffsetTables tables
         cdef PyObject* group
-        cdef Py_ssize_t i = 0
         if shape is None:
             return self.decide_any(machine, context, plan)
         asked = plan.request
@@ -102,21 +100,9 @@ cdef class OffsetCommitCore(CommitShapes):
                 (<object>group).offset_commit_accepted(member_id)
         if read(asked, self._request, RETENTION_TIME_MS) != NO_EXPIRY:
             return self.take_any(machine, plan)
-        block = block_of(
-            group_id,
-            (<Now?>machine.now).wall_ms,
-            NO_EXPIRY,
-            machine.config.offset_metadata_max_bytes,
-            self._record_type,
-        )
-        for topic in read(asked, self._request, TOPICS):
-            # The group was asked: whoever holds the request may have given it more topics meanwhile.
-            if i >= len(shape.names):
-                return self.take_any(machine, plan)
-            if not block.take_all(shape.names[i], shape.ids[i], read(topic, self._topic, PARTITIONS)):
-                return self.take_any(machine, plan)
-            i += 1
-        machine.offsets.commits += block.count
+        block = self._block(machine, group_id, read(asked, self._request, TOPICS), shape, True)
+        if block is None:
+            return self.take_any(machine, plan)
         return outcome_of(block, shape.response)
 
     cdef bint _taken_by(self, object group, object machine, object member_id, object instance_id,

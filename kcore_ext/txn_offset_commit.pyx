@@ -6,12 +6,11 @@ and a test holds the two together. What commits of the same partitions have in c
 
 from cpython.object cimport PyObject
 
-from kcore_ext.clock cimport Now
-from kcore_ext.commit_shapes cimport PARTITIONS, TOPICS, CommitShapes
+from kcore_ext.commit_shapes cimport TOPICS, CommitShapes
 from kcore_ext.decision cimport Outcome, outcome_of
 from kcore_ext.java_hash cimport partition_of
 from kcore_ext.message_shape cimport Shape, read, type_of
-from kcore_ext.offset_block cimport CommitPlan, CommitShape, OffsetBlock, block_of, plan_of
+from kcore_ext.offset_block cimport CommitPlan, CommitShape, OffsetBlock, plan_of
 from kcore_ext.offset_fetch cimport OffsetTables
 
 cdef extern from "Python.h":
@@ -19,7 +18,6 @@ cdef extern from "Python.h":
 
 cdef enum:
     ADDS_PARTITION_SINCE = 5    # the version of the request
-    NO_EXPIRY = -1
 
 cdef enum:                  # fields of a request, by their places in its shape
     TRANSACTIONAL_ID = 1
@@ -34,8 +32,6 @@ cdef tuple REQUEST_FIELDS = (
     "topics", "transactional_id", "group_id", "producer_id", "producer_epoch", "generation_id", "member_id", "group_instance_id",
 )
 
-cdef bytes NO_TOPIC_ID = bytes(16)  # Kafka writes none here, though it knows them: the request's versions carry names
-
 
 cdef class TxnOffsetCommitCore(CommitShapes):
     """See txn_offset_commit.pyi."""
@@ -46,11 +42,10 @@ cdef class TxnOffsetCommitCore(CommitShapes):
     ):
         CommitShapes.__init__(
             self, shards, topics, authorizer, Shape(request_type, *REQUEST_FIELDS),
-            Shape(topic_type, "name", "partitions"),
+            Shape(topic_type, "name", "partitions"), record_type,
         )
         self._verifier = verifier
         self._verified = verified
-        self._record_type = record_type
         self._classic_group, self._empty = classic
 
     def handle(self, context, request):
@@ -88,7 +83,6 @@ cdef class TxnOffsetCommitCore(CommitShapes):
         cdef OffsetTables tables
         cdef Outcome outcome
         cdef PyObject* found
-        cdef Py_ssize_t i = 0
         if shape is None:
             return self.decide_any(machine, context, plan)
         asked = plan.request
@@ -109,21 +103,9 @@ cdef class TxnOffsetCommitCore(CommitShapes):
                 )
                 if code:
                     return self.refused(context, plan, code)
-        block = block_of(
-            group_id,
-            (<Now?>machine.now).wall_ms,
-            NO_EXPIRY,
-            machine.config.offset_metadata_max_bytes,
-            self._record_type,
-        )
-        for topic in read(asked, self._request, TOPICS):
-            # The group was asked: whoever holds the request may have given it more topics meanwhile.
-            if i >= len(shape.names):
-                return self.taken(machine, plan)
-            if not block.take_all(shape.names[i], NO_TOPIC_ID, read(topic, self._topic, PARTITIONS)):
-                return self.taken(machine, plan)
-            i += 1
-        machine.offsets.commits += block.count
+        block = self._block(machine, group_id, read(asked, self._request, TOPICS), shape, False)  # Kafka writes no ids here: requests carry names
+        if block is None:
+            return self.taken(machine, plan)
         outcome = outcome_of(block, shape.response)
         outcome.producer_id = read(asked, self._request, PRODUCER_ID)
         outcome.producer_epoch = read(asked, self._request, PRODUCER_EPOCH)
