@@ -31,47 +31,69 @@ from bench.report import OUT, read_rows
 HERE = Path(__file__).parent
 LOAD, JAVA = HERE / "peers" / "load", HERE / "peers" / "java"
 CLOSED = "-conns 32 -inflight 4"
+AT_ONCE = "group.consumer.assignment.interval.ms=0"  # else a group of consumers waits for a second, as in Kafka
 
 
-class Case(NamedTuple):
-    """One row over TCP.
+class Figure(NamedTuple):
+    """One row of the table over TCP.
 
     Attributes:
         name: for people.
-        arguments: of the load generator.
-        figure: what of its answer counts.
+        key: which of the load generator's figures.
         more_is_better: whether a larger figure is a better one.
+        percentile: of a list of percentiles (50, 99, 99.9), the place of the one that counts; None: each figure counts.
     """
 
     name: str
-    arguments: str
-    figure: str = "req_per_server_cpu_s"
+    key: str = "req_per_server_cpu_s"
     more_is_better: bool = True
+    percentile: int | None = None
+
+
+class Case(NamedTuple):
+    """One run of the load generator.
+
+    Attributes:
+        arguments: the load generator's.
+        figures: what of its answer counts.
+    """
+
+    arguments: str
+    figures: tuple[Figure, ...]
+
+
+def _per_cpu_second(name: str, arguments: str, key: str = "req_per_server_cpu_s") -> Case:
+    return Case(arguments, (Figure(name, key),))
+
+
+def _storm(name: str, arguments: str) -> Case:
+    """A group that forms at once; the CPU is that of one storm, with the members' leaving."""
+    figures = Figure(f"{name}, ms", "stable_ms", False), Figure(f"{name}, CPU s", "server_cpu_s_per_storm", False)
+    return Case(arguments, figures)
+
+
+def _percentiles(key: str, name: str) -> tuple[Figure, ...]:
+    return tuple(Figure(f"{name} {what}, µs", key, False, place) for place, what in enumerate(("p50", "p99")))
 
 
 CASES = (
-    Case("ApiVersions v3", f"-mode api-versions {CLOSED}"),
-    Case("Heartbeat v4", f"-mode heartbeat-classic {CLOSED} -groups 100 -members 5"),
-    Case("ConsumerGroupHeartbeat v1", f"-mode heartbeat-consumer {CLOSED} -groups 20 -members 5"),
-    Case("OffsetCommit v9, 1 partition", f"-mode offset-commit {CLOSED} -groups 100 -partitions 1"),
-    Case("OffsetCommit v9, 10 partitions", f"-mode offset-commit {CLOSED} -groups 100 -partitions 10"),
-    Case("OffsetFetch v9, 10 partitions", f"-mode offset-fetch {CLOSED} -groups 100 -partitions 10"),
-    Case("Produce v11, 1 record", f"-mode produce {CLOSED} -records 1"),
-    Case("Fetch v16, 1 record", f"-mode fetch {CLOSED} -records 1"),
-    Case("transactions", "-mode txn-v2 -conns 32 -inflight 8 -backoff 20ms -partitions 1", "txn_per_server_cpu_s"),
+    _per_cpu_second("ApiVersions v3", f"-mode api-versions {CLOSED}"),
+    _per_cpu_second("Heartbeat v4", f"-mode heartbeat-classic {CLOSED} -groups 100 -members 5"),
+    _per_cpu_second("ConsumerGroupHeartbeat v1", f"-mode heartbeat-consumer {CLOSED} -groups 20 -members 5"),
+    _per_cpu_second("OffsetCommit v9, 1 partition", f"-mode offset-commit {CLOSED} -groups 100 -partitions 1"),
+    _per_cpu_second("OffsetCommit v9, 10 partitions", f"-mode offset-commit {CLOSED} -groups 100 -partitions 10"),
+    _per_cpu_second("OffsetFetch v9, 10 partitions", f"-mode offset-fetch {CLOSED} -groups 100 -partitions 10"),
+    _per_cpu_second("Produce v11, 1 record", f"-mode produce {CLOSED} -records 1"),
+    _per_cpu_second("Fetch v16, 1 record", f"-mode fetch {CLOSED} -records 1"),
+    _per_cpu_second(
+        "transactions", "-mode txn-v2 -conns 32 -inflight 8 -backoff 20ms -partitions 1", "txn_per_server_cpu_s"
+    ),
     Case(
-        "heartbeat p50 at 1,000/s, µs",
         "-mode latency -conns 4 -groups 20 -members 5 -partitions 1 -hb-rate 1000 -commit-rate 200",
-        "heartbeat_us",
-        False,
+        _percentiles("heartbeat_us", "heartbeat at 1,000/s") + _percentiles("commit_us", "commit at 200/s beside it"),
     ),
-    Case("100 members join, ms", "-mode join-storm -members 100 -repeat 5", "stable_ms", False),
-    Case(
-        "50 consumers to rest, ms",
-        "-mode consumer-storm -members 50 -partitions 100 -conns 16 -repeat 4",
-        "stable_ms",
-        False,
-    ),
+    _storm("100 members join", "-mode join-storm -members 100 -repeat 11"),
+    _storm("50 consumers to rest", "-mode consumer-storm -members 50 -partitions 100 -conns 16 -repeat 5"),
 )
 
 
@@ -137,13 +159,13 @@ PAIRS = (
 )
 
 
-def median_of(lines: Iterable[Mapping[str, Any]], figure: str) -> float | None:
-    """The median of a figure over repetitions; of a list of figures each counts, of percentiles the first."""
+def median_of(lines: Iterable[Mapping[str, Any]], figure: Figure) -> float | None:
+    """The median of a figure over repetitions; None if nobody told it."""
     values: list[float] = []
     for line in lines:
-        value = line.get(figure)
-        if figure == "heartbeat_us" and value:
-            value = value[0]
+        value = line.get(figure.key)
+        if isinstance(value, list) and figure.percentile is not None:
+            value = value[figure.percentile] if value else None
         if isinstance(value, list):
             values += value
         elif value is not None:
@@ -152,10 +174,10 @@ def median_of(lines: Iterable[Mapping[str, Any]], figure: str) -> float | None:
 
 
 def tcp_table(measured: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], servers: Sequence[str]) -> str:
-    """Case by case, each server's median, and how many times better kcore is.
+    """Figure by figure, each server's median, and how many times better kcore is.
 
     Args:
-        measured: case name -> server -> the load generator's answers.
+        measured: a case's arguments -> server -> the load generator's answers.
         servers: the columns; the first is kcore.
     """
     peers = servers[1:]
@@ -164,19 +186,23 @@ def tcp_table(measured: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]],
         heads += [peer, f"{servers[0]} is better by"]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for case in CASES:
-        if case.name not in measured:
+        answers = measured.get(case.arguments)
+        if answers is None:
             continue
-        medians = {server: median_of(measured[case.name].get(server, ()), case.figure) for server in servers}
-        ours = medians[servers[0]]
-        cells = [case.name, _figure(ours)]
-        for peer in peers:
-            theirs = medians[peer]
-            better = ""
-            if ours and theirs:
-                better = f"{ours / theirs if case.more_is_better else theirs / ours:.2f} ×"
-            cells += [_figure(theirs), better]
-        lines.append("| " + " | ".join(cells) + " |")
+        for figure in case.figures:
+            medians = {server: median_of(answers.get(server, ()), figure) for server in servers}
+            ours = medians[servers[0]]
+            cells = [figure.name, _figure(ours)]
+            for peer in peers:
+                cells += [_figure(medians[peer]), _better(figure, ours, medians[peer])]
+            lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _better(figure: Figure, ours: float | None, theirs: float | None) -> str:
+    if not ours or not theirs:
+        return ""
+    return f"{ours / theirs if figure.more_is_better else theirs / ours:.2f} ×"
 
 
 def _figure(value: float | None) -> str:
@@ -239,7 +265,7 @@ class Server(NamedTuple):
 def servers(work: Path) -> list[Server]:
     """Those that can be started here, kcore first."""
     kcore = f"{shlex.quote(sys.executable)} -m kcore serve --listen 127.0.0.1:{{port}} --data {{data}}"
-    found = [Server("kcore, fsync", kcore + " -c group.initial.rebalance.delay.ms=0")]
+    found = [Server("kcore, fsync", f"{kcore} -c group.initial.rebalance.delay.ms=0 -c {AT_ONCE}")]
     libs = os.environ.get("KAFKA_LIBS", "")
     if shutil.which("java") and libs and list(Path(libs).glob("kafka_2*.jar")):
         properties = f"{work}/kafka.properties"
@@ -247,6 +273,7 @@ def servers(work: Path) -> list[Server]:
         prepare = (
             f"sed 's|@PORT@|{{port}}|g;s|@CPORT@|{{controller}}|g;s|@DATA@|{{data}}|g' "
             f"{LOAD}/kafka.properties.in > {properties}",
+            f"echo {AT_ONCE} >> {properties}",
             f"{java} kafka.tools.StorageTool format -t 3zJTv0AvRyS5K8ORLz1ebA -c {properties} --standalone > /dev/null",
         )
         found.append(Server("Kafka", f"{java} -Xms1g -Xmx2g -XX:+UseG1GC kafka.Kafka {properties}", prepare, 8))
@@ -280,17 +307,36 @@ def start(load: Path, server: Server, work: Path) -> Started:
     for step in server.prepare:
         subprocess.run(["sh", "-c", step.format(**places)], check=True)
     address = f"127.0.0.1:{port}"
-    begin = [load, "-mode", "startup", "-addr", address, "-seconds", "0.5", "-exec", server.command.format(**places)]
+    begin = [str(load), "-mode", "startup", "-addr", address, "-seconds", "0.5", "-exec", server.command.format(**places)]
     answer = json.loads(subprocess.run(begin, check=True, capture_output=True, text=True).stdout)
     return Started(address, answer["pid"])
 
 
 def measure(load: Path, name: str, started: Started, case: Case, seconds: float) -> dict[str, Any]:
-    """One case on a server that runs; `failed` says why there is no figure."""
-    command = [load, "-addr", started.address, "-pid", str(started.pid), "-label", name, "-seconds", str(seconds)]
+    """One case on a server that runs; `failed` says why there is no figure.
+
+    The load generator stays on one core where that can be told, so that the server always has the rest.
+    """
+    command = [
+        *_pinned(),
+        str(load),
+        "-addr",
+        started.address,
+        "-pid",
+        str(started.pid),
+        "-label",
+        name,
+        "-seconds",
+        str(seconds),
+    ]
     command += case.arguments.split()
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
     return {"failed": done.stderr.strip()[-200:]} if done.returncode else dict(json.loads(done.stdout))
+
+
+def _pinned() -> list[str]:
+    cores = os.cpu_count() or 1
+    return ["taskset", "-c", str(cores - 1)] if cores > 1 and shutil.which("taskset") else []
 
 
 class Field:
@@ -361,9 +407,9 @@ def run_tcp(cases: Sequence[Case], seconds: float, repeat: int) -> tuple[dict[st
                 for case in cases:
                     for server in all_servers:
                         line = field.turn(server, case, seconds, first=round_ == 0)
-                        measured.setdefault(case.name, {}).setdefault(server.name, []).append(line)
-                        told = line.get(case.figure, line.get("failed"))
-                        print(f"{case.name}, {server.name}: {told}", file=sys.stderr)
+                        measured.setdefault(case.arguments, {}).setdefault(server.name, []).append(line)
+                        told = line.get(case.figures[0].key, line.get("failed"))
+                        print(f"{case.figures[0].name}, {server.name}: {told}", file=sys.stderr)
         finally:
             field.close()
         return measured, tcp_table(measured, [server.name for server in all_servers])
@@ -395,7 +441,11 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--case", action="append", default=[], help="only cases over TCP whose names contain this")
     options = parser.parse_args()
-    cases = [case for case in CASES if not options.case or any(part in case.name for part in options.case)]
+    cases = [
+        case
+        for case in CASES
+        if not options.case or any(part in figure.name for part in options.case for figure in case.figures)
+    ]
     found = {}
     if not options.what or "tcp" in options.what:
         found["tcp"] = run_tcp(cases, options.seconds, options.repeat)

@@ -7,28 +7,41 @@ import subprocess
 import sys
 
 from bench import compare
-from bench.compare import CASES, PAIRS, java_table, median_of, tcp_table
+from bench.compare import CASES, PAIRS, Figure, java_table, median_of, tcp_table
+
+
+def arguments_of(name: str) -> str:
+    """The case that has a figure."""
+    (found,) = (case.arguments for case in CASES for figure in case.figures if figure.name == name)
+    return found
 
 
 def test_servers_are_compared_by_their_medians() -> None:
     """More requests per CPU-second are better, fewer milliseconds too; what failed or was not run has no figure."""
     measured = {
-        "Heartbeat v4": {
+        arguments_of("Heartbeat v4"): {
             "kcore": [{"req_per_server_cpu_s": one} for one in (200_000, 300_000, 310_000)],
             "Kafka": [{"req_per_server_cpu_s": 60_000}, {"failed": "no answer"}],
         },
-        "100 members join, ms": {
-            "kcore": [{"stable_ms": [9, 11]}, {"stable_ms": [10]}],
-            "Kafka": [{"stable_ms": [25]}],
+        arguments_of("100 members join, ms"): {
+            "kcore": [{"stable_ms": [9, 11]}, {"stable_ms": [10], "server_cpu_s_per_storm": 0.01}],
+            "Kafka": [{"stable_ms": [25], "server_cpu_s_per_storm": 0.03}],
         },
-        "heartbeat p50 at 1,000/s, µs": {"kcore": [{"heartbeat_us": [250.0, 900.0, 2000.0]}]},
+        arguments_of("heartbeat at 1,000/s p50, µs"): {
+            "kcore": [{"heartbeat_us": [250.0, 900.0, 2000.0], "commit_us": [500.0, 1100.0, 2000.0]}],
+            "Kafka": [{"heartbeat_us": [500.0, 800.0, 2000.0]}],
+        },
     }
     assert tcp_table(measured, ["kcore", "Kafka"]) == (
         "| per server CPU-second | kcore | Kafka | kcore is better by |\n"
         "|---|---|---|---|\n"
         "| Heartbeat v4 | 300,000 | 60,000 | 5.00 × |\n"
-        "| heartbeat p50 at 1,000/s, µs | 250 | – |  |\n"
+        "| heartbeat at 1,000/s p50, µs | 250 | 500 | 2.00 × |\n"
+        "| heartbeat at 1,000/s p99, µs | 900 | 800 | 0.89 × |\n"
+        "| commit at 200/s beside it p50, µs | 500 | – |  |\n"
+        "| commit at 200/s beside it p99, µs | 1,100 | – |  |\n"
         "| 100 members join, ms | 10 | 25 | 2.50 × |\n"
+        "| 100 members join, CPU s | 0.01 | 0.03 | 3.00 × |\n"
     )
 
 
@@ -49,8 +62,8 @@ def test_kafkas_classes_are_compared_by_processor_time() -> None:
 
 
 def test_medians_of_nothing_are_nothing() -> None:
-    assert median_of([], "stable_ms") is None
-    assert median_of([{"failed": "x"}], "heartbeat_us") is None
+    assert median_of([], Figure("storm", "stable_ms")) is None
+    assert median_of([{"failed": "x"}, {"heartbeat_us": []}], Figure("p50", "heartbeat_us", percentile=0)) is None
 
 
 def test_every_pair_names_a_row_that_exists() -> None:
@@ -61,4 +74,6 @@ def test_every_pair_names_a_row_that_exists() -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *files]
     listed = set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines())
     assert [pair.test for pair in PAIRS if f"bench/{pair.test}" not in listed] == []
-    assert len({case.name for case in CASES}) == len(CASES)
+    names = [figure.name for case in CASES for figure in case.figures]
+    assert len(set(names)) == len(names)
+    assert len({case.arguments for case in CASES}) == len(CASES)
