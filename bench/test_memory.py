@@ -1,0 +1,82 @@
+"""What a consumer group's member weighs, all told: as in Kafka's row, groups of 10 share a topic of 20 partitions.
+
+`bytes_a_member` is what the node keeps: members, assignments, targets, timers, ids, groups and their dictionaries, with
+the last answers that members got. The log is not in it. Classic members and offsets are in bench/test_groups.py and
+bench/test_offsets.py.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import tracemalloc
+
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from kcore.group.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatApi
+from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from kcore.runtime import Pending, RequestContext
+from tests.group.context import GroupContext
+
+GROUPS, MEMBERS, PARTITIONS = 500, 10, 20
+CONTEXT = RequestContext(1, "consumer-1", "/10.0.0.1")
+MAX_TURNS = 30
+
+
+def settle(context: GroupContext, api: ConsumerGroupHeartbeatApi, group_id: str) -> None:
+    """Members of a new group join and beat until each has its share and has said so."""
+    ids = [f"{group_id}-{index:016x}-member-000000000" for index in range(MEMBERS)]
+    beats = [
+        ConsumerGroupHeartbeatRequest(
+            group_id=group_id,
+            member_id=member_id,
+            rebalance_timeout_ms=300_000,
+            subscribed_topic_names=["topic-0"],
+            topic_partitions=[],
+        )
+        for member_id in ids
+    ]
+    for _ in range(MAX_TURNS):
+        answers = [api.handle(CONTEXT, beat) for beat in beats]
+        context.pipeline.commit()
+        beats = []
+        for member_id, answer in zip(ids, answers, strict=True):
+            response = answer.response if isinstance(answer, Pending) else answer
+            assert not response.error_code, response
+            told = response.assignment
+            owned = told and [
+                TopicPartitions(topic_id=t.topic_id, partitions=t.partitions) for t in told.topic_partitions
+            ]
+            beats.append(
+                ConsumerGroupHeartbeatRequest(
+                    group_id=group_id, member_id=member_id, member_epoch=response.member_epoch, topic_partitions=owned
+                )
+            )
+        if all(beat.topic_partitions is None for beat in beats):
+            group = context.machine.groups[group_id]
+            assert group.state_name() == "Stable"
+            if all(member.settled_epoch == group.assignment_epoch for member in group.members.values()):
+                return
+    raise AssertionError(f"{group_id} did not come to rest")
+
+
+def test_bytes_a_consumer_member(benchmark: BenchmarkFixture) -> None:
+    def weigh() -> float:
+        context = GroupContext({"group.consumer.assignment.interval.ms": 0}, {"topic-0": PARTITIONS})
+        context.auto_commit = False
+        api = ConsumerGroupHeartbeatApi(context.shards, context.consumer)
+        settle(context, api, "first")  # what all groups share is made
+        first_offset = context.log().end_offset
+        gc.collect()
+        tracemalloc.start()
+        for number in range(GROUPS):
+            settle(context, api, f"group-{number}")
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        batches = [batch for offset, batch in context.log().batches() if offset >= first_offset]
+        return (taken - sum(map(sys.getsizeof, batches))) / (GROUPS * MEMBERS)
+
+    weight = benchmark.pedantic(weigh, rounds=1)
+    benchmark.extra_info["bytes_a_member"] = round(weight)
+    assert weight < 2227
