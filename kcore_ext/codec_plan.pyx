@@ -7,16 +7,7 @@ from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport uintptr_t
 
-cdef extern from *:
-    """
-    #include <structmember.h>
-    static inline Py_ssize_t kcore_slot_offset(PyObject *descriptor) {
-        if (!PyObject_TypeCheck(descriptor, &PyMemberDescr_Type)) return -1;
-        PyMemberDef *member = ((PyMemberDescrObject *)descriptor)->d_member;
-        return member->type == T_OBJECT_EX ? member->offset : -1;
-    }
-    """
-    Py_ssize_t kcore_slot_offset(object descriptor)
+from kcore_ext.slots cimport slot_offset
 
 
 WIRE_KINDS = {
@@ -157,7 +148,7 @@ cdef class Schema:
             if parent is not None:
                 self.offsets[i] = (<Schema>parent).offsets[i]
             else:
-                self.offsets[i] = kcore_slot_offset(cls.__dict__[spec.name])
+                self.offsets[i] = slot_offset(cls.__dict__[spec.name])
             if self.offsets[i] < 0:
                 raise TypeError(f"{cls.__name__}.{spec.name} is no slot")
 

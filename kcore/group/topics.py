@@ -52,6 +52,10 @@ class GroupTopics(MetadataListener):
         """Settings of groups are read anew."""
         self._consumer.settings_changed()
 
+    def on_feature_changed(self, name: str, level: int) -> None:
+        """The protocol of consumer groups may be on or off now."""
+        self._consumer.feature_changed()
+
     def _changed(self, topic: TopicInfo) -> None:
         for shard in self._groups:
             shard.machine.on_topic_changed(topic.name)

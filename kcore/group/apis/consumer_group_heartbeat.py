@@ -1,17 +1,17 @@
 """ConsumerGroupHeartbeat (API key 68), v0-1: the one request of a member of a consumer group (KIP-848).
 
 v1 brings patterns, and member ids that the client makes (KIP-1082). A member at rest in a group at rest is answered
-after two look-ups, whatever the size of the group.
+after two look-ups, whatever the size of the group: by compiled code, which does what is said here.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from kcore.group.apis.front import ConsumerGroupApi, visible_topics
+from kcore.group.apis.front import visible_topics
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.heartbeat import JOIN, UNCHANGED, heartbeat
-from kcore.group.consumer.member import LEFT_FOR_A_WHILE
+from kcore.group.consumer.member import LEFT_FOR_A_WHILE, ConsumerMember, MemberMetadata
 from kcore.group.consumer.regex import (
     MAX_CHARACTERS,
     MAX_NAMED_GROUPS,
@@ -19,7 +19,9 @@ from kcore.group.consumer.regex import (
     MAX_REPEATS,
     MAX_UNICODE_CLASSES,
 )
-from kcore.group.consumer.services import INLINE_MEMBERS
+from kcore.group.consumer.services import INLINE_MEMBERS, ConsumerSettings
+from kcore.group.consumer.subscriptions import Subscriptions
+from kcore.group.shard import GroupShard
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -27,11 +29,13 @@ from kcore.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from kcore.runtime.api import Api, RequestContext
+from kcore_ext.consumer_heartbeat import ConsumerHeartbeatCore
 
 if TYPE_CHECKING:
-    from kcore.group.shard import GroupShard
+    from kcore.group.consumer.services import ConsumerServices
     from kcore.protocol.authorizer import Authorizer
-    from kcore.runtime.api import RequestContext
+    from kcore.runtime.shards import Shards
 
 CLIENT_IDS_SINCE: Final = 1
 LEAVE: Final = -1
@@ -42,8 +46,19 @@ def is_blank(text: str | None) -> bool:
     return text is not None and not text.strip()
 
 
-class ConsumerGroupHeartbeatApi(ConsumerGroupApi[ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse]):
-    """Serves ConsumerGroupHeartbeat to those who may READ the group and DESCRIBE the topics that they name."""
+class ConsumerGroupHeartbeatApi(
+    ConsumerHeartbeatCore, Api[ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse]
+):
+    """Serves ConsumerGroupHeartbeat to those who may READ the group and DESCRIBE the topics that they name.
+
+    `handle_any` and `decide_any` are the definition of what a heartbeat means. `handle` and `decide` are compiled and
+    do the same for a member at rest in a group at rest: see `ConsumerHeartbeatCore`.
+
+    Args:
+        shards: the group shards.
+        services: whether the protocol is on, and which assignors there are.
+        authorizer: who may do what; None allows all.
+    """
 
     key = ApiKey.CONSUMER_GROUP_HEARTBEAT
     request_type = ConsumerGroupHeartbeatRequest
@@ -61,7 +76,25 @@ class ConsumerGroupHeartbeatApi(ConsumerGroupApi[ConsumerGroupHeartbeatRequest, 
 
     __slots__ = ()
 
-    def handle(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Any:
+    def __init__(
+        self, shards: Shards[GroupShard], services: ConsumerServices, authorizer: Authorizer | None = None
+    ) -> None:
+        super().__init__(
+            shards,
+            services,
+            authorizer,
+            request=ConsumerGroupHeartbeatRequest,
+            response=ConsumerGroupHeartbeatResponse,
+            context=RequestContext,
+            settings=ConsumerSettings,
+            machine=GroupShard,
+            group=ConsumerGroup,
+            subscriptions=Subscriptions,
+            member=ConsumerMember,
+            metadata=MemberMetadata,
+        )
+
+    def handle_any(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Any:
         """Checks what does not need the group, then goes to its shard."""
         if not self._services.enabled:
             return self.error(context, request, ErrorCode.UNSUPPORTED_VERSION)
@@ -89,14 +122,14 @@ class ConsumerGroupHeartbeatApi(ConsumerGroupApi[ConsumerGroupHeartbeatRequest, 
     def _authorize(
         self, authorizer: Authorizer, context: RequestContext, request: ConsumerGroupHeartbeatRequest
     ) -> ErrorCode:
-        if not self.allowed(context, Operation.READ, request.group_id):
+        if not authorizer.allowed(context, Operation.READ, ResourceType.GROUP, request.group_id):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED
         for name in dict.fromkeys(request.subscribed_topic_names or ()):
             if not authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
                 return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return ErrorCode.NONE
 
-    def decide(self, machine: GroupShard, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Any:
+    def decide_any(self, machine: GroupShard, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Any:
         """Answers a member at rest at once; see `kcore.group.consumer.heartbeat` for everything else."""
         group = machine.groups.get(request.group_id)
         if type(group) is ConsumerGroup:
@@ -120,14 +153,7 @@ class ConsumerGroupHeartbeatApi(ConsumerGroupApi[ConsumerGroupHeartbeatRequest, 
                 ):
                     settings = machine.consumer.settings(group.group_id)
                     member.timer.extend(machine.now.now_ms + settings.session_timeout_ms)
-                    reply = member.reply
-                    if reply is None or reply.heartbeat_interval_ms != settings.heartbeat_interval_ms:
-                        reply = member.reply = ConsumerGroupHeartbeatResponse(
-                            member_id=member.member_id,
-                            member_epoch=member.settled_epoch,
-                            heartbeat_interval_ms=settings.heartbeat_interval_ms,
-                        )
-                    return reply
+                    return member.reply_at_rest(settings.heartbeat_interval_ms)
         return heartbeat(machine, context, request, visible_topics(self._authorizer, context))
 
     def error(

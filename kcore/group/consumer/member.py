@@ -181,6 +181,17 @@ class ConsumerMember(ShardTimer):
         self.settled_epoch = current.member_epoch if rests else NEVER
         self.reply = None
 
+    def reply_at_rest(self, heartbeat_interval_ms: int) -> ConsumerGroupHeartbeatResponse:
+        """The answer to a heartbeat that changes nothing; the same object while it says the same."""
+        reply = self.reply
+        if reply is None or reply.heartbeat_interval_ms != heartbeat_interval_ms:
+            reply = self.reply = ConsumerGroupHeartbeatResponse(
+                member_id=self.member_id,
+                member_epoch=self.settled_epoch,
+                heartbeat_interval_ms=heartbeat_interval_ms,
+            )
+        return reply
+
     def move(self, after: CurrentAssignment) -> None:
         """It is somewhere else now."""
         self.current = after

@@ -106,25 +106,27 @@ class ConsumerServices:
         config: the node's settings.
         metadata: the topics.
         events: who watches groups.
+        enabled: whether members of the new protocol are served at all.
+        settings_of: settings of groups, as far as they were asked for; `settings` is what to ask.
         assignors: by name, the default first.
         background: where targets of large groups are computed; None: between two rounds.
         inline_members: see `INLINE_MEMBERS`.
     """
 
     __slots__ = (
-        "_allowed",
         "_enabled",
         "_kept_names",
         "_names",
         "_settings",
-        "_settings_of",
         "_sorted",
         "assignors",
         "background",
         "config",
+        "enabled",
         "events",
         "inline_members",
         "metadata",
+        "settings_of",
     )
 
     def __init__(
@@ -144,25 +146,24 @@ class ConsumerServices:
         self.assignors: dict[str, Any] = load_all(config.group_consumer_assignors, "consumer")
         self.background: Background | None = None
         self.inline_members = INLINE_MEMBERS
-        self._allowed = "consumer" in config.group_coordinator_rebalance_protocols
         self._enabled = enabled
+        self.feature_changed()
         self._settings: GroupSettings = settings if settings is not None else BrokerSettings(config)
-        self._settings_of: dict[str, ConsumerSettings] = {}
+        self.settings_of: dict[str, ConsumerSettings] = {}
         self._kept_names = 0
         self._names: dict[tuple[str, ...], frozenset[str]] = {}
         self._sorted: dict[frozenset[str], tuple[str, ...]] = {}
 
-    @property
-    def enabled(self) -> bool:
-        """Whether members of the new protocol are served at all."""
-        return self._allowed and self._enabled()
+    def feature_changed(self) -> None:
+        """A feature of the cluster has another level: whether the protocol is on is asked anew."""
+        self.enabled = "consumer" in self.config.group_coordinator_rebalance_protocols and self._enabled()
 
     def settings(self, group_id: str) -> ConsumerSettings:
         """What is in force for a group."""
-        found = self._settings_of.get(group_id)
+        found = self.settings_of.get(group_id)
         if found is None:
             get = self._settings.get
-            found = self._settings_of[group_id] = ConsumerSettings(
+            found = self.settings_of[group_id] = ConsumerSettings(
                 get(group_id, "consumer.session.timeout.ms"),
                 get(group_id, "consumer.heartbeat.interval.ms"),
                 get(group_id, "consumer.assignment.interval.ms"),
@@ -171,11 +172,11 @@ class ConsumerServices:
 
     def settings_changed(self) -> None:
         """A setting of a group or of the broker changed: all are read anew."""
-        self._settings_of = {}
+        self.settings_of = {}
 
     def forget(self, group_id: str) -> None:
         """A group is gone."""
-        self._settings_of.pop(group_id, None)
+        self.settings_of.pop(group_id, None)
 
     def names(self, names: Sequence[str]) -> frozenset[str]:
         """Names as a set; equal ones are one object, since most members of a group read the same."""

@@ -1,0 +1,39 @@
+"""Objects of plain Python classes as compiled code reads them: a slot is at an offset.
+
+A module names the slots that it uses when it makes a `Slots`, and calls each by its place among those names.
+"""
+
+cimport cython
+from cpython.object cimport PyObject, PyTypeObject
+
+cdef extern from *:
+    """
+    #include <structmember.h>
+    static inline Py_ssize_t kcore_slot_offset(PyObject *descriptor) {
+        if (!PyObject_TypeCheck(descriptor, &PyMemberDescr_Type)) return -1;
+        PyMemberDef *member = ((PyMemberDescrObject *)descriptor)->d_member;
+        return member->type == T_OBJECT_EX ? member->offset : -1;
+    }
+    """
+    Py_ssize_t slot_offset "kcore_slot_offset"(object descriptor)   # -1: it describes no slot
+
+cdef extern from "Python.h":
+    PyTypeObject* _type_of "Py_TYPE"(PyObject*) noexcept
+
+cdef enum:
+    MAX_SLOTS = 8
+
+
+@cython.final
+cdef class Slots:
+    cdef readonly object cls
+    cdef readonly tuple names
+    cdef PyTypeObject* type
+    cdef Py_ssize_t at[MAX_SLOTS]
+
+
+cdef inline PyObject* slot(PyObject* instance, Slots slots, int name) noexcept:
+    """What stands in a slot, borrowed; NULL in an object of another class, and where nobody has set it."""
+    if _type_of(instance) is not slots.type:
+        return NULL
+    return (<PyObject**>(<char*>instance + slots.at[name]))[0]
