@@ -1,0 +1,354 @@
+"""ConsumerGroupHeartbeat's compiled way does what the plain one does: the same answers, the same log and timers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kcore.errors import KafkaError
+from kcore.group.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatApi
+from kcore.group.consumer.group import ConsumerGroup
+from kcore.group.consumer.member import ConsumerMember
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kcore.runtime import Pending, RequestContext
+from kcore_ext.slots import Slots
+from tests.group.consumer.members import GROUP, Owned, reported
+from tests.group.consumer.members import World as ConsumerWorld
+from tests.group.context import CLIENT_HOST
+from tests.group.migration.members import ClassicClient
+from tests.group.offsets.test_offset_commit import Denies
+
+SESSION_MS = 45_000
+TOPICS = {"t": 4, "u": 2}
+MEMBERS = ("m0", "m1", "m2", "static")
+
+
+class PlainApi(ConsumerGroupHeartbeatApi):
+    """Every heartbeat goes the way that is written out in Python."""
+
+    __slots__ = ()
+    handle = ConsumerGroupHeartbeatApi.handle_any
+    decide = ConsumerGroupHeartbeatApi.decide_any
+
+
+class World(ConsumerWorld):
+    """A shard with one API on it, which lives as long as a node's does, and its clients, who remember what they are
+    told.
+
+    Args:
+        kind: the API.
+        authorizer: who may do what.
+        options: settings of the node.
+    """
+
+    def __init__(self, kind: type[ConsumerGroupHeartbeatApi], authorizer: Denies | None = None, **options: Any) -> None:
+        super().__init__(TOPICS, **options)
+        self.kind = kind
+        self.authorizer = authorizer
+        self.api = kind(self.shards, self.consumer, authorizer)
+        self.answers: list[Any] = []
+        self.told: dict[str, tuple[int, Owned]] = {}
+        self.classic = ClassicClient(self, ["t"])
+
+    def restart(self) -> None:
+        super().restart()
+        self.api = self.kind(self.shards, self.consumer, self.authorizer)
+
+    def request(self, who: str, what: str, **said: Any) -> ConsumerGroupHeartbeatRequest:
+        """What a client sends next: it joins, says nothing new, says what it uses, or goes."""
+        epoch, owned = self.told.get(who, (0, {}))
+        fields: dict[str, Any] = {"group_id": GROUP, "member_id": who, "member_epoch": epoch}
+        if who == "static":
+            fields["instance_id"] = "i"
+        if what == "leave":
+            fields["member_epoch"] = -2 if who == "static" else -1
+        elif what == "join" or epoch == 0:
+            fields |= {
+                "member_epoch": 0,
+                "rebalance_timeout_ms": 10_000,
+                "subscribed_topic_names": ["t"],
+                "topic_partitions": [],
+            }
+        elif what == "confirm":
+            fields["topic_partitions"] = reported(owned)
+        if "epoch" in said:
+            fields["member_epoch"] += said.pop("epoch")
+        return ConsumerGroupHeartbeatRequest(**{**fields, **said})
+
+    def ask(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        version: int = 1,
+        client_id: str = "client",
+        client_host: str = CLIENT_HOST,
+    ) -> Any:
+        """A heartbeat; what is answered to it later is an answer too. Returns what the API did."""
+        self.now.update()
+        place = len(self.answers)
+        self.answers.append(None)
+
+        def take(response: Any) -> None:
+            self.answers[place] = response
+            if request.group_id == GROUP and not response.error_code and request.member_epoch >= 0:
+                _, owned = self.told.get(request.member_id, (0, {}))
+                if response.assignment is not None:
+                    owned = {t.topic_id: list(t.partitions) for t in response.assignment.topic_partitions}
+                self.told[request.member_id] = response.member_epoch, owned
+            elif response.error_code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
+                self.told.pop(request.member_id, None)
+
+        context = RequestContext(version, client_id, client_host)
+        try:
+            result = self.api.handle(context, request)
+        except KafkaError as error:
+            result = self.api.error(context, request, error.code, error.message)
+        if isinstance(result, Pending):
+            result.on_complete(take)
+        else:
+            take(result)
+        self.finish()
+        return result
+
+    def rest(self, *members: str) -> None:
+        """Members join and beat until nothing is left to do."""
+        for _ in range(4):
+            for who in members:
+                self.ask(self.request(who, "confirm"))
+
+    def facts(self) -> dict[str, Any]:
+        """All that can be seen of it."""
+        self.commit()
+        group = self.machine.groups.get(GROUP) if self.shards.get(0) else None
+        members = list(group.members.values()) if isinstance(group, ConsumerGroup) else []
+        return {
+            "answers": self.answers,
+            "asked": self.authorizer.asked if self.authorizer is not None else [],
+            "group": repr(group),
+            "members": [(repr(m), m.settled_epoch, m.reply, m.timer and m.timer.deadline_ms) for m in members],
+            "timers": (len(self.wheel), self.wheel.next_deadline_ms(), self.wheel.fired_total),
+            "log": b"".join(bytes(batch) for _, batch in self.log().batches(start=0)),
+            "waiting": self.pipeline.waiting,
+        }
+
+
+who = st.sampled_from(MEMBERS)
+what = st.sampled_from(["beat"] * 5 + ["confirm", "join", "leave"])
+BLANK_OR_ODD = ("", " ", " \t", "\u3000", "x", "ü", " m0")
+ODDITIES: list[dict[str, Any]] = [
+    *({"epoch": step} for step in (-1, 1, 1 << 20)),
+    *({"member_epoch": epoch} for epoch in (-1000, -3, -2, -1, 0, 1, 1 << 70)),
+    *({"group_id": text} for text in (*BLANK_OR_ODD, "elsewhere", "classic")),
+    *({"member_id": text} for text in (*BLANK_OR_ODD, "nobody")),
+    *({"instance_id": text} for text in (None, *BLANK_OR_ODD, "i")),
+    *({"rack_id": text} for text in (" ", "r")),
+    *({"rebalance_timeout_ms": ms} for ms in (-2, 0, 10_000, 20_000)),
+    *({"subscribed_topic_names": names} for names in ([], ["t"], ["u"], ["t", "u"], ["denied"])),
+    *({"subscribed_topic_regex": regex} for regex in ("", "t", "u.*", "(")),
+    *({"server_assignor": name} for name in ("uniform", "range", "none")),
+    {"topic_partitions": []},
+]
+CONTEXTS: list[dict[str, Any]] = [
+    {"client_id": "other"},
+    {"client_id": ""},
+    {"client_host": "/10.0.0.1"},
+    {"version": 0},
+]
+oddities = st.sampled_from([{}, *ODDITIES])
+contexts = st.sampled_from([{}, {}, {}, *CONTEXTS])
+beats = st.tuples(st.just("beat"), who, what, st.just({}), st.just({}))
+odd_beats = st.tuples(st.just("beat"), who, what, oddities, contexts)
+steps = st.one_of(
+    beats,
+    odd_beats,
+    odd_beats,
+    st.tuples(st.just("wait"), st.sampled_from([0, 1, 4_000, 10_000, SESSION_MS - 1, SESSION_MS, 700_000])),
+    st.tuples(st.just("group"), st.sampled_from(["session", "interval"]), st.sampled_from([5_000, 50_000])),
+    st.tuples(st.sampled_from(["later", "at once", "fail", "reload", "restart", "unload", "off", "on", "classic"])),
+    st.tuples(st.sampled_from(["grow", "drop", "make"])),
+)
+
+
+def play(world: World, script: list[tuple[Any, ...]], resting: int) -> dict[str, Any]:
+    """Runs a script, behind which some members are at rest at its begin. Every heartbeat comes twice, as one object."""
+    world.machine.get_or_create_group("classic")
+    world.rest(*MEMBERS[:resting])
+    for name, *details in script:
+        match name, details:
+            case "beat", (client, does, said, context):
+                request = world.request(client, does, **dict(said))
+                for _ in range(2):
+                    world.ask(request, **context)
+            case "wait", (ms,):
+                world.advance(ms)
+            case "group", ("session", ms):
+                world.set_group(GROUP, consumer_session_timeout_ms=ms)
+            case "group", (_, ms):
+                world.set_group(GROUP, consumer_heartbeat_interval_ms=ms)
+            case _:
+                happens(world, name)
+    return world.facts()
+
+
+def happens(world: World, what: str) -> None:
+    """Something that no heartbeat does."""
+    match what:
+        case "later" | "at once":
+            world.auto_commit = what == "at once"
+            world.finish()
+        case "fail":
+            world.fail_next_commit()
+            world.commit()
+            world.engine.failures_left = 0  # there may have been nothing to write
+        case "restart":
+            world.restart()
+        case "reload" | "unload":
+            world.shards.unload(0)
+            world.ask(world.request("m0", "beat"))
+            if what == "reload":
+                world.shards.load(0, world.engine.node_epoch)
+                world.slices.finish()
+        case "off" | "on":
+            world.consumer._enabled = lambda: what == "on"
+            world.consumer.feature_changed()
+        case "classic":
+            world.classic.join()
+        case "grow":
+            world.make_topic("t", 6)
+        case "make":
+            world.make_topic("u", 2)
+        case "drop" if world.topics.by_name("t"):
+            world.drop_topic("t")
+
+
+DENIED = ((Operation.READ, ResourceType.GROUP, "elsewhere"), (Operation.DESCRIBE, ResourceType.TOPIC, "denied"))
+
+
+def facts(kind: type[ConsumerGroupHeartbeatApi], denied: Any, interval_ms: int, *script: Any) -> dict[str, Any]:
+    authorizer = None if denied is None else Denies(*denied)
+    return play(World(kind, authorizer, group_consumer_assignment_interval_ms=interval_ms), *script)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.sampled_from([None, DENIED]), st.sampled_from([0, 0, 15_000]), st.lists(steps, max_size=14), st.integers(0, 4)
+)
+def test_both_ways_do_the_same(denied: Any, interval_ms: int, script: list[Any], resting: int) -> None:
+    compiled = facts(ConsumerGroupHeartbeatApi, denied, interval_ms, script, resting)
+    assert compiled == facts(PlainApi, denied, interval_ms, script, resting)
+
+
+@pytest.mark.parametrize("denied", [None, DENIED])
+@pytest.mark.parametrize("client", ["m0", "static"])
+def test_both_ways_do_the_same_with_whatever_a_member_at_rest_says(client: str, denied: Any) -> None:
+    for said, context in [*((odd, {}) for odd in ODDITIES), *(({}, context) for context in CONTEXTS)]:
+        script = [
+            ("wait", 1_000),
+            ("beat", client, "beat", said, context),
+            ("wait", 1),
+            ("beat", client, "beat", {}, {}),
+        ]
+        compiled = facts(ConsumerGroupHeartbeatApi, denied, 0, script, 4)
+        assert compiled == facts(PlainApi, denied, 0, script, 4), (said, context)
+
+
+# ---- which way is taken
+
+
+@pytest.fixture(params=[None, Denies()])
+def world(request: Any) -> World:
+    """Two members at rest."""
+    world = World(ConsumerGroupHeartbeatApi, request.param)
+    world.rest("m0", "static")
+    return world
+
+
+def is_quick(world: World, request: Any, **context: Any) -> bool:
+    """Whether the compiled way answered."""
+    before = world.api.quick
+    world.ask(request, **context)
+    return world.api.quick > before
+
+
+def test_a_member_at_rest_is_answered_with_the_same_response(world):
+    request = world.request("m0", "beat")
+    first = world.ask(request)
+    assert world.ask(world.request("m0", "beat")) is first
+    assert (first.error_code, first.member_epoch, first.assignment) == (0, world.group.group_epoch, None)
+    world.set_group(GROUP, consumer_heartbeat_interval_ms=7_000)
+    assert world.ask(request).heartbeat_interval_ms == 7_000
+    assert is_quick(world, request)
+
+
+def test_members_at_rest_take_the_compiled_way_and_others_do_not(world):
+    for who in ("m0", "static"):
+        assert is_quick(world, world.request(who, "beat"))
+        assert is_quick(world, world.request(who, "confirm"))
+        assert not is_quick(world, world.request(who, "beat", epoch=-1))
+    assert not is_quick(world, world.request("nobody", "confirm"))
+    assert not is_quick(world, world.request("m0", "beat"), client_id="renamed")
+    world.make_topic("t", 6)
+    assert not is_quick(world, world.request("m0", "beat"), client_id="renamed")
+
+
+def test_a_pattern_is_asked_for_with_every_heartbeat(world):
+    world.ask(world.request("m1", "join", subscribed_topic_names=None, subscribed_topic_regex="u"))
+    world.rest("m0", "static", "m1")
+    assert is_quick(world, world.request("m0", "beat"))
+    world.make_topic("u2", 1)
+    world.advance(20_000)
+    assert not is_quick(world, world.request("m0", "beat"))
+
+
+def test_a_session_lasts_from_the_last_heartbeat():
+    world = World(ConsumerGroupHeartbeatApi)
+    world.rest("m0")
+    for _ in range(3):
+        world.advance(SESSION_MS - 1)
+        assert is_quick(world, world.request("m0", "beat"))
+    assert list(world.group.members) == ["m0"]
+    world.set_group(GROUP, consumer_session_timeout_ms=50_000)
+    assert is_quick(world, world.request("m0", "beat"))
+    world.advance(49_999)
+    assert list(world.group.members) == ["m0"]
+    world.advance(1)
+    assert list(world.group.members) == []
+
+
+def test_an_answer_waits_for_the_commit_of_what_it_stands_on():
+    world = World(ConsumerGroupHeartbeatApi)
+    world.rest("m0", "m1")
+    world.auto_commit = False
+    world.ask(world.request("m1", "leave"))
+    group = world.group
+    group.assignment_epoch = group.group_epoch = group.members["m0"].settled_epoch  # as if nothing were to be done
+    waiting = world.ask(world.request("m0", "beat"))
+    assert isinstance(waiting, Pending)
+    assert (waiting.api, waiting.parked, waiting.done, world.api.quick > 0) == (world.api, False, False, True)
+    world.pipeline.commit()
+    assert waiting.response.member_epoch == group.group_epoch
+
+
+def test_a_request_of_another_class_goes_the_plain_way(world):
+    class Request(ConsumerGroupHeartbeatRequest):
+        """Looks the same."""
+
+    epoch, _ = world.told["m0"]
+    assert not is_quick(world, Request(group_id=GROUP, member_id="m0", member_epoch=epoch))
+    assert world.answers[-1].error_code == 0
+
+
+def test_slots_are_told_from_what_is_none():
+    assert Slots(ConsumerMember, "timer", "reply").names == ("timer", "reply")
+    assert Slots(ConsumerGroup, "group_id").cls is ConsumerGroup, "a slot of its base"
+    for name in ("is_classic", "say", "nothing"):
+        with pytest.raises(TypeError, match=f"ConsumerMember.{name} is no slot"):
+            Slots(ConsumerMember, name)
+    with pytest.raises(TypeError, match="is no class"):
+        Slots("ConsumerMember", "timer")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="9 slots, and not 8 at most"):
+        Slots(ConsumerMember, *["timer"] * 9)
