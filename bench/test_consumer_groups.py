@@ -25,6 +25,14 @@ LARGE = [10_000] if os.environ.get("KCORE_BENCH_LARGE") else []
 ROUND_MS = 100
 
 
+class PlainApi(ConsumerGroupHeartbeatApi):
+    """Nothing of it is compiled."""
+
+    __slots__ = ()
+    handle = ConsumerGroupHeartbeatApi.handle_any
+    decide = ConsumerGroupHeartbeatApi.decide_any
+
+
 class Crowd:
     """Members that join at once and beat until everybody has its target.
 
@@ -122,13 +130,11 @@ def test_first_join_to_rest(benchmark: BenchmarkFixture, members: int) -> None:
     benchmark.extra_info["bytes_written"] = sum(len(batch) for _, batch in crowd.context.log().batches())
 
 
-@pytest.mark.parametrize("members", [10, 1000, *LARGE])
-def test_heartbeat_at_rest(benchmark: BenchmarkFixture, members: int) -> None:
-    """A thousand heartbeats of members at rest: the same in a small group and in a large one."""
-    crowd = Crowd(members)
+def rest(benchmark: BenchmarkFixture, crowd: Crowd, api: ConsumerGroupHeartbeatApi) -> None:
+    """A thousand heartbeats of members at rest."""
     crowd.run()
-    requests = (crowd.beats() * (1000 // members + 1))[:1000]
-    handle = crowd.api.handle
+    requests = (crowd.beats() * (1000 // crowd.size + 1))[:1000]
+    handle, quick = api.handle, api.quick
 
     def beat() -> None:
         for request in requests:
@@ -137,7 +143,22 @@ def test_heartbeat_at_rest(benchmark: BenchmarkFixture, members: int) -> None:
     written = crowd.context.log().end_offset
     benchmark(beat)
     assert crowd.context.log().end_offset == written
+    assert (api.quick == quick) is isinstance(api, PlainApi)
     benchmark.extra_info["operations"] = len(requests)
+
+
+@pytest.mark.parametrize("members", [10, 1000, *LARGE])
+def test_heartbeat_at_rest(benchmark: BenchmarkFixture, members: int) -> None:
+    """The same in a small group and in a large one."""
+    crowd = Crowd(members)
+    rest(benchmark, crowd, crowd.api)
+
+
+@pytest.mark.parametrize("members", [10, 1000])
+def test_baseline_heartbeat_at_rest_in_python(benchmark: BenchmarkFixture, members: int) -> None:
+    """What the compiled way is defined by."""
+    crowd = Crowd(members)
+    rest(benchmark, crowd, PlainApi(crowd.context.shards, crowd.context.consumer))
 
 
 @pytest.mark.parametrize("members", [10, 1000, *LARGE])

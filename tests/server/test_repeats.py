@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
+from kcore.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from kcore.protocol.messages.delete_groups import DeleteGroupsRequest
 from kcore.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -93,3 +98,43 @@ def test_versions_are_told_anew_once_features_change(live: LiveServer) -> None:
         with live.raw() as three:
             assert [told(raw) for raw in (one, two, three)] == [changed] * 3
         assert told(two, 3) == changed
+
+
+def test_heartbeats_at_rest_are_answered_anew_once_anything_changes(live: LiveServer) -> None:
+    """A member that sends the same bytes again and again hears of a new epoch, and that the protocol was turned off."""
+
+    def beat(member_epoch: int, **said: Any) -> ConsumerGroupHeartbeatRequest:
+        return ConsumerGroupHeartbeatRequest(group_id="g", member_id="m1", member_epoch=member_epoch, **said)
+
+    def told(raw: Raw, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+        raw.send(raw.request(request, 1))
+        correlation_id, answer = raw.answer(request, 1)
+        assert correlation_id == raw.correlation_id
+        assert isinstance(answer, ConsumerGroupHeartbeatResponse)
+        return answer
+
+    def turned(level: int) -> UpdateFeaturesRequest:
+        update = FeatureUpdateKey(feature="group.version", max_version_level=level, upgrade_type=1 if level else 2)
+        return UpdateFeaturesRequest(feature_updates=[update])
+
+    with live.connect() as other, live.raw() as raw:
+        other.send(create("t", partitions=2))
+        joining = beat(0, rebalance_timeout_ms=10_000, subscribed_topic_names=["t"], topic_partitions=[])
+        joined = told(raw, joining)
+        assert (joined.error_code, joined.assignment is not None) == (0, True)
+        epoch = joined.member_epoch
+        assert told(raw, beat(epoch)).error_code == 0
+        api = live.engine.apis[joining.API_KEY]
+        before = live.call(lambda: api.quick)
+        at_rest = [told(raw, beat(epoch)) for _ in range(5)]
+        assert live.call(lambda: api.quick) == before + 5
+        assert [(answer.error_code, answer.member_epoch, answer.assignment) for answer in at_rest] == [
+            (0, epoch, None)
+        ] * 5
+        assert other.send(turned(0), 1).error_code == 0
+        assert [told(raw, beat(epoch)).error_code for _ in range(2)] == [ErrorCode.UNSUPPORTED_VERSION] * 2
+        assert other.send(turned(1), 1).error_code == 0
+        assert [told(raw, beat(epoch)) for _ in range(2)] == at_rest[:2]
+        leaving = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m1", member_epoch=-1)
+        assert told(raw, leaving).error_code == 0
+        assert told(raw, beat(epoch)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
