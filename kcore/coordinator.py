@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from kcore.broker.acl_authorizer import make_authorizer
 from kcore.broker.control import ControlPlane
 from kcore.broker.data_plane import data_apis
+from kcore.broker.fetch_room import FetchRoom
 from kcore.broker.housekeeping import Housekeeping, Periodic
 from kcore.broker.log_dirs import EngineLogDirs
 from kcore.broker.names import INTERNAL_TOPICS
@@ -24,8 +25,8 @@ from kcore.broker.topics import Topics
 from kcore.clock import Clock, ManualClock, Now, SystemClock
 from kcore.config import Config
 from kcore.errors import CloseConnectionError, ConfigError, KafkaError, KcoreError, LogError
-from kcore.group.apis import group_apis
 from kcore.group.consumer.services import ConsumerServices
+from kcore.group.served_apis import group_apis
 from kcore.group.shard import GroupShard
 from kcore.group.topics import GroupTopics
 from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine
@@ -35,10 +36,11 @@ from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.protocol.uuids import to_hex, to_text, version_4
 from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, ShardState, Slices
 from kcore.runtime.cluster import SingleNodeCluster
-from kcore.transaction.apis import transaction_apis
+from kcore.runtime.deferred import DeferredApi, ServedApis
 from kcore.transaction.apis.init_producer_id import TransactionalInitProducerIdApi
 from kcore.transaction.coordinator import TransactionCoordinator, TransactionTopic
 from kcore.transaction.local_markers import LocalMarkers
+from kcore.transaction.served_apis import transaction_apis
 from kcore.transaction.shard import Services, TransactionShard
 from kcore.transaction.verification import OffsetsVerifier, PartitionVerifier
 from kcore_ext.purgatory import Purgatory
@@ -89,7 +91,8 @@ class Engine:
             COORDINATOR_LOAD_IN_PROGRESS and NOT_LEADER_OR_FOLLOWER meanwhile; topics and settings are there at once.
 
     Attributes:
-        apis: the APIs that are served, by key.
+        apis: the APIs that are served, by key; each is made when it is first asked for.
+        fetch_room: how much fetches may answer with.
         pipeline: commits what was decided.
         now: the time of the round.
         slices: long work; the driver steps it.
@@ -163,7 +166,8 @@ class Engine:
         self.transactions = TransactionCoordinator(self._transaction_shard, self.pipeline)
         self.topics.listen(TransactionTopic(self.transactions, log.node_epoch))
         self._finish("groups and transactions")
-        self.apis: dict[int, Api[Any, Any]] = {int(api.key): api for api in self._make_apis()}
+        self.fetch_room = FetchRoom(config.fetch_max_bytes)
+        self.apis = ServedApis(self._deferred_apis())
         Housekeeping(self.partitions, self.wheel, self.slices, self.now, config).start()
         Periodic(self.wheel, self.slices, self.now, RECLAIM_INTERVAL_MS, self._reclaim).start()
         Periodic(self.wheel, self.slices, self.now, LOAD_AGAIN_INTERVAL_MS, self._load_again).start()
@@ -297,10 +301,10 @@ class Engine:
     def _new_member_id(self) -> str:
         return to_hex(self._new_uuid())
 
-    def _make_apis(self) -> list[Api[Any, Any]]:
+    def _deferred_apis(self) -> list[DeferredApi]:
         config = self.config
         path = os.path.abspath(config.kcore_data_dir) if isinstance(self.log, LmdbLogEngine) else "memory"
-        apis: list[Api[Any, Any]] = [
+        apis: list[DeferredApi] = [
             *self.control.apis(
                 EngineLogDirs(self.log, path, lambda: _volume_bytes(path)),
                 transactional=TransactionalInitProducerIdApi(self.transactions, config),
@@ -315,6 +319,7 @@ class Engine:
                 random_id=lambda: int.from_bytes(self._new_uuid()) % (2**31 - 1) + 1,
                 cluster=self.cluster,
                 verifier=PartitionVerifier(self.transactions),
+                room=self.fetch_room,
                 authorizer=self.authorizer,
             ),
             *transaction_apis(
@@ -337,8 +342,8 @@ class Engine:
             ),
         ]
         versions = self.control.api_versions()
-        versions.serve([*apis, versions])
-        return [*apis, versions]
+        versions.serve(apis)
+        return [*apis, DeferredApi(versions.key, versions.versions, lambda: versions)]
 
     def _reclaim(self) -> Iterator[None]:
         """Gives back the space of what was deleted, a bounded transaction at a time."""
@@ -378,7 +383,7 @@ class Engine:
         Raises:
             CloseConnectionError: it failed, and the protocol has no answer that could say so (Produce, acks=0).
         """
-        api = self.apis[request.API_KEY]
+        api = self.apis.made.get(request.API_KEY) or self.apis[request.API_KEY]
         try:
             return api.handle(context, request)
         except Exception as error:
@@ -414,10 +419,9 @@ class Engine:
         Raises:
             KcoreError: the API is not served.
         """
-        api = self.apis.get(request.API_KEY)
-        if api is None:
+        if request.API_KEY not in self.apis:
             raise KcoreError(f"{type(request).__name__} is not served by this engine")
-        return int(api.versions[1])
+        return int(self.apis[request.API_KEY].versions[1])
 
     # ---- what a driver calls
 

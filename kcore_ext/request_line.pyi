@@ -10,6 +10,10 @@ class Owner(Protocol):
         """Who asks, for requests of a version under a client id."""
         ...
 
+    def route(self, api_key: int) -> Route | None:
+        """The route of a key that has none among `routes`, which may get one now; None if the key is not served."""
+        ...
+
     def unsupported(self, api_key: int, version: int) -> tuple[Any, Route, int]:
         """The response to a request that no route serves, its route, and the version to write it in; or raises."""
         ...
@@ -100,7 +104,7 @@ class RequestLine:
 
     Args:
         owner: whose line it is.
-        routes: what is served, by API key; None for keys that are not.
+        routes: what is served, by API key; None for keys that are not, or that nobody asked for yet.
         frame_error: raised for a length that no frame can have.
         max_frame_bytes: the largest length that is accepted.
         buffer_bytes: what may be held of answers before requests wait.

@@ -320,6 +320,8 @@ cdef class RequestLine:
         client_id = read_request_header(frame, size, 0, &head)
         if 0 <= head.api_key < len(self._routes):
             route = self._routes[head.api_key]
+        if route is None:
+            route = self._owner.route(head.api_key)
         if route is None or not route.min_version <= head.api_version <= route.max_version:
             response, route, version = self._owner.unsupported(head.api_key, head.api_version)
             return self._ready(route, version, head.correlation_id, route.frame_of(response, version, head.correlation_id))

@@ -145,11 +145,11 @@ def test_an_api_that_raises_is_answered_and_what_was_staged_before_is_committed(
     target = Threaded(ThreadDriver(engine))
     target.send(create("t"))
     real = engine.apis[1]
-    engine.apis[1] = Broken(real, error)  # type: ignore[assignment]
+    engine.apis.made[1] = Broken(real, error)  # type: ignore[assignment]
     answer = target.send(fetch("t"), 12)
     assert answer.error_code or answer.responses[0].partitions[0].error_code
     assert code in (answer.error_code, *(part.error_code for row in answer.responses for part in row.partitions))
-    engine.apis[1] = real
+    engine.apis.made[1] = real
     assert target.send(fetch("t"), 12).responses[0].partitions[0].error_code == 0
 
 

@@ -3,37 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from kcore.broker import apis
 from kcore.broker.alter_config import ConfigChanges
-from kcore.broker.apis.alter_configs import AlterConfigsApi
-from kcore.broker.apis.alter_user_scram_credentials import AlterUserScramCredentialsApi
 from kcore.broker.apis.api_versions import ApiVersionsApi
-from kcore.broker.apis.create_acls import CreateAclsApi
-from kcore.broker.apis.create_delegation_token import CreateDelegationTokenApi
-from kcore.broker.apis.create_partitions import CreatePartitionsApi
-from kcore.broker.apis.create_topics import CreateTopicsApi
-from kcore.broker.apis.delete_acls import DeleteAclsApi
-from kcore.broker.apis.delete_topics import DeleteTopicsApi
-from kcore.broker.apis.describe_acls import DescribeAclsApi
-from kcore.broker.apis.describe_client_quotas import DescribeClientQuotasApi
-from kcore.broker.apis.describe_cluster import DescribeClusterApi
-from kcore.broker.apis.describe_configs import DescribeConfigsApi
-from kcore.broker.apis.describe_delegation_token import DescribeDelegationTokenApi
-from kcore.broker.apis.describe_log_dirs import DescribeLogDirsApi
-from kcore.broker.apis.describe_topic_partitions import DescribeTopicPartitionsApi
-from kcore.broker.apis.describe_user_scram_credentials import DescribeUserScramCredentialsApi
-from kcore.broker.apis.elect_leaders import ElectLeadersApi
-from kcore.broker.apis.expire_delegation_token import ExpireDelegationTokenApi
-from kcore.broker.apis.incremental_alter_configs import IncrementalAlterConfigsApi
-from kcore.broker.apis.init_producer_id import InitProducerIdApi
-from kcore.broker.apis.list_config_resources import ListConfigResourcesApi
-from kcore.broker.apis.list_partition_reassignments import ListPartitionReassignmentsApi
-from kcore.broker.apis.metadata import MetadataApi
-from kcore.broker.apis.renew_delegation_token import RenewDelegationTokenApi
-from kcore.broker.apis.sasl_authenticate import SaslAuthenticateApi
-from kcore.broker.apis.sasl_handshake import SaslHandshakeApi
-from kcore.broker.apis.update_features import UpdateFeaturesApi
 from kcore.broker.broker_config import BrokerConfig
 from kcore.broker.describe_config import SettingsView
 from kcore.broker.group_config import GroupConfigs
@@ -41,6 +15,8 @@ from kcore.broker.internal_topics import InternalTopics
 from kcore.broker.producer_ids import ProducerIds
 from kcore.broker.topic_configs import TopicConfigs
 from kcore.broker.topic_creation import TopicCreation
+from kcore.protocol.api_keys import ApiKey
+from kcore.runtime.deferred import DeferredApi, Maker, deferred_apis
 
 if TYPE_CHECKING:
     from kcore.broker.apis.init_producer_id import TransactionalProducers
@@ -49,7 +25,6 @@ if TYPE_CHECKING:
     from kcore.broker.topics import Topics
     from kcore.config import Config
     from kcore.protocol.authorizer import Authorizer
-    from kcore.runtime.api import Api
     from kcore.runtime.cluster import ClusterView
     from kcore.runtime.shard import Shard
 
@@ -118,7 +93,7 @@ class ControlPlane:
         *,
         transactional: TransactionalProducers | None = None,
         authorizer: Authorizer | None = None,
-    ) -> list[Api[Any, Any]]:
+    ) -> list[DeferredApi]:
         """Every API of the control plane but ApiVersions, which is told of all of a node's APIs.
 
         Args:
@@ -129,35 +104,41 @@ class ControlPlane:
         shard, config, cluster, creation = self.shard, self._config, self._cluster, self._creation
         view = SettingsView(self.broker_config, self.topic_configs)
         changes = ConfigChanges(self.broker_config)
-        return [
-            MetadataApi(shard, cluster, config, creation, authorizer),
-            DescribeClusterApi(cluster, authorizer),
-            DescribeTopicPartitionsApi(shard, cluster, config, authorizer),
-            CreateTopicsApi(shard, creation, view, authorizer),
-            DeleteTopicsApi(shard, config, authorizer),
-            CreatePartitionsApi(shard, creation, authorizer),
-            DescribeConfigsApi(shard, view, self.broker_config, authorizer),
-            IncrementalAlterConfigsApi(shard, changes, authorizer),
-            AlterConfigsApi(shard, changes, authorizer),
-            ListConfigResourcesApi(shard, cluster, authorizer),
-            InitProducerIdApi(shard, self.producer_ids, self.topics, transactional, authorizer),
-            DescribeLogDirsApi(shard, log_dirs, authorizer),
-            ElectLeadersApi(shard, cluster, authorizer),
-            UpdateFeaturesApi(shard, authorizer),
-            ListPartitionReassignmentsApi(authorizer),
-            DescribeClientQuotasApi(authorizer),
-            DescribeUserScramCredentialsApi(shard, authorizer),
-            AlterUserScramCredentialsApi(shard, authorizer),
-            DescribeAclsApi(shard, authorizer),
-            CreateAclsApi(shard, authorizer, self._new_id),
-            DeleteAclsApi(shard, authorizer),
-            CreateDelegationTokenApi(),
-            RenewDelegationTokenApi(),
-            ExpireDelegationTokenApi(),
-            DescribeDelegationTokenApi(),
-            SaslHandshakeApi(),
-            SaslAuthenticateApi(),
-        ]
+        makers: dict[ApiKey, Maker] = {
+            ApiKey.METADATA: lambda: apis.MetadataApi(shard, cluster, config, creation, authorizer),
+            ApiKey.DESCRIBE_CLUSTER: lambda: apis.DescribeClusterApi(cluster, authorizer),
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS: lambda: apis.DescribeTopicPartitionsApi(
+                shard, cluster, config, authorizer
+            ),
+            ApiKey.CREATE_TOPICS: lambda: apis.CreateTopicsApi(shard, creation, view, authorizer),
+            ApiKey.DELETE_TOPICS: lambda: apis.DeleteTopicsApi(shard, config, authorizer),
+            ApiKey.CREATE_PARTITIONS: lambda: apis.CreatePartitionsApi(shard, creation, authorizer),
+            ApiKey.DESCRIBE_CONFIGS: lambda: apis.DescribeConfigsApi(shard, view, self.broker_config, authorizer),
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda: apis.IncrementalAlterConfigsApi(shard, changes, authorizer),
+            ApiKey.ALTER_CONFIGS: lambda: apis.AlterConfigsApi(shard, changes, authorizer),
+            ApiKey.LIST_CONFIG_RESOURCES: lambda: apis.ListConfigResourcesApi(shard, cluster, authorizer),
+            ApiKey.INIT_PRODUCER_ID: lambda: apis.InitProducerIdApi(
+                shard, self.producer_ids, self.topics, transactional, authorizer
+            ),
+            ApiKey.DESCRIBE_LOG_DIRS: lambda: apis.DescribeLogDirsApi(shard, log_dirs, authorizer),
+            ApiKey.ELECT_LEADERS: lambda: apis.ElectLeadersApi(shard, cluster, authorizer),
+            ApiKey.UPDATE_FEATURES: lambda: apis.UpdateFeaturesApi(shard, authorizer),
+            ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda: apis.ListPartitionReassignmentsApi(authorizer),
+            ApiKey.DESCRIBE_CLIENT_QUOTAS: lambda: apis.DescribeClientQuotasApi(authorizer),
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: lambda: apis.DescribeUserScramCredentialsApi(shard, authorizer),
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda: apis.AlterUserScramCredentialsApi(shard, authorizer),
+            ApiKey.DESCRIBE_ACLS: lambda: apis.DescribeAclsApi(shard, authorizer),
+            ApiKey.CREATE_ACLS: lambda: apis.CreateAclsApi(shard, authorizer, self._new_id),
+            ApiKey.DELETE_ACLS: lambda: apis.DeleteAclsApi(shard, authorizer),
+            # A lambda for these too: the name of a class is what imports it.
+            ApiKey.CREATE_DELEGATION_TOKEN: lambda: apis.CreateDelegationTokenApi(),  # noqa: PLW0108
+            ApiKey.RENEW_DELEGATION_TOKEN: lambda: apis.RenewDelegationTokenApi(),  # noqa: PLW0108
+            ApiKey.EXPIRE_DELEGATION_TOKEN: lambda: apis.ExpireDelegationTokenApi(),  # noqa: PLW0108
+            ApiKey.DESCRIBE_DELEGATION_TOKEN: lambda: apis.DescribeDelegationTokenApi(),  # noqa: PLW0108
+            ApiKey.SASL_HANDSHAKE: lambda: apis.SaslHandshakeApi(),  # noqa: PLW0108
+            ApiKey.SASL_AUTHENTICATE: lambda: apis.SaslAuthenticateApi(),  # noqa: PLW0108
+        }
+        return deferred_apis(apis.VERSIONS, makers)
 
     def api_versions(self) -> ApiVersionsApi:
         """A new ApiVersions API; the engine tells it with `serve` which APIs there are."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kcore.broker.apis.delete_records import DeleteRecordsApi
-from kcore.broker.apis.describe_producers import DescribeProducersApi
-from kcore.broker.apis.fetch import FetchApi
-from kcore.broker.apis.list_offsets import ListOffsetsApi
-from kcore.broker.apis.offset_for_leader_epoch import OffsetForLeaderEpochApi
-from kcore.broker.apis.produce import ProduceApi
+from kcore.broker import apis
+from kcore.broker.fetch_room import FetchRoom
 from kcore.broker.fetch_session import FetchSessions
 from kcore.broker.transaction_verifier import VerificationDesk
+from kcore.protocol.api_keys import ApiKey
+from kcore.runtime.deferred import DeferredApi, Maker, deferred_apis
 
 if TYPE_CHECKING:
     from kcore.broker.partitions import Partitions
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from kcore.clock import Now
     from kcore.config import Config
     from kcore.protocol.authorizer import Authorizer
-    from kcore.runtime import Api, CommitPipeline
+    from kcore.runtime import CommitPipeline
     from kcore.runtime.cluster import ClusterView
     from kcore_ext.purgatory import Purgatory
 
@@ -36,7 +34,8 @@ def data_apis(
     cluster: ClusterView | None = None,
     authorizer: Authorizer | None = None,
     verifier: ProduceVerifier | None = None,
-) -> list[Api[Any, Any]]:
+    room: FetchRoom | None = None,
+) -> list[DeferredApi]:
     """All APIs of the data plane.
 
     Args:
@@ -50,10 +49,11 @@ def data_apis(
         authorizer: who may do what; None allows all.
         verifier: the transaction coordinator; None: there is none, and transactional batches are refused as by a
             broker that cannot reach it. It may be given later, as `verifier` of the Produce API's `desk`.
+        room: how much fetches may answer with; None: `fetch.max.bytes`, whatever is on its way.
     """
     desk = VerificationDesk(verifier, purgatory.wheel, now)
-    return [
-        ProduceApi(
+    makers: dict[ApiKey, Maker] = {
+        ApiKey.PRODUCE: lambda: apis.ProduceApi(
             partitions,
             pipeline,
             now,
@@ -62,17 +62,20 @@ def data_apis(
             authorizer=authorizer,
             verify_transactions=config.transaction_partition_verification_enable,
         ),
-        FetchApi(
+        ApiKey.FETCH: lambda: apis.FetchApi(
             partitions,
             purgatory,
             FetchSessions(config.max_incremental_fetch_session_cache_slots, random_id),
             now,
             cluster=cluster,
-            max_bytes=config.fetch_max_bytes,
+            room=room or FetchRoom(config.fetch_max_bytes),
             authorizer=authorizer,
         ),
-        ListOffsetsApi(partitions, pipeline, authorizer=authorizer),
-        OffsetForLeaderEpochApi(partitions, pipeline, authorizer=authorizer),
-        DeleteRecordsApi(partitions, pipeline, authorizer=authorizer),
-        DescribeProducersApi(partitions, authorizer=authorizer),
-    ]
+        ApiKey.LIST_OFFSETS: lambda: apis.ListOffsetsApi(partitions, pipeline, authorizer=authorizer),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda: apis.OffsetForLeaderEpochApi(
+            partitions, pipeline, authorizer=authorizer
+        ),
+        ApiKey.DELETE_RECORDS: lambda: apis.DeleteRecordsApi(partitions, pipeline, authorizer=authorizer),
+        ApiKey.DESCRIBE_PRODUCERS: lambda: apis.DescribeProducersApi(partitions, authorizer=authorizer),
+    }
+    return deferred_apis(apis.VERSIONS, makers)

@@ -209,6 +209,10 @@ class Connection(asyncio.Protocol):
         # By place: three of them a connection are a part of what a storm of new members costs.
         return RequestContext(version, client_id, self.client_host, self.listener, self.principal, self.connection_id)
 
+    def route(self, api_key: int) -> Route | None:
+        """The API of a key that was not asked for before; None if it is not served."""
+        return self._dispatch.route(api_key)
+
     def unsupported(self, api_key: int, version: int) -> tuple[Any, Route, int]:
         """The answer to a request that is not served, where there is one; else RefusedError."""
         return self._dispatch.unsupported(api_key, version)

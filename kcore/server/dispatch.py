@@ -43,27 +43,46 @@ class Dispatch:
         engine: decides them.
 
     Attributes:
-        routes: what is served by API key, None for keys that are not.
+        routes: what was asked for by API key; None for keys that were not, and for those that are not served.
     """
 
-    __slots__ = ("_served", "engine", "routes")
+    __slots__ = ("_counts_errors", "_served", "engine", "routes")
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._served = {served.key: served for served in map(Served, engine.apis.values())}
-        self.routes: list[Route | None] = [self._served.get(key) for key in range(max(self._served) + 1)]
+        self._served: dict[int, Served] = {}
+        self._counts_errors = False
+        self.routes: list[Route | None] = [None] * (max(engine.apis) + 1)
 
     def __iter__(self) -> Iterator[Served]:
+        """Those that were asked for."""
         return iter(self._served.values())
 
     def count_errors(self) -> None:
         """Counts error codes in answers from now on."""
+        self._counts_errors = True
         for served in self:
             served.walk = error_walk(served.api.response_type)
 
+    def requests(self) -> Iterator[tuple[int, int]]:
+        """How many requests came, by the key of every API that is served."""
+        for key in self.engine.apis:
+            served = self._served.get(key)
+            yield key, 0 if served is None else served.requests
+
+    def route(self, api_key: int) -> Served | None:
+        """The API of a key, made when it is first asked for; None if it is not served."""
+        served = self._served.get(api_key)
+        if served is None and api_key in self.engine.apis:
+            served = Served(self.engine.apis[api_key])
+            if self._counts_errors:
+                served.walk = error_walk(served.api.response_type)
+            self._served[api_key] = self.routes[api_key] = served
+        return served
+
     def find(self, api_key: int, version: int) -> Served | None:
         """The API of a request, or None if it is not served in that version."""
-        served = self._served.get(api_key)
+        served = self.route(api_key)
         if served is None or not served.min_version <= version <= served.max_version:
             return None
         return served
@@ -77,7 +96,7 @@ class Dispatch:
         Raises:
             RefusedError: for every other API; the connection closes.
         """
-        if api_key == ApiKey.API_VERSIONS and api_key in self._served:
-            served = self._served[api_key]
+        served = self.route(api_key) if api_key == ApiKey.API_VERSIONS else None
+        if served is not None:
             return served.api.unsupported(), served, 0
         raise RefusedError(f"API key {api_key}, version {version}, is not served")

@@ -173,7 +173,7 @@ class Observer:
 
     def requests(self) -> Iterator[Sample]:
         """Requests by API."""
-        return (((_api_name(served.key),), served.requests) for served in self.server.dispatch)
+        return (((_api_name(key),), count) for key, count in self.server.dispatch.requests())
 
     def errors(self) -> Iterator[Sample]:
         """Error codes in answers, by API."""

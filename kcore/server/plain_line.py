@@ -233,6 +233,8 @@ class PlainLine:
         """Serves one frame, whatever the gate says."""
         api_key, version, correlation_id, client_id, position = decode_request_header(frame, 0)
         route = self._routes[api_key] if 0 <= api_key < len(self._routes) else None
+        if route is None:
+            route = self.owner.route(api_key)
         if route is None or not route.min_version <= version <= route.max_version:
             response, route, version = self.owner.unsupported(api_key, version)
             self.answer(route, version, correlation_id, response)

@@ -6,8 +6,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from kcore.broker.apis.fetch import FetchApi
-from kcore.protocol.api_keys import ApiKey
 from kcore.server.authentication import ListenerSecurity
 from kcore.server.connection import Connection
 from kcore.server.dispatch import Dispatch
@@ -75,9 +73,7 @@ class Server:
         limit_bytes = self.config.kcore_max_response_memory_bytes
         if limit_bytes < 0:
             return None
-        fetch = self.engine.apis[ApiKey.FETCH]
-        assert isinstance(fetch, FetchApi)
-        return ResponseMemory(limit_bytes, self.config.kcore_response_stall_ms, fetch.room, self.loop)
+        return ResponseMemory(limit_bytes, self.config.kcore_response_stall_ms, self.engine.fetch_room, self.loop)
 
     async def start(self) -> None:
         """Opens the listeners; clients are told their addresses, or the advertised ones.

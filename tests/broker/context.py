@@ -126,8 +126,7 @@ class BrokerContext:
         self.shard.load()
         self.finish()
         self.api_versions = self.control.api_versions()
-        apis = [
-            self.api_versions,
+        deferred = [
             *self.control.apis(
                 EngineLogDirs(self.engine, DATA_DIR, lambda: VOLUME),
                 transactional=self.transactional,
@@ -144,7 +143,8 @@ class BrokerContext:
                 authorizer=self.authorizer,
             ),
         ]
-        self.api_versions.serve(apis)
+        self.api_versions.serve(deferred)
+        apis = [self.api_versions, *(api.make() for api in deferred)]
         self.apis = {api.request_type.API_KEY: api for api in apis}
 
     def new_id(self) -> bytes:

@@ -12,7 +12,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from kcore.group.apis import group_apis
+from kcore.group.served_apis import group_apis
 from kcore.group.shard import TOPIC_NAME
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import RequestContext
@@ -62,7 +62,7 @@ class Node:
             cluster=cluster,
             verifier=NoTransactions(),
         )
-        self.apis = {int(api.key): api for api in apis}
+        self.apis = {int(api.key): api for api in (deferred.make() for deferred in apis)}
 
     def fetch(self, partition: int, offset: int) -> bytes:
         """The committed batches from an offset on."""

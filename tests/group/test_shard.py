@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from kcore.group.apis import group_apis
 from kcore.group.apis.describe_groups import DescribeGroupsApi
 from kcore.group.apis.find_coordinator import FindCoordinatorApi, share_key
 from kcore.group.apis.heartbeat import HeartbeatApi
 from kcore.group.apis.join_group import JoinGroupApi
 from kcore.group.apis.list_groups import ListGroupsApi
 from kcore.group.group import GroupType
+from kcore.group.served_apis import group_apis
 from kcore.group.shard import REPLAY, TOPIC_NAME
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -195,9 +195,10 @@ def test_members_need_the_right_to_read_their_group() -> None:
     denied = Denying((Operation.READ, ResourceType.GROUP, "g"), (Operation.DELETE, ResourceType.GROUP, "g"))
     shards = world.context.shards
     cluster = SingleNodeCluster(1, "cluster")
-    for api in group_apis(
+    for deferred in group_apis(
         shards, config=world.context.config, topics=world.context.topics, cluster=cluster, authorizer=denied
     ):
+        api = deferred.make()
         name = type(api).__name__.removesuffix("Api")
         attribute = {"JoinGroup": "join", "SyncGroup": "sync", "Heartbeat": "heartbeat", "LeaveGroup": "leave"}.get(
             name
@@ -389,7 +390,8 @@ def test_every_api_of_groups_is_built() -> None:
     """One of each key, with the versions that Kafka 4 serves; without transactions no TxnOffsetCommit."""
     context = GroupContext()
     cluster = SingleNodeCluster(1, "cluster")
-    apis: list[Any] = group_apis(context.shards, config=context.config, topics=context.topics, cluster=cluster)
+    deferred = group_apis(context.shards, config=context.config, topics=context.topics, cluster=cluster)
+    apis: list[Any] = [api.make() for api in deferred]
     assert {int(api.key): api.versions for api in apis} == {
         8: (2, 10),
         9: (1, 10),

@@ -190,7 +190,7 @@ def test_an_answer_that_cannot_be_written_closes_its_connection(
     turns = itertools.count(1)
     with live.connect() as other, live.raw() as raw:
         other.send(create("t", partitions=2))
-        monkeypatch.setattr(live.server.dispatch.routes[8 if later else 3], "walk", fail)
+        monkeypatch.setattr(live.server.dispatch.route(8 if later else 3), "walk", fail)
         front = raw.request(commit("g", {("t", 0): 1}), 8)
         # Of another partition: an answer that was given before is neither looked at nor written anew.
         bad = raw.request(commit("g", {("t", 1): 2}), 8) if later else raw.request(MetadataRequest(topics=None), 9)
@@ -207,7 +207,7 @@ def test_a_bug_in_an_api_is_an_error_code_and_the_connection_lives(live: LiveSer
         raise RuntimeError("a bug")
 
     with live.connect() as connection:
-        route = live.server.dispatch.routes[12]
+        route = live.server.dispatch.route(12)
         assert route is not None
         real = route.handle
         live.call(lambda: setattr(route, "handle", broken))

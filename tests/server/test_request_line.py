@@ -126,6 +126,10 @@ class Owner:
         for route in served:
             route.walk = error_walk(route.api.response_type)
             routes[route.key] = route
+        self.late = {route.key: route for route in served[1:]}  # that nobody asked for yet
+        for key in self.late:
+            routes[key] = None
+        self.routes = routes
         self.served = served
         self.line = make(
             self,
@@ -137,6 +141,13 @@ class Owner:
 
     def make_context(self, version: int, client_id: str) -> RequestContext:
         return RequestContext(version, client_id)
+
+    def route(self, api_key: int) -> Any:
+        self.calls.append(("route", api_key))
+        route = self.late.pop(api_key, None)
+        if route is not None:
+            self.routes[api_key] = route
+        return route
 
     def unsupported(self, api_key: int, version: int) -> Any:
         if api_key == ApiKey.HEARTBEAT:

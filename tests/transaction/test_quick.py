@@ -74,10 +74,10 @@ class Compared(World):
             apis = self.engine.apis
             commits: Any = apis[ApiKey.TXN_OFFSET_COMMIT]
             ends: Any = apis[ApiKey.END_TXN]
-            apis[ApiKey.TXN_OFFSET_COMMIT] = PlainCommits(
+            apis.made[ApiKey.TXN_OFFSET_COMMIT] = PlainCommits(
                 commits._shards, commits._topics, commits._verifier, commits._authorizer
             )
-            apis[ApiKey.END_TXN] = PlainEnds(ends._coordinator, ends._authorizer)
+            apis.made[ApiKey.END_TXN] = PlainEnds(ends._coordinator, ends._authorizer)
         self.answers: list[Any] = []
         self.who = {tid: self.begin(tid) for tid in TIDS}
 

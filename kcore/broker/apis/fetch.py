@@ -58,7 +58,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         sessions: the node's fetch sessions.
         now: the time of the round.
         cluster: this node, for answers that name the leader.
-        max_bytes: `fetch.max.bytes`, the most bytes of any answer.
+        room: how much it may answer with.
         authorizer: who may read what; None allows all.
 
     Attributes:
@@ -93,7 +93,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         now: Now,
         *,
         cluster: ClusterView | None = None,
-        max_bytes: int = 57_671_680,
+        room: FetchRoom,
         authorizer: Authorizer | None = None,
     ) -> None:
         self._partitions = partitions
@@ -103,7 +103,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         self._node_id = -1 if cluster is None else cluster.node_id
         self._authorizer = authorizer
         self.sessions = sessions
-        self.room = FetchRoom(max_bytes)
+        self.room = room
         self.reader = FetchReader(
             read=read,
             refused=refused_early,

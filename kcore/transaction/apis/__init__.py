@@ -1,51 +1,29 @@
-"""The APIs of the transaction coordinator, one file each."""
+"""The APIs of the transaction coordinator, one a file; a class is imported when it is first used.
 
-from __future__ import annotations
+`kcore.transaction.served_apis` builds them.
+"""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
-from kcore.transaction.apis.add_offsets_to_txn import AddOffsetsToTxnApi
-from kcore.transaction.apis.add_partitions_to_txn import AddPartitionsToTxnApi
-from kcore.transaction.apis.describe_transactions import DescribeTransactionsApi
-from kcore.transaction.apis.end_txn import EndTxnApi
-from kcore.transaction.apis.list_transactions import ListTransactionsApi
-from kcore.transaction.apis.write_txn_markers import WriteTxnMarkersApi
+from kcore.protocol.api_keys import ApiKey
+from kcore.runtime.deferred import api_finder
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from kcore.transaction.apis.add_offsets_to_txn import AddOffsetsToTxnApi as AddOffsetsToTxnApi
+    from kcore.transaction.apis.add_partitions_to_txn import AddPartitionsToTxnApi as AddPartitionsToTxnApi
+    from kcore.transaction.apis.describe_transactions import DescribeTransactionsApi as DescribeTransactionsApi
+    from kcore.transaction.apis.end_txn import EndTxnApi as EndTxnApi
+    from kcore.transaction.apis.list_transactions import ListTransactionsApi as ListTransactionsApi
+    from kcore.transaction.apis.write_txn_markers import WriteTxnMarkersApi as WriteTxnMarkersApi
 
-    from kcore.protocol.authorizer import Authorizer
-    from kcore.runtime.api import Api
-    from kcore.runtime.commit import CommitPipeline
-    from kcore.runtime.topics import TopicImage
-    from kcore.transaction.coordinator import TransactionCoordinator
-    from kcore.transaction.local_markers import LocalMarkers
+__getattr__ = api_finder(__name__)
 
-
-def transaction_apis(
-    coordinator: TransactionCoordinator,
-    markers: LocalMarkers,
-    *,
-    topics: TopicImage,
-    internal_topics: Collection[str],
-    pipeline: CommitPipeline,
-    authorizer: Authorizer | None = None,
-) -> list[Api[Any, Any]]:
-    """Every API of transactions, but InitProducerId: that is also for producers without transactions.
-
-    Args:
-        coordinator: the node's transactions.
-        markers: writes end markers to the node's partitions.
-        topics: the cluster's topics.
-        internal_topics: the names of those that clients must not write to.
-        pipeline: commits what is decided.
-        authorizer: who may do what; None allows all.
-    """
-    return [
-        AddPartitionsToTxnApi(coordinator, topics, internal_topics, authorizer),
-        AddOffsetsToTxnApi(coordinator, topics, authorizer),
-        EndTxnApi(coordinator, authorizer),
-        WriteTxnMarkersApi(markers, pipeline, authorizer),
-        DescribeTransactionsApi(coordinator, authorizer),
-        ListTransactionsApi(coordinator, authorizer),
-    ]
+VERSIONS: Final[dict[ApiKey, tuple[int, int]]] = {
+    ApiKey.ADD_PARTITIONS_TO_TXN: (0, 5),
+    ApiKey.ADD_OFFSETS_TO_TXN: (0, 4),
+    ApiKey.END_TXN: (0, 5),
+    ApiKey.WRITE_TXN_MARKERS: (1, 2),
+    ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
+    ApiKey.LIST_TRANSACTIONS: (0, 2),
+}
+"""The versions of each API that are served, as its class says: they are told to clients before any class is needed."""

@@ -74,7 +74,7 @@ class DataPlane:
             authorizer=self.authorizer,
             verifier=self.verifier,
         )
-        self.apis = {api.request_type: api for api in apis}  # type: ignore[attr-defined]
+        self.apis = {api.request_type: api for api in (deferred.make() for deferred in apis)}  # type: ignore[attr-defined]
         self.produce_api: ProduceApi = self.apis[ProduceRequest]
         self.fetch_api: FetchApi = self.apis[FetchRequest]
         self.sessions = self.fetch_api.sessions

@@ -1,0 +1,66 @@
+"""The APIs of the group coordinator, put together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kcore.group import apis
+from kcore.group.consumer.services import ConsumerServices
+from kcore.protocol.api_keys import ApiKey
+from kcore.runtime.deferred import DeferredApi, Maker, deferred_apis
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kcore.config import Config
+    from kcore.group.offsets.verifier import TransactionVerifier
+    from kcore.group.shard import GroupShard
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.cluster import ClusterView
+    from kcore.runtime.shards import Shards
+    from kcore.runtime.topics import TopicImage
+
+
+def group_apis(
+    shards: Shards[GroupShard],
+    *,
+    config: Config,
+    topics: TopicImage,
+    cluster: ClusterView,
+    make_topic: Callable[[str], object] | None = None,
+    verifier: TransactionVerifier | None = None,
+    authorizer: Authorizer | None = None,
+    consumer: ConsumerServices | None = None,
+) -> list[DeferredApi]:
+    """Every API of groups and their offsets.
+
+    Args:
+        shards: the group shards of this node.
+        config: the node's settings.
+        topics: the cluster's topics.
+        cluster: who leads the internal topics' partitions, for FindCoordinator.
+        make_topic: begins to make an internal topic that is not there yet, by name, for FindCoordinator; None where
+            they are always there.
+        verifier: asks whether a producer's transaction goes on; None: TxnOffsetCommit is not served.
+        authorizer: who may do what; None allows all.
+        consumer: what consumer groups need of the node, the same as the shards have; None: of `config` and `topics`.
+    """
+    services = ConsumerServices(config, topics) if consumer is None else consumer
+    makers: dict[ApiKey, Maker] = {
+        ApiKey.FIND_COORDINATOR: lambda: apis.FindCoordinatorApi(topics, cluster, make_topic, authorizer),
+        ApiKey.JOIN_GROUP: lambda: apis.JoinGroupApi(shards, config, authorizer),
+        ApiKey.SYNC_GROUP: lambda: apis.SyncGroupApi(shards, authorizer),
+        ApiKey.HEARTBEAT: lambda: apis.HeartbeatApi(shards, authorizer),
+        ApiKey.LEAVE_GROUP: lambda: apis.LeaveGroupApi(shards, authorizer),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: lambda: apis.ConsumerGroupHeartbeatApi(shards, services, authorizer),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: lambda: apis.ConsumerGroupDescribeApi(shards, services, authorizer),
+        ApiKey.DESCRIBE_GROUPS: lambda: apis.DescribeGroupsApi(shards, authorizer),
+        ApiKey.LIST_GROUPS: lambda: apis.ListGroupsApi(shards, authorizer),
+        ApiKey.DELETE_GROUPS: lambda: apis.DeleteGroupsApi(shards, authorizer),
+        ApiKey.OFFSET_COMMIT: lambda: apis.OffsetCommitApi(shards, topics, authorizer),
+        ApiKey.OFFSET_FETCH: lambda: apis.OffsetFetchApi(shards, topics, authorizer),
+        ApiKey.OFFSET_DELETE: lambda: apis.OffsetDeleteApi(shards, topics, authorizer),
+    }
+    if verifier is not None:
+        makers[ApiKey.TXN_OFFSET_COMMIT] = lambda: apis.TxnOffsetCommitApi(shards, topics, verifier, authorizer)
+    return deferred_apis(apis.VERSIONS, makers)

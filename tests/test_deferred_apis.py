@@ -1,0 +1,94 @@
+"""APIs are made when they are first asked for; what would have failed at the start fails here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import kcore.broker.apis
+import kcore.group.apis
+import kcore.transaction.apis
+from kcore.config import Config
+from kcore.coordinator import Engine
+from kcore.protocol.api_keys import ApiKey
+from kcore.runtime import Api
+from kcore.runtime.deferred import DeferredApi, deferred_apis
+
+PACKAGES = (kcore.broker.apis, kcore.group.apis, kcore.transaction.apis)
+
+
+@pytest.fixture
+def engine() -> Any:
+    made = Engine.open(Config.of({"offsets.topic.num.partitions": "1"}))
+    yield made
+    made.close()
+
+
+def test_every_api_can_be_made_and_is_what_its_table_says(engine: Engine) -> None:
+    """The versions that clients are told before an API is made are those of its class."""
+    told = {key: versions for package in PACKAGES for key, versions in package.VERSIONS.items()}
+    assert {ApiKey(key): (api.key, api.versions) for key, api in engine.apis.items()} == {
+        key: (key, versions) for key, versions in told.items()
+    } | {ApiKey.API_VERSIONS: (ApiKey.API_VERSIONS, (0, 4))}
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
+def test_every_class_of_a_package_is_found_by_its_name(package: ModuleType) -> None:
+    """A file that serves an API of its own is reached through its package, under the name of its class."""
+    found = 0
+    assert package.__file__ is not None
+    for file in Path(package.__file__).parent.glob("*.py"):
+        if file.stem == "__init__":
+            continue
+        module = import_module(f"{package.__name__}.{file.stem}")
+        name = "".join(map(str.capitalize, file.stem.split("_"))) + "Api"
+        served = getattr(module, name, None)
+        if served is not None and ApiKey.__members__.get(file.stem.upper()) in package.VERSIONS:
+            assert issubclass(served, Api)
+            assert getattr(package, name) is served
+            found += 1
+    assert found == len(package.VERSIONS)
+
+
+@pytest.mark.parametrize("name", ["AbsentApi", "absent", "HeartbeatApiApi"])
+def test_a_name_that_is_no_api_is_an_attribute_error(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"module 'kcore.group.apis' has no attribute '{name}'"):
+        getattr(kcore.group.apis, name)
+
+
+def test_an_api_is_made_once_and_only_when_it_is_asked_for(engine: Engine) -> None:
+    assert engine.apis.made == {}
+    assert ApiKey.HEARTBEAT in engine.apis
+    assert 4_711 not in engine.apis
+    assert len(list(engine.apis)) == len(engine.apis)
+    assert engine.apis.made == {}
+    beat = engine.apis[ApiKey.HEARTBEAT]
+    assert engine.apis[ApiKey.HEARTBEAT] is beat
+    assert engine.apis.get(4_711) is None
+    assert engine.apis.made == {ApiKey.HEARTBEAT: beat}
+
+
+def test_an_api_that_is_not_what_was_announced_is_a_bug() -> None:
+    api = import_module("kcore.group.apis.heartbeat").HeartbeatApi(None, None)
+    for key, versions in ((ApiKey.HEARTBEAT, (0, 3)), (ApiKey.JOIN_GROUP, api.versions)):
+        with pytest.raises(AssertionError, match="is not"):
+            DeferredApi(key, versions, lambda: api).make()
+    assert deferred_apis({ApiKey.HEARTBEAT: (0, 4)}, {ApiKey.HEARTBEAT: lambda: api})[0].make() is api
+
+
+def test_an_engine_starts_without_its_apis(tmp_path: Path) -> None:
+    """Nothing that a start imports brings the APIs along: that would undo what they are deferred for."""
+    script = f"""
+import sys
+import kcore, kcore.server.server, kcore.cli.serve
+with kcore.open({str(tmp_path / "data")!r}):
+    print(*sorted(name for name in sys.modules if ".apis." in name and name.startswith("kcore.")))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["kcore.broker.apis.api_versions", "kcore.transaction.apis.init_producer_id"]
