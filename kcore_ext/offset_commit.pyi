@@ -1,6 +1,7 @@
 from typing import Any
 
 from kcore_ext.commit_shapes import CommitShapes
+from kcore_ext.consumer_records import ConsumerRecords
 from kcore_ext.offset_block import CommitPlan, OffsetBlock
 
 class OffsetCommitCore(CommitShapes):
@@ -36,14 +37,15 @@ class OffsetCommitCore(CommitShapes):
     def recall(self, context: Any, plan: CommitPlan) -> None:
         """Gives a plan in which nothing is refused the response that is remembered for it."""
 
-def replay_block(shard: Any, offset: int, producer_id: int, block: OffsetBlock[Any]) -> None:
-    """Applies the offsets of a commit to a group shard, as `replay_commit` does with each of its records.
+def replay_block(shard: Any, offset: int, producer_id: int, records: OffsetBlock[Any] | ConsumerRecords) -> None:
+    """Applies the offsets of a commit to a group shard, as `replay_commit` does with each of its records; records of a
+    consumer group as they say themselves.
 
     Args:
         shard: the state to change.
         offset: where the first record stands in the shard's log; the others follow.
         producer_id: the producer in whose transaction they stand: then `replay_pending_block` applies them. -1: none.
-        block: the offsets.
+        records: the offsets; or the records, which stand in no transaction.
 
     Raises:
         ValueError: the records already stand somewhere.

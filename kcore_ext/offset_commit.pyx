@@ -129,10 +129,14 @@ cdef class OffsetCommitCore(CommitShapes):
 
 # ---- replay
 
-def replay_block(shard, int64_t offset, int64_t producer_id, OffsetBlock block not None):
+def replay_block(shard, int64_t offset, int64_t producer_id, records not None):
+    cdef OffsetBlock block
     cdef OffsetTables tables
     cdef PyObject* found
     cdef Py_ssize_t added
+    if type(records) is not OffsetBlock:
+        return records.replay(shard)
+    block = <OffsetBlock>records
     if producer_id >= 0:
         return shard.replay_pending_block(offset, producer_id, block)
     tables = shard.offset_tables

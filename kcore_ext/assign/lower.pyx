@@ -375,7 +375,11 @@ cdef int _renumber(Lowered low, Memory* scratch, GroupAssignment before, int* re
             renumbered[q + 1] = m
             q += 2
             continue
-        i = before.position(low.ids[m])
+        i = -1
+        if q < n and (
+            m + 1 == low.problem.members or not same_text(<PyObject*>before.ids[q], <PyObject*>low.ids[m + 1])
+        ):
+            i = before.position(low.ids[m])  # not where a new one stands alone
         if i >= 0:
             renumbered[i] = m
             q = i + 1

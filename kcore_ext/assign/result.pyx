@@ -358,6 +358,8 @@ cdef class GroupAssignment:
                 pass
             elif q + 1 < old and same_id(before.ids, q + 1, self.ids, m):
                 q += 1
+            elif q >= old or (m + 1 < n and same_id(before.ids, q, self.ids, m + 1)):
+                continue  # a new one: where it would stand there is the next
             else:
                 found = before.position(self.ids[m])
                 if found < 0:
@@ -444,22 +446,25 @@ cdef class GroupAssignment:
         These are the members for which KIP-848 writes a target assignment record. Costs arrays only, no Python
         objects a partition.
         """
-        cdef int m, q, t, n = <int>len(self.ids)
+        cdef int m
         cdef Scratch scratch = Scratch.__new__(Scratch)
-        cdef int* table
-        cdef bint same
-        self.need_rows()
+        cdef int* was
         if previous is None:
             return list(self.ids)
-        previous.need_rows()
-        table = _translation(previous, self, &scratch.memory)
-        out = []
+        was = _kept(self, previous, &scratch.memory)
+        return [self.ids[m] for m in range(<int>len(self.ids)) if was[m] < 0]
+
+    def changes(self, GroupAssignment previous):
+        """What `changed_members` finds, each with its assignment: a list of pairs."""
+        cdef int m, n = <int>len(self.ids)
+        cdef Scratch scratch = Scratch.__new__(Scratch)
+        cdef int* was = NULL
+        cdef list out = []
+        if previous is not None:
+            was = _kept(self, previous, &scratch.memory)
         for m in range(n):
-            member_id = self.ids[m]
-            q = m if m < len(previous.ids) and previous.ids[m] is member_id else previous.position(member_id)
-            same = q >= 0 and _same_row(self, m, previous, q, table)
-            if not same:
-                out.append(member_id)
+            if was == NULL or was[m] < 0:
+                out.append((self.ids[m], _new_row(self, m)))
         return out
 
     def __getitem__(self, member_id):
@@ -505,6 +510,37 @@ cdef class GroupAssignment:
 
     def __reduce__(self):
         return assignment_of, (self.to_dict(), self.topics)
+
+
+cdef int* _kept(GroupAssignment now, GroupAssignment before, Memory* memory) except NULL:
+    """For every member whose partitions are those that it had in `before`: its position there; -1 for others."""
+    cdef int* was = nones(memory, <int>len(now.ids) + 1)
+    cdef int* table
+    cdef int m, q
+    if before is now.before:
+        now.meet(was, memory)
+        return was
+    now.need_rows()
+    before.need_rows()
+    table = _translation(before, now, memory)
+    for m in range(<int>len(now.ids)):
+        member_id = now.ids[m]
+        q = m if m < len(before.ids) and before.ids[m] is member_id else before.position(member_id)
+        if q >= 0 and _same_row(now, m, before, q, table):
+            was[m] = q
+    return was
+
+
+cdef MemberAssignment _new_row(GroupAssignment now, int member):
+    """A row that the assignment before does not have; built once, as `row` does."""
+    if now.all_built is not None:
+        return <MemberAssignment>now.all_built[member]
+    if now.built is None:
+        now.built = [None] * len(now.ids)
+    if now.built[member] is None:
+        now.need_rows()
+        now.built[member] = now.made_row(member)
+    return <MemberAssignment>now.built[member]
 
 
 cdef int* _translation(GroupAssignment source, GroupAssignment target, Memory* memory) except NULL:

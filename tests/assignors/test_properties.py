@@ -184,6 +184,7 @@ def test_changed_members_are_those_whose_partitions_differ(group: Group, data: s
     after: GroupAssignment = get("uniform", "consumer").assign(stayed, grown, before)
     differ = [m for m in after if m not in before or before[m] != after[m]]
     assert after.changed_members(before) == differ
+    assert after.changes(before) == [(member_id, after[member_id]) for member_id in differ]
 
 
 @settings(max_examples=60, deadline=None)

@@ -112,9 +112,11 @@ class MemberChange:
         self.metadata = metadata
         if before is None or before.names is not metadata.names:
             self._check_names(metadata.names)
-        if before is None or before != metadata:
+        if before is not metadata and (before is None or before != metadata):
             self.records.append(facts.member_metadata(group.group_id, self.member_id, metadata))
-        names_changed = bool(metadata.names) if before is None else before.names != metadata.names
+        names_changed = (
+            bool(metadata.names) if before is None else before is not metadata and before.names != metadata.names
+        )
         regex_changed, resolved = self._change_regex("" if before is None else before.regex, metadata.regex)
         self.subscription_changed = names_changed or regex_changed
         self._move_epoch(names_changed or resolved or (regex_changed and any_regex_counts))

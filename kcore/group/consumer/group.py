@@ -23,6 +23,7 @@ from kcore.runtime.machine import Outcome
 
 if TYPE_CHECKING:
     from kcore.assignors import GroupAssignment
+    from kcore.group.consumer.target import KnownMembers
     from kcore.group.offsets.commit import PlannedTopic
     from kcore.group.shard import GroupShard
     from kcore.runtime.machine import Record
@@ -67,7 +68,8 @@ class ConsumerGroup(Group):
         refresh_epoch: the group epoch when that was set: a write that was refused is not taken for done.
         target_job: whether a target is being computed beside other work.
         last_assignment: what the assignor returned last, while the targets are just that.
-        next_assignment: what it returned, with the group epoch, until the records that say so are replayed.
+        last_members: what it was given, while they and their subscriptions are just that; others may have come.
+        next_assignment: the group epoch, and what will be these two once the records that say so are replayed.
         counted_state: the state as of its last change, in which the shard's table counts it.
         live: whether members have timers: not while a log is read, nor in a group that is only thought of.
     """
@@ -80,6 +82,7 @@ class ConsumerGroup(Group):
         "group_epoch",
         "has_legacy_metadata",
         "last_assignment",
+        "last_members",
         "live",
         "members",
         "metadata_hash",
@@ -118,7 +121,8 @@ class ConsumerGroup(Group):
         self.refresh_epoch = 0
         self.target_job = False
         self.last_assignment: GroupAssignment | None = None
-        self.next_assignment: tuple[int, GroupAssignment] | None = None
+        self.last_members: KnownMembers | None = None
+        self.next_assignment: tuple[int, GroupAssignment, KnownMembers | None] | None = None
         self.counted_state: GroupState = EMPTY
 
     def __repr__(self) -> str:
@@ -194,7 +198,7 @@ class ConsumerGroup(Group):
         self.assignment_epoch = epoch
         self.assigned_at_ms = timestamp_ms
         if self.next_assignment is not None and self.next_assignment[0] == epoch:
-            self.last_assignment = self.next_assignment[1]
+            _, self.last_assignment, self.last_members = self.next_assignment
         self.next_assignment = None
         self._changed()
 
@@ -211,6 +215,7 @@ class ConsumerGroup(Group):
             before = member.metadata
             self.subscriptions.change(before, metadata)
             member.say(metadata)
+            self.last_members = None
             if self.live and (before.classic is None) is not (metadata.classic is None):
                 self._speaks_another_protocol(member)
             if before.instance_id is not None and before.instance_id != metadata.instance_id:
@@ -224,6 +229,7 @@ class ConsumerGroup(Group):
         member_id, metadata = member.member_id, member.metadata
         self._count(member, -1)
         del self.members[member_id]
+        self.last_members = None
         self.owners.replace(member.current, None)
         self.subscriptions.change(metadata, None)
         if metadata.instance_id is not None:
@@ -254,6 +260,7 @@ class ConsumerGroup(Group):
     def put_regex(self, regex: str, resolved: ResolvedRegex | None) -> None:
         """A pattern was looked up, or is gone."""
         self.subscriptions.resolve(regex, resolved)
+        self.last_members = None
         for member in self.members.values():
             if member.metadata.regex == regex:
                 member.assignor_member = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sys import intern
 from typing import TYPE_CHECKING, Final
 
 from kcore.errors import KafkaError
@@ -12,6 +13,7 @@ from kcore.group.consumer.change import MemberChange
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.leave import leave, member_of
 from kcore.group.consumer.member import LEFT_FOR_A_WHILE, MemberMetadata
+from kcore.group.consumer.records import in_one
 from kcore.group.migration.upgrade import dismiss_waiting, upgraded
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.consumer_group_heartbeat import (
@@ -72,7 +74,7 @@ def heartbeat(
         if isinstance(former, ClassicGroup):
             dismiss_waiting(former)
     response = _response(change, request)
-    return Outcome(records, response) if records else response
+    return Outcome(in_one(records), response) if records else response
 
 
 def not_found(group_id: str) -> KafkaError:
@@ -195,15 +197,28 @@ def check_epoch(member: ConsumerMember, request: Request) -> None:
 def _metadata(
     shard: GroupShard, context: RequestContext, request: Request, before: MemberMetadata | None
 ) -> MemberMetadata:
-    """What the member says now: what the request is silent of stays."""
+    """What the member says now: what the request is silent of stays, as the same object if it is silent of all."""
     names = request.subscribed_topic_names
-    known = MemberMetadata() if before is None else before
     timeout_ms = request.rebalance_timeout_ms
+    if (
+        before is not None
+        and names is None
+        and timeout_ms == UNCHANGED
+        and request.instance_id is None
+        and request.rack_id is None
+        and request.subscribed_topic_regex is None
+        and request.server_assignor is None
+        and before.classic is None
+        and before.client_id == context.client_id
+        and before.client_host == context.client_host
+    ):
+        return before
+    known = MemberMetadata() if before is None else before
     return MemberMetadata(
         known.instance_id if request.instance_id is None else request.instance_id,
         known.rack_id if request.rack_id is None else request.rack_id,
-        context.client_id,
-        context.client_host,
+        intern(context.client_id),
+        intern(context.client_host),
         known.rebalance_timeout_ms if timeout_ms == UNCHANGED else timeout_ms,
         known.names if names is None else shard.consumer.names(names),
         known.regex if request.subscribed_topic_regex is None else request.subscribed_topic_regex,

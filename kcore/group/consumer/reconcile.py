@@ -15,13 +15,12 @@ from kcore.group.consumer.states import (
     FENCE,
     KEEP,
     NEXT_IN_TARGET_EPOCH,
-    RECONCILIATION,
     SHRINK,
     STABLE,
+    STEPS,
     UNKNOWN,
     UNRELEASED,
     UNREVOKED,
-    Situation,
 )
 from kcore.protocol.error_codes import ErrorCode
 
@@ -63,7 +62,7 @@ def reconcile(
         holds = overlaps(reported, current.revoking)
     else:
         holds = state is UNKNOWN and (reported is None or len(reported) > 0)
-    step = RECONCILIATION[Situation(state, current.member_epoch == target_epoch, holds, changed)]
+    step = STEPS[state << 3 | (current.member_epoch == target_epoch) << 2 | holds << 1 | changed]
     if step is KEEP:
         return current
     if step is SHRINK:

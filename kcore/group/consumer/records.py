@@ -1,36 +1,27 @@
-"""The records of consumer groups, as pure functions: types 3 to 8 and 16 of `__consumer_offsets`."""
+"""The records of consumer groups, as pure functions: types 3 to 8 and 16 of `__consumer_offsets`.
+
+Those that a join writes, and every step behind it, hold what memory holds: `plain_records` says what they are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
 
-from kcore.group.consumer.assignment import CurrentAssignment, Target, to_current_topics, to_target_topics
-from kcore.protocol.records.consumer_group_current_member_assignment import (
-    ConsumerGroupCurrentMemberAssignmentKey,
-    ConsumerGroupCurrentMemberAssignmentValue,
-)
-from kcore.protocol.records.consumer_group_member_metadata import (
-    ClassicMemberMetadata,
-    ClassicProtocol,
-    ConsumerGroupMemberMetadataKey,
-    ConsumerGroupMemberMetadataValue,
-)
-from kcore.protocol.records.consumer_group_metadata import ConsumerGroupMetadataKey, ConsumerGroupMetadataValue
+from kcore.group.consumer import plain_records
+from kcore.group.consumer.assignment import CurrentAssignment, Target
+from kcore.protocol.records.consumer_group_current_member_assignment import ConsumerGroupCurrentMemberAssignmentKey
+from kcore.protocol.records.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey
+from kcore.protocol.records.consumer_group_metadata import ConsumerGroupMetadataKey
 from kcore.protocol.records.consumer_group_partition_metadata import ConsumerGroupPartitionMetadataKey
 from kcore.protocol.records.consumer_group_regular_expression import (
     ConsumerGroupRegularExpressionKey,
     ConsumerGroupRegularExpressionValue,
 )
-from kcore.protocol.records.consumer_group_target_assignment_member import (
-    ConsumerGroupTargetAssignmentMemberKey,
-    ConsumerGroupTargetAssignmentMemberValue,
-)
-from kcore.protocol.records.consumer_group_target_assignment_metadata import (
-    ConsumerGroupTargetAssignmentMetadataKey,
-    ConsumerGroupTargetAssignmentMetadataValue,
-)
+from kcore.protocol.records.consumer_group_target_assignment_member import ConsumerGroupTargetAssignmentMemberKey
+from kcore.protocol.records.consumer_group_target_assignment_metadata import ConsumerGroupTargetAssignmentMetadataKey
 from kcore.runtime.machine import Record
+from kcore_ext import consumer_records
 
 if TYPE_CHECKING:
     from kcore.group.consumer.group import ConsumerGroup
@@ -39,26 +30,28 @@ if TYPE_CHECKING:
 MAX_TARGET_RECORD_BYTES: Final = 128  # about what one member's target takes beside its ids and partitions
 
 
+group_epoch: Final[Callable[[str, int, int], Record]] = consumer_records.group_epoch
+"""(group id, epoch, metadata hash): the group's epoch, and the hash of its topics (type 3)."""
+
+assignment_epoch: Final[Callable[[str, int, int], Record]] = consumer_records.assignment_epoch
+"""(group id, epoch, timestamp in ms): the epoch of the target assignment, and when it was computed (type 6)."""
+
+target_assignment: Final[Callable[[str, str, Target], Record]] = consumer_records.target_assignment
+"""(group id, member id, target): what a member shall have (type 7)."""
+
+current_assignment: Final[Callable[[str, str, CurrentAssignment], Record]] = consumer_records.current_assignment
+"""(group id, member id, assignment): where a member is (type 8)."""
+
+in_one: Final[Callable[[list[Record]], Any]] = consumer_records.records_of
+"""The records of a decision as a block that is written and applied at once, if all of them are of these kinds."""
+
+
 def member_metadata(group_id: str, member_id: str, metadata: MemberMetadata) -> Record:
     """What a member says of itself (type 5)."""
-    classic = metadata.classic
-    value = ConsumerGroupMemberMetadataValue(
-        instance_id=metadata.instance_id,
-        rack_id=metadata.rack_id,
-        client_id=metadata.client_id,
-        client_host=metadata.client_host,
-        subscribed_topic_names=sorted(metadata.names),
-        subscribed_topic_regex=metadata.regex,
-        rebalance_timeout_ms=metadata.rebalance_timeout_ms,
-        server_assignor=metadata.server_assignor,
-        classic_member_metadata=None
-        if classic is None
-        else ClassicMemberMetadata(
-            session_timeout_ms=classic.session_timeout_ms,
-            supported_protocols=[ClassicProtocol(name=name, metadata=data) for name, data in classic.protocols],
-        ),
-    )
-    return Record(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), value)
+    if metadata.classic is not None:
+        return plain_records.member_metadata(group_id, member_id, metadata)
+    record: Record = consumer_records.member_metadata(group_id, member_id, metadata)
+    return record
 
 
 def member_metadata_tombstone(group_id: str, member_id: str) -> Record:
@@ -66,52 +59,14 @@ def member_metadata_tombstone(group_id: str, member_id: str) -> Record:
     return Record(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
 
 
-def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> Record:
-    """The group's epoch, and the hash of its topics (type 3)."""
-    return Record(
-        ConsumerGroupMetadataKey(group_id=group_id),
-        ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash),
-    )
-
-
 def legacy_metadata_tombstone(group_id: str) -> Record:
     """The topics as Kafka 4.0 wrote them are gone (type 4)."""
     return Record(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
 
 
-def target_assignment(group_id: str, member_id: str, target: Target) -> Record:
-    """What a member shall have (type 7)."""
-    return Record(
-        ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
-        ConsumerGroupTargetAssignmentMemberValue(topic_partitions=to_target_topics(target)),
-    )
-
-
 def target_assignment_tombstone(group_id: str, member_id: str) -> Record:
     """A member shall have nothing any more: it is gone."""
     return Record(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
-
-
-def assignment_epoch(group_id: str, epoch: int, timestamp_ms: int) -> Record:
-    """The epoch of the target assignment, and when it was computed (type 6)."""
-    return Record(
-        ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
-        ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp_ms),
-    )
-
-
-def current_assignment(group_id: str, member_id: str, current: CurrentAssignment) -> Record:
-    """Where a member is (type 8)."""
-    return Record(
-        ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id),
-        ConsumerGroupCurrentMemberAssignmentValue(
-            member_epoch=current.member_epoch,
-            previous_member_epoch=current.previous_epoch,
-            state=int(current.state),
-            assigned_partitions=to_current_topics(current.assigned),
-            partitions_pending_revocation=to_current_topics(current.revoking),
-        ),
-    )
 
 
 def current_assignment_tombstone(group_id: str, member_id: str) -> Record:

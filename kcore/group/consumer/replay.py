@@ -10,6 +10,7 @@ from kcore.group.classic.group import ClassicGroup
 from kcore.group.consumer.assignment import CurrentAssignment, from_current_topics, from_target_topics
 from kcore.group.consumer.group import NO_EPOCH, ConsumerGroup
 from kcore.group.consumer.member import ClassicMetadata, MemberMetadata
+from kcore.group.consumer.plain_records import PLAIN
 from kcore.group.consumer.states import STATE_OF_BYTE, UNKNOWN
 from kcore.group.consumer.subscriptions import ResolvedRegex
 from kcore.protocol.records.consumer_group_current_member_assignment import (
@@ -37,6 +38,7 @@ from kcore.protocol.records.consumer_group_target_assignment_metadata import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
+from kcore_ext.consumer_records import bind_consumer_records
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
@@ -94,9 +96,7 @@ def apply_metadata(group: ConsumerGroup, member_id: str, value: ConsumerGroupMem
 
 
 def apply_current(group: ConsumerGroup, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue) -> None:
-    """Where a member is. One that is not known yet is made: what it says of itself may stand behind it."""
-    if member_id not in group.members:
-        group.put_metadata(member_id, MemberMetadata())
+    """Where a member is."""
     epoch = value.member_epoch
     current = CurrentAssignment(
         epoch,
@@ -105,6 +105,13 @@ def apply_current(group: ConsumerGroup, member_id: str, value: ConsumerGroupCurr
         from_current_topics(value.assigned_partitions, epoch),
         from_current_topics(value.partitions_pending_revocation, epoch),
     )
+    place(group, member_id, current)
+
+
+def place(group: ConsumerGroup, member_id: str, current: CurrentAssignment) -> None:
+    """A member is there now. One that is not known yet is made: what it says of itself may stand behind it."""
+    if member_id not in group.members:
+        group.put_metadata(member_id, MemberMetadata())
     group.put_current(group.members[member_id], current)
 
 
@@ -241,6 +248,8 @@ REPLAY: dict[type, Callable[[GroupShard, int, int, Any, Any], None]] = {
     ConsumerGroupRegularExpressionKey: replay_regex,
 }
 """The records of consumer groups, by the class of their key."""
+
+bind_consumer_records(PLAIN, _group, place)
 
 
 def apply_to_thought(group: ConsumerGroup, record: Record) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from kcore.assignors import load_all
+from kcore.assignors import Topics, load_all
 from kcore.errors import ConfigError
 from kcore.group.consumer.events import GroupEvents
 from kcore.group.consumer.metadata import TopicMetadata
@@ -13,7 +13,7 @@ from kcore.group.consumer.metadata import TopicMetadata
 if TYPE_CHECKING:
     from kcore.config import Config
     from kcore.runtime.commit import CommitPipeline
-    from kcore.runtime.topics import TopicImage
+    from kcore.runtime.topics import TopicImage, TopicInfo
 
 KEPT_NAMES: Final = 262_144
 """How many names the subscriptions have that are kept once for all members with the same."""
@@ -68,6 +68,20 @@ class ConsumerSettings(NamedTuple):
     assignment_interval_ms: int
 
 
+class KeptTopics(NamedTuple):
+    """The topics of some subscriptions, and what they were when they were looked up.
+
+    Attributes:
+        names: the names in the subscriptions, each once.
+        found: what was found under each name.
+        topics: those that were there, as the assignor takes them.
+    """
+
+    names: tuple[str, ...]
+    found: list[TopicInfo | None]
+    topics: Topics
+
+
 def check_times(config: Config) -> None:
     """Refuses broker's settings of consumer groups that contradict each other, as Kafka does at its start.
 
@@ -119,6 +133,7 @@ class ConsumerServices:
         "_names",
         "_settings",
         "_sorted",
+        "_topics",
         "assignors",
         "background",
         "config",
@@ -153,6 +168,7 @@ class ConsumerServices:
         self._kept_names = 0
         self._names: dict[tuple[str, ...], frozenset[str]] = {}
         self._sorted: dict[frozenset[str], tuple[str, ...]] = {}
+        self._topics: dict[tuple[tuple[str | bytes, ...], ...], KeptTopics] = {}
 
     def feature_changed(self) -> None:
         """A feature of the cluster has another level: whether the protocol is on is asked anew."""
@@ -185,8 +201,12 @@ class ConsumerServices:
         key = tuple(names)
         found = self._names.get(key)
         if found is None:
-            self._make_room(len(key))
-            found = self._names[key] = frozenset(key)
+            ordered = tuple(sorted(frozenset(key)))  # as a record lists them: replay finds the same object
+            found = self._names.get(ordered)
+            self._make_room(len(key) if key == ordered or found is not None else len(key) + len(ordered) + 1)
+            if found is None:
+                found = self._names[ordered] = frozenset(ordered)
+            self._names[key] = found
         return found
 
     def in_order(self, names: frozenset[str]) -> tuple[str, ...]:
@@ -199,10 +219,33 @@ class ConsumerServices:
                 self._sorted[names] = found
         return found
 
+    def topics(self, subscriptions: tuple[tuple[str | bytes, ...], ...]) -> Topics:
+        """The topics of subscriptions as they are now, for the assignor; one object as long as none of them changes.
+
+        Assignors and assignments keep with that object what they derive from it.
+        """
+        by_name = self.metadata.topics.by_name
+        kept = self._topics.get(subscriptions)
+        if kept is not None and kept.found == [by_name(name) for name in kept.names]:
+            return kept.topics
+        names = tuple(dict.fromkeys(str(name) for names in subscriptions for name in names))
+        found = [by_name(name) for name in names]
+        there = [topic for topic in found if topic is not None]
+        made = Topics(
+            {topic.topic_id: topic.partitions for topic in there},
+            names={topic.name: topic.topic_id for topic in there},
+        )
+        if len(names) <= MAX_KEPT_NAMES:
+            if kept is None:
+                self._make_room(len(names))
+            self._topics[subscriptions] = KeptTopics(names, found, made)
+        return made
+
     def _make_room(self, count: int) -> None:
         """Forgets what is kept if `count` names more would be too many; whoever uses a set has it still."""
         self._kept_names += count + 1
         if self._kept_names > KEPT_NAMES:
             self._names.clear()
             self._sorted.clear()
+            self._topics.clear()
             self._kept_names = count + 1

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kcore.assignors import GroupAssignment, MemberAssignment, Topics
 from kcore.assignors import Member as AssignorMember
 from kcore.errors import KafkaError
 from kcore.group.consumer import records as facts
-from kcore.group.consumer.assignment import NO_TARGET, Target
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.machine import Outcome
 
 if TYPE_CHECKING:
+    from kcore.assignors import GroupAssignment, MemberAssignment
+    from kcore.group.consumer.assignment import Target
     from kcore.group.consumer.change import MemberChange
     from kcore.group.consumer.group import ConsumerGroup
     from kcore.group.consumer.member import MemberMetadata
@@ -57,13 +57,14 @@ def update(change: MemberChange) -> tuple[int, Target]:
     own = {} if change.replaced is None else {change.member_id: change.target}
     changed = dict(job.differing(assignment, own))
     # Half of what a decision may write: the other half is for what the member said.
-    if sum(map(_record_bytes, changed.values())) > group.shard.max_record_bytes // 2:
+    most_bytes = group.shard.max_record_bytes // 2
+    if job.most_bytes(len(changed)) > most_bytes and sum(map(_record_bytes, changed.values())) > most_bytes:
         job.write_in_slices(assignment)
         return group.assignment_epoch, change.target
     records, group_id = change.records, group.group_id
     records += [facts.target_assignment(group_id, member_id, target) for member_id, target in changed.items()]
     records.append(facts.assignment_epoch(group_id, change.group_epoch, group.shard.now.wall_ms))
-    group.next_assignment = (change.group_epoch, assignment)
+    group.next_assignment = (change.group_epoch, assignment, job.known_members)
     return change.group_epoch, changed.get(change.member_id, change.target)
 
 
@@ -73,13 +74,14 @@ def preferred_assignor(group: ConsumerGroup, before: MemberMetadata | None, afte
     Kafka leaves ties to the order of a hash map; here the setting's order decides.
     """
     votes = group.subscriptions.assignors
-    if before is not after:
-        votes = dict(votes)
-        for metadata, step in ((before, -1), (after, 1)):
-            if metadata is not None and metadata.server_assignor is not None:
-                votes[metadata.server_assignor] = votes.get(metadata.server_assignor, 0) + step
-    assignors = group.shard.consumer.assignors
-    return max(assignors, key=lambda name: votes.get(name, 0))
+    less = None if before is None else before.server_assignor
+    more = None if after is None else after.server_assignor
+    preferred, most = "", -1
+    for name in group.shard.consumer.assignors:
+        count = votes.get(name, 0) - (name == less) + (name == more)
+        if count > most:
+            preferred, most = name, count
+    return preferred
 
 
 def _record_bytes(target: Target) -> int:
@@ -88,10 +90,16 @@ def _record_bytes(target: Target) -> int:
     return facts.MAX_TARGET_RECORD_BYTES + TOPIC_BYTES * len(target) + PARTITION_BYTES * partitions
 
 
-def _target_of(assigned: MemberAssignment | None) -> Target:
-    if assigned is None:
-        return NO_TARGET
-    return {topic: tuple(sorted(parts)) for topic, parts in assigned.items() if parts}  # type: ignore[misc]
+class KnownMembers(NamedTuple):
+    """Everybody as the assignor saw them when it computed the present target.
+
+    Attributes:
+        members: in the order in which they came.
+        kinds: their different subscriptions.
+    """
+
+    members: list[AssignorMember]
+    kinds: tuple[tuple[str | bytes, ...], ...]
 
 
 class AssignmentJob:
@@ -106,6 +114,9 @@ class AssignmentJob:
 
     __slots__ = (
         "_assignor",
+        "_joins",
+        "_kinds",
+        "_member_id",
         "_members",
         "_previous",
         "_topics",
@@ -123,12 +134,35 @@ class AssignmentJob:
         self.assignor_name = preferred_assignor(group, change.before, change.metadata)
         self._assignor: Any = services.assignors[self.assignor_name]
         self._previous = group.last_assignment
-        self._members = self._make_members(change)
+        self._member_id = change.member_id
+        self._members: list[AssignorMember]
+        self._joins = change.member is None and change.replaced is None
+        last = group.last_members if self._joins else None
+        if last is None or self._previous is None or len(last.members) != len(group.members):
+            self._members = self._make_members(change)
+            kinds = {
+                id(topics): topics for topics in [member.topics for member in self._members]
+            }  # one object if equal
+            self._kinds = tuple(kinds.values())
+        else:  # everybody is as the assignor saw them last, and one comes
+            made = self._make_member(change.member_id, change.metadata, change.target, False)
+            self._members = [*last.members, made]
+            self._kinds = last.kinds if made.topics in last.kinds else (*last.kinds, made.topics)
         self.members_count = len(self._members)
-        self._topics = self._make_topics()
+        self._topics = services.topics(self._kinds)
+
+    @property
+    def known_members(self) -> KnownMembers | None:
+        """The members as they are once this target is in force, in their order; None if it is better to look again."""
+        return KnownMembers(self._members, self._kinds) if self._joins and not self._members[-1].owned else None
+
+    def most_bytes(self, count: int) -> int:
+        """What the targets of so many members take in the log, if they have all partitions of all topics."""
+        a_member = facts.MAX_TARGET_RECORD_BYTES + TOPIC_BYTES * len(self._topics)
+        return count * a_member + PARTITION_BYTES * self._topics.total_partitions
 
     def _make_members(self, change: MemberChange) -> list[AssignorMember]:
-        """Everybody as the assignor sees them: the changing member as it is after the change."""
+        """Everybody as the assignor sees them: the changing member, last, as it is after the change."""
         group = self.group
         replaced = change.replaced
         left_out = {change.member_id} if replaced is None else {change.member_id, replaced.member_id}
@@ -157,20 +191,6 @@ class AssignmentJob:
             instance_id=metadata.instance_id,
         )
 
-    def _make_topics(self) -> Topics:
-        by_name = self.group.shard.topics.by_name
-        partitions: dict[bytes, int] = {}
-        names: dict[str, bytes] = {}
-        for subscription in dict.fromkeys([member.topics for member in self._members]):
-            for name in subscription:
-                if name in names:
-                    continue
-                topic = by_name(str(name))
-                if topic is not None:
-                    names[topic.name] = topic.topic_id
-                    partitions[topic.topic_id] = topic.partitions
-        return Topics(partitions, names=names)
-
     def compute(self) -> GroupAssignment:
         """Runs the assignor; of the group nothing is read any more, so that it may run anywhere."""
         result: GroupAssignment = self._assignor.assign(self._members, self._topics, self._previous)
@@ -183,15 +203,20 @@ class AssignmentJob:
             assignment: what the assignor returned.
             own: targets that pass on to members in this decision.
         """
-        targets = self.group.targets
-        if self._previous is None:
-            suspects = [member.member_id for member in self._members]
+        group, previous = self.group, self._previous
+        targets = group.targets
+        changes: list[tuple[str, MemberAssignment | None]]
+        if previous is None:
+            changes = [(member.member_id, assignment.get(member.member_id)) for member in self._members]
         else:
-            suspects = list(dict.fromkeys(assignment.changed_members(self._previous)))
-            known = set(suspects)
-            suspects += [m.member_id for m in self._members if m.member_id not in targets and m.member_id not in known]
-        for member_id in suspects:
-            target = _target_of(assignment.get(member_id))
+            changes = [*assignment.changes(previous)]
+            if self._member_id not in targets or not group.members.keys() <= targets.keys():
+                known = {member_id for member_id, _ in changes}
+                ids = [member.member_id for member in self._members]
+                silent = [member_id for member_id in ids if member_id not in targets and member_id not in known]
+                changes += [(member_id, assignment.get(member_id)) for member_id in silent]
+        for member_id, assigned in changes:
+            target: Target = {} if assigned is None else dict(assigned)  # type: ignore[arg-type]
             stored = targets.get(member_id)
             if stored is None:
                 stored = own.get(member_id)
@@ -252,11 +277,11 @@ class AssignmentJob:
                 pending.append(facts.target_assignment(group_id, member_id, target))
                 size_bytes += _record_bytes(target)
                 if len(pending) >= SLICE_RECORDS or size_bytes > shard.max_record_bytes // 4:
-                    yield Outcome(pending)
+                    yield Outcome(facts.in_one(pending))
                     pending, size_bytes = [], 0
             if shard.groups.get(group_id) is group:
-                group.next_assignment = (self.group_epoch, assignment)
+                group.next_assignment = (self.group_epoch, assignment, None)
                 pending.append(facts.assignment_epoch(group_id, self.group_epoch, shard.now.wall_ms))
-                yield Outcome(pending)
+                yield Outcome(facts.in_one(pending))
         finally:
             group.target_job = False

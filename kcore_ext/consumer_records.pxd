@@ -1,0 +1,38 @@
+"""Records of consumer groups that hold what memory holds."""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+
+@cython.final
+cdef class ConsumerRecord:
+    cdef readonly int record_type
+    cdef readonly str group_id
+    cdef readonly str member_id     # None: the record is of the group
+    cdef readonly object said       # a member's metadata, target or present assignment; None for an epoch
+    cdef readonly int32_t epoch
+    cdef readonly int64_t number    # what stands beside an epoch
+
+    cdef object plain(self)
+
+
+@cython.final
+cdef class ConsumerRecords:
+    cdef readonly list records
+    cdef readonly Py_ssize_t size_bytes
+    cdef uint8_t* encoded           # key and value of each, one behind the other
+    cdef Py_ssize_t used
+    cdef Py_ssize_t room
+    cdef Py_ssize_t* ends           # of each key and each value within `encoded`
+
+    cdef int reserve(self, Py_ssize_t size) except -1
+    cdef int key(self, ConsumerRecord record) except -1
+    cdef int value(self, ConsumerRecord record) except -1
+    cdef int number(self, int64_t value, int size) except -1
+    cdef int count(self, Py_ssize_t value) except -1
+    cdef int text(self, object said) except -1
+    cdef int numbers(self, object listed) except -1
+    cdef int member(self, object metadata) except -1
+    cdef int target(self, dict target) except -1
+    cdef int owned(self, dict owned) except -1
+    cdef int topic_id(self, object topic_id) except -1

@@ -1,0 +1,163 @@
+"""Compiled records of consumer groups are the plain ones: the same bytes in a batch, the same group behind a replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcore.group.consumer import plain_records, records
+from kcore.group.consumer.assignment import CurrentAssignment
+from kcore.group.consumer.group import ConsumerGroup
+from kcore.group.consumer.member import ClassicMetadata, MemberMetadata
+from kcore.group.consumer.states import MemberState
+from kcore.runtime.machine import Record
+from kcore_ext.batch import BatchBuilder
+from kcore_ext.consumer_records import ConsumerRecord, ConsumerRecords, bind_consumer_records
+from tests.group.context import WALL_MS, GroupContext
+
+INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+TEXT = st.text(st.characters(codec="utf-8"), max_size=70)
+MAYBE = st.none() | TEXT
+TOPIC_IDS = st.binary(min_size=16, max_size=16)
+PARTITIONS = st.integers(0, (1 << 31) - 1)
+SHARES = st.sets(PARTITIONS, min_size=1, max_size=40).map(lambda some: tuple(sorted(some)))
+TARGETS = st.dictionaries(TOPIC_IDS, SHARES, max_size=3)
+OWNED = st.dictionaries(TOPIC_IDS, st.dictionaries(PARTITIONS, st.integers(0, (1 << 31) - 1), max_size=40), max_size=3)
+METADATA = st.builds(
+    MemberMetadata,
+    instance_id=MAYBE,
+    rack_id=MAYBE,
+    client_id=TEXT,
+    client_host=TEXT,
+    rebalance_timeout_ms=INT32,
+    names=st.frozensets(TEXT, max_size=5),
+    regex=TEXT,
+    server_assignor=MAYBE,
+)
+CURRENT = st.builds(
+    CurrentAssignment,
+    member_epoch=INT32,
+    previous_epoch=INT32,
+    state=st.sampled_from(MemberState),
+    assigned=OWNED,
+    revoking=OWNED,
+)
+CASES: dict[str, st.SearchStrategy[tuple[Any, ...]]] = {
+    "group_epoch": st.tuples(TEXT, INT32, INT64 | st.just(0)),
+    "assignment_epoch": st.tuples(TEXT, INT32, INT64 | st.just(0)),
+    "member_metadata": st.tuples(TEXT, TEXT, METADATA),
+    "target_assignment": st.tuples(TEXT, TEXT, TARGETS),
+    "current_assignment": st.tuples(TEXT, TEXT, CURRENT),
+}
+ANY = st.sampled_from(sorted(CASES)).flatmap(lambda name: CASES[name].map(lambda arguments: (name, arguments)))
+
+
+def made(case: tuple[str, tuple[Any, ...]]) -> tuple[Record, Record]:
+    """The same record, compiled and plain."""
+    name, arguments = case
+    one: Callable[..., Record] = getattr(records, name)
+    other: Callable[..., Record] = getattr(plain_records, name)
+    return one(*arguments), other(*arguments)
+
+
+def plain_batch(listed: list[Record]) -> bytes:
+    builder = BatchBuilder(1 << 20, base_timestamp_ms=WALL_MS)
+    for record in listed:
+        assert record.value is not None
+        assert builder.append(WALL_MS, record.key.encode_key(), record.value.encode_value(record.version))
+    return bytes(builder.build())
+
+
+@given(st.lists(ANY, min_size=1, max_size=6))
+def test_a_block_writes_what_its_plain_records_do(cases: list[tuple[str, tuple[Any, ...]]]) -> None:
+    """One decision's records: equal one by one, and to the byte in the batch, within the size that the block says."""
+    pairs = [made(case) for case in cases]
+    block = records.in_one([compiled for compiled, _ in pairs])
+    plain = [record for _, record in pairs]
+    assert type(block) is ConsumerRecords
+    assert (list(block), len(block)) == (plain, len(plain))
+    assert [(record.key, record.value, record.version) for record in block.records] == plain
+    builder = BatchBuilder(1 << 20, base_timestamp_ms=WALL_MS)
+    assert block.append_to(builder, WALL_MS)
+    written = bytes(builder.build())
+    assert written == plain_batch(plain)
+    assert len(written) - 61 <= block.size_bytes
+
+
+@given(CASES["member_metadata"], TARGETS, OWNED, st.integers(1, 1 << 30), INT64)
+def test_a_block_is_applied_as_its_plain_records_are(
+    said: tuple[str, str, MemberMetadata], target: Any, owned: Any, epoch: int, metadata_hash: int
+) -> None:
+    """What a join writes: two shards, one of which replays plain records, then know the same group."""
+    member_id, metadata = said[1], said[2]
+    assigned = {topic_id: partitions for topic_id, partitions in owned.items() if partitions}
+    current = CurrentAssignment(epoch, epoch - 1, MemberState.UNRELEASED, assigned)
+    cases: list[tuple[str, tuple[Any, ...]]] = [
+        ("member_metadata", ("g", member_id, metadata)),
+        ("group_epoch", ("g", epoch, metadata_hash)),
+        ("target_assignment", ("g", member_id, target)),
+        ("assignment_epoch", ("g", epoch, WALL_MS)),
+        ("current_assignment", ("g", member_id, current)),
+        ("current_assignment", ("g", "somebody whose metadata stands behind", CurrentAssignment(epoch + 1))),
+    ]
+    pairs = [made(case) for case in cases]
+    fast, slow = GroupContext(), GroupContext()
+    fast.machine.replay_block(0, -1, records.in_one([compiled for compiled, _ in pairs]))
+    for offset, (_, plain) in enumerate(pairs):
+        slow.machine.replay(offset, -1, plain.key, plain.value)
+    assert known_of(fast) == known_of(slow)
+
+
+def known_of(context: GroupContext) -> Any:
+    """All that is durable of the group, and what is derived from it."""
+    group = context.machine.groups["g"]
+    assert isinstance(group, ConsumerGroup)
+    members = [(m.member_id, m.metadata, m.current, m.settled_epoch) for m in group.members.values()]
+    owners = {topic_id: group.owners.of(topic_id) for m in group.members.values() for topic_id in m.current.assigned}
+    epochs = (group.group_epoch, group.metadata_hash, group.assignment_epoch, group.assigned_at_ms)
+    return members, group.targets, owners, epochs, group.reconciled, group.state, group.subscriptions.names
+
+
+@pytest.mark.parametrize(
+    "unwritable",
+    [
+        records.member_metadata("g", "\ud800", MemberMetadata()),
+        records.member_metadata("g", "m" * 40_000, MemberMetadata()),
+        records.member_metadata("g", "m", MemberMetadata(rebalance_timeout_ms=1 << 31)),
+        records.member_metadata("g", "m", MemberMetadata(server_assignor=5)),  # type: ignore[arg-type]
+        records.target_assignment("g", "m", {b"short": (1,)}),
+        records.target_assignment("g", "m", {bytes(16): (1 << 31,)}),
+        records.target_assignment_tombstone("g", "m"),
+    ],
+)
+def test_what_cannot_be_written_stays_a_list(unwritable: Record) -> None:
+    """The codec then says what is wrong, as ever; tombstones are written by it, too."""
+    listed = [records.group_epoch("g", 1, 0), unwritable]
+    assert records.in_one(listed) is listed
+
+
+def test_a_classic_member_has_a_plain_record() -> None:
+    """What it said in its protocol is written by the codec."""
+    metadata = MemberMetadata(classic=ClassicMetadata(10_000, (("range", b"\x00"),)))
+    record = records.member_metadata("g", "m", metadata)
+    assert record == plain_records.member_metadata("g", "m", metadata)
+    assert type(record) is Record
+
+
+def test_compiled_records_compare_as_what_they_are() -> None:
+    """With plain ones and among themselves."""
+    one, other = records.group_epoch("g", 1, 0), plain_records.group_epoch("g", 1, 0)
+    assert type(one) is ConsumerRecord
+    assert (one == other, other == one, one == records.group_epoch("g", 1, 0)) == (True, True, True)
+    assert (one == records.group_epoch("g", 2, 0), repr(one)) == (False, repr(other))
+
+
+def test_every_kind_must_be_bound() -> None:
+    """Records are told what they stand for, once, and whole."""
+    with pytest.raises(ValueError, match=r"not the record types of consumer groups: \[3\]"):
+        bind_consumer_records({3: plain_records.PLAIN[3]}, lambda shard, group_id: None, lambda *_: None)
