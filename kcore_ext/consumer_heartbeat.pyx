@@ -6,7 +6,6 @@ holds the two together. Members and groups stay what they are, plain Python: the
 """
 
 from cpython.dict cimport PyDict_Check, PyDict_GetItemWithError, PyDict_Size
-from cpython.long cimport PyLong_CheckExact
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_GET_LENGTH, PyUnicode_READ_CHAR, Py_UNICODE_ISSPACE
 from libc.stdint cimport int64_t
@@ -16,11 +15,10 @@ from kcore_ext.decision cimport Pending, pending_of
 from kcore_ext.java_hash cimport partition_of
 from kcore_ext.message_shape cimport Shape, get, type_of
 from kcore_ext.shard_core cimport ShardCore
-from kcore_ext.slots cimport Slots, slot
+from kcore_ext.slots cimport Slots, item, number, slot
 from kcore_ext.timer_wheel cimport Timer, timer_extend
 
 cdef extern from "Python.h":
-    long long PyLong_AsLongLongAndOverflow(PyObject*, int* overflow)
     PyObject* borrow_from_tuple "PyTuple_GET_ITEM"(object, Py_ssize_t)
 
 cdef enum:
@@ -60,15 +58,6 @@ cdef enum:                      # slots, by their places: of the services,
     CLIENT_HOST = 2
 
 
-cdef inline bint number(PyObject* value, int64_t* to) noexcept:
-    """Takes an int as a C number; False for what is none, or none of 64 bits."""
-    cdef int overflow = 0
-    if value is NULL or not PyLong_CheckExact(<object>value):
-        return False
-    to[0] = PyLong_AsLongLongAndOverflow(value, &overflow)
-    return overflow == 0
-
-
 cdef inline bint is_text(PyObject* value) noexcept:
     """Whether it is a text that does not begin with white space; then it is not blank either."""
     return (
@@ -86,13 +75,6 @@ cdef inline bint is_same(PyObject* left, PyObject* right) except -1:
     if not PyUnicode_CheckExact(<object>left) or not PyUnicode_CheckExact(<object>right):
         return False
     return left is right or <str>left == <str>right
-
-
-cdef inline PyObject* item(PyObject* table, PyObject* name) except? NULL:
-    """What a dictionary has by that name, borrowed; NULL if nothing, or if it is no dictionary or no name."""
-    if table is NULL or name is NULL or not PyDict_Check(<object>table) or not PyUnicode_CheckExact(<object>name):
-        return NULL
-    return PyDict_GetItemWithError(<object>table, <object>name)
 
 
 cdef class ConsumerHeartbeatCore:

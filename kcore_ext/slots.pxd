@@ -4,7 +4,11 @@ A module names the slots that it uses when it makes a `Slots`, and calls each by
 """
 
 cimport cython
+from cpython.dict cimport PyDict_Check, PyDict_GetItemWithError
+from cpython.long cimport PyLong_CheckExact
 from cpython.object cimport PyObject, PyTypeObject
+from cpython.unicode cimport PyUnicode_CheckExact
+from libc.stdint cimport int64_t
 
 cdef extern from *:
     """
@@ -19,6 +23,7 @@ cdef extern from *:
 
 cdef extern from "Python.h":
     PyTypeObject* _type_of "Py_TYPE"(PyObject*) noexcept
+    long long _long_long "PyLong_AsLongLongAndOverflow"(PyObject*, int* overflow)
 
 cdef enum:
     MAX_SLOTS = 8
@@ -37,3 +42,19 @@ cdef inline PyObject* slot(PyObject* instance, Slots slots, int name) noexcept:
     if _type_of(instance) is not slots.type:
         return NULL
     return (<PyObject**>(<char*>instance + slots.at[name]))[0]
+
+
+cdef inline bint number(PyObject* value, int64_t* to) noexcept:
+    """Takes an int as a C number; False for what is none, or none of 64 bits."""
+    cdef int overflow = 0
+    if value is NULL or not PyLong_CheckExact(<object>value):
+        return False
+    to[0] = _long_long(value, &overflow)
+    return overflow == 0
+
+
+cdef inline PyObject* item(PyObject* table, PyObject* name) except? NULL:
+    """What a dictionary has by that name, borrowed; NULL if nothing, or if it is no dictionary or no name."""
+    if table is NULL or name is NULL or not PyDict_Check(<object>table) or not PyUnicode_CheckExact(<object>name):
+        return NULL
+    return PyDict_GetItemWithError(<object>table, <object>name)

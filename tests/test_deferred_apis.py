@@ -75,11 +75,11 @@ def test_an_api_is_made_once_and_only_when_it_is_asked_for(engine: Engine) -> No
 
 
 def test_an_api_that_is_not_what_was_announced_is_a_bug() -> None:
-    api = import_module("kcore.group.apis.heartbeat").HeartbeatApi(None, None)
-    for key, versions in ((ApiKey.HEARTBEAT, (0, 3)), (ApiKey.JOIN_GROUP, api.versions)):
+    api = import_module("kcore.group.apis.leave_group").LeaveGroupApi(None, None)
+    for key, versions in ((ApiKey.LEAVE_GROUP, (0, 3)), (ApiKey.JOIN_GROUP, api.versions)):
         with pytest.raises(AssertionError, match="is not"):
             DeferredApi(key, versions, lambda: api).make()
-    assert deferred_apis({ApiKey.HEARTBEAT: (0, 4)}, {ApiKey.HEARTBEAT: lambda: api})[0].make() is api
+    assert deferred_apis({ApiKey.LEAVE_GROUP: api.versions}, {ApiKey.LEAVE_GROUP: lambda: api})[0].make() is api
 
 
 def test_an_engine_starts_without_its_apis(tmp_path: Path) -> None:

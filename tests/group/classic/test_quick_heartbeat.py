@@ -1,0 +1,244 @@
+"""Heartbeat's compiled way does what the plain one does: the same answers, the same log and timers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kcore.errors import KafkaError
+from kcore.group.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatApi
+from kcore.group.apis.heartbeat import HeartbeatApi
+from kcore.group.classic.group import ClassicGroup
+from kcore.group.classic.states import GroupState
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kcore.protocol.messages.delete_groups import DeleteGroupsRequest
+from kcore.protocol.messages.heartbeat import HeartbeatRequest
+from kcore.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kcore.runtime import Pending, RequestContext
+from tests.group.classic.world import CHANGED, COMPLETING, DEAD, SESSION_MS, STABLE
+from tests.group.classic.world import World as ClassicWorld
+from tests.group.offsets.test_offset_commit import Denies
+
+GENERATION = 2
+"""That of a group that was built; in some states it is one more."""
+
+
+class PlainApi(HeartbeatApi):
+    """Every heartbeat goes the way that is written out in Python."""
+
+    __slots__ = ()
+    handle = HeartbeatApi.handle_any
+    decide = HeartbeatApi.decide_any
+
+
+class World(ClassicWorld):
+    """A group in any state, and one API to beat with, which lives as long as a node's does."""
+
+    def __init__(self, kind: type[HeartbeatApi], authorizer: Denies | None = None) -> None:
+        self.kind = kind
+        self.authorizer = authorizer
+        self.answers: list[Any] = []
+        super().__init__()
+
+    def boot(self) -> None:
+        super().boot()
+        self.heartbeat_api = self.kind(self.context.shards, self.authorizer)
+
+    def ask(self, request: HeartbeatRequest, version: int = 4) -> Any:
+        """A heartbeat; what is answered to it later is an answer too. Returns what the API did."""
+        api, context = self.heartbeat_api, RequestContext(version, "client")
+        self.context.now.update()
+        place = len(self.answers)
+        self.answers.append(None)
+        try:
+            result = api.handle(context, request)
+        except KafkaError as error:
+            result = api.error(context, request, error.code, error.message)
+        if isinstance(result, Pending):
+            result.on_complete(lambda response: self.answers.__setitem__(place, response))
+        else:
+            self.answers[place] = result
+        self.context.finish()
+        return result
+
+    def request(self, who: str, **said: Any) -> HeartbeatRequest:
+        """What the leader, the follower, ... send, or whoever has that name."""
+        group = self.context.machine.groups.get("g") if self.context.shards.get(0) else None
+        generation = group.generation_id if isinstance(group, ClassicGroup) else GENERATION
+        fields = {"group_id": "g", "member_id": getattr(self, who, who), "generation_id": generation, **said}
+        return HeartbeatRequest(**fields)
+
+    def facts(self) -> dict[str, Any]:
+        """All that can be seen of it."""
+        context = self.context
+        context.commit()
+        groups = context.machine.groups if context.shards.get(0) else {}
+        members = [member for group in groups.values() for member in group.members.values()]  # type: ignore[attr-defined]
+        return {
+            "answers": self.answers,
+            "asked": self.authorizer.asked if self.authorizer is not None else [],
+            "groups": repr(groups),
+            "sessions": [(repr(member), member.timer and member.timer.deadline_ms) for member in members],
+            "timers": (len(context.wheel), context.wheel.next_deadline_ms(), context.wheel.fired_total),
+            "log": b"".join(bytes(batch) for _, batch in context.log().batches(start=0)),
+            "waiting": context.pipeline.waiting,
+        }
+
+
+WHO = ("leader", "follower", "static", "pending", "nobody", "")
+SAID: list[dict[str, Any]] = [
+    {},
+    *({"generation_id": generation} for generation in (-1, 0, GENERATION - 1, GENERATION, GENERATION + 1, 1 << 70)),
+    *({"group_id": group} for group in ("", " ", "elsewhere", "denied", "ü")),
+    *({"group_instance_id": instance} for instance in ("one", "other", "")),
+]
+states = st.sampled_from([None, STABLE, STABLE, STABLE, *GroupState])
+steps = st.one_of(
+    st.tuples(st.just("beat"), st.sampled_from(WHO), st.sampled_from([{}] * 5 + SAID)),
+    st.tuples(st.just("wait"), st.sampled_from([0, 1, 5_000, SESSION_MS - 1, SESSION_MS, 300_000])),
+    st.tuples(st.sampled_from(["join", "leave"]), st.sampled_from(["leader", "follower"])),
+    st.tuples(st.sampled_from(["later", "at once", "fail", "reload", "restart", "unload", "upgrade", "delete"])),
+)
+
+
+def play(world: World, script: list[tuple[Any, ...]], state: GroupState | None) -> dict[str, Any]:
+    """Runs a script, at whose begin the group is in some state. Every heartbeat comes twice, as one object."""
+    world.build(state)
+    for name, *details in script:
+        match name, details:
+            case "beat", (who, said):
+                request = world.request(who, **said)
+                for _ in range(2):
+                    world.ask(request)
+            case "wait", (ms,):
+                world.context.advance(ms)
+            case "join", (who,):
+                world.join(getattr(world, who), offer=[("range", CHANGED)])
+            case "leave", (who,):
+                world.context.send(world.leave_api, leaving(getattr(world, who)))
+            case _:
+                happens(world, name)
+    return world.facts()
+
+
+def leaving(member_id: str) -> Any:
+    return LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=member_id)])
+
+
+def happens(world: World, what: str) -> None:
+    """Something that no member of the group does."""
+    context = world.context
+    match what:
+        case "later" | "at once":
+            context.auto_commit = what == "at once"
+            context.finish()
+        case "fail":
+            context.fail_next_commit()
+            context.commit()
+            context.engine.failures_left = 0  # there may have been nothing to write
+        case "restart":
+            world.restart()
+        case "reload" | "unload" if context.shards.get(0):
+            context.unload()
+            world.ask(world.request("leader"))
+            if what == "reload":
+                context.shards.load(0, context.engine.node_epoch)
+                world.ask(world.request("leader"))  # which is while it is loading
+                context.slices.finish()
+        case "upgrade":
+            joining = ConsumerGroupHeartbeatRequest(
+                group_id="g",
+                member_id="new",
+                rebalance_timeout_ms=10_000,
+                subscribed_topic_names=["topic"],
+                topic_partitions=[],
+            )
+            context.send(ConsumerGroupHeartbeatApi(context.shards, context.consumer), joining)
+        case "delete":
+            context.send(world.delete_api, DeleteGroupsRequest(groups_names=["g"]))
+
+
+DENIED = ((Operation.READ, ResourceType.GROUP, "denied"),)
+
+
+def facts(kind: type[HeartbeatApi], denied: Any, *script: Any) -> dict[str, Any]:
+    return play(World(kind, None if denied is None else Denies(*denied)), *script)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from([None, DENIED]), st.lists(steps, max_size=14), states)
+def test_both_ways_do_the_same(denied: Any, script: list[Any], state: GroupState | None) -> None:
+    assert facts(HeartbeatApi, denied, script, state) == facts(PlainApi, denied, script, state)
+
+
+@pytest.mark.parametrize("denied", [None, DENIED])
+@pytest.mark.parametrize("state", [None, *GroupState])
+def test_both_ways_do_the_same_in_every_state_with_whatever_is_said(state: GroupState | None, denied: Any) -> None:
+    script = [step for who in WHO for said in SAID for step in (("wait", 7), ("beat", who, said))]
+    assert facts(HeartbeatApi, denied, script, state) == facts(PlainApi, denied, script, state)
+
+
+# ---- which way is taken
+
+
+@pytest.fixture(params=[None, Denies()])
+def world(request: Any) -> World:
+    """A Stable group of three."""
+    world = World(HeartbeatApi, request.param)
+    world.build(STABLE)
+    return world
+
+
+def is_quick(world: World, request: HeartbeatRequest) -> bool:
+    """Whether the compiled way answered."""
+    before = world.heartbeat_api.quick
+    world.ask(request)
+    return world.heartbeat_api.quick > before
+
+
+def test_dynamic_members_take_the_compiled_way_and_others_do_not(world):
+    for who in ("leader", "follower", "static"):
+        assert is_quick(world, world.request(who))
+        assert not is_quick(world, world.request(who, generation_id=world.generation + 1))
+    assert not is_quick(world, world.request("static", group_instance_id="one"))
+    assert not is_quick(world, world.request("nobody"))
+    world.group().transition(DEAD, "the test wants it")
+    assert not is_quick(world, world.request("leader"))
+
+
+def test_a_session_lasts_from_the_last_heartbeat(world):
+    for _ in range(3):
+        world.context.advance(SESSION_MS - 1)
+        assert is_quick(world, world.request("leader"))
+    assert list(world.group().members) == [world.leader]
+    assert world.answers[-1].error_code == ErrorCode.REBALANCE_IN_PROGRESS, "the others are out"
+    world.context.advance(SESSION_MS)
+    assert list(world.group().members) == []
+
+
+def test_an_answer_waits_for_the_commit_of_what_it_stands_on():
+    world = World(HeartbeatApi)
+    world.build(COMPLETING)
+    world.context.auto_commit = False
+    world.sync(world.leader, {world.leader: b"l"})
+    assert world.state is STABLE, "before that is durable"
+    waiting = world.ask(world.request("leader"))
+    assert isinstance(waiting, Pending)
+    assert (waiting.api, waiting.parked, waiting.done) == (world.heartbeat_api, False, False)
+    assert world.heartbeat_api.quick == 1
+    world.context.pipeline.commit()
+    assert waiting.response.error_code == 0
+
+
+def test_a_request_of_another_class_goes_the_plain_way(world):
+    class Request(HeartbeatRequest):
+        """Looks the same."""
+
+    request = Request(group_id="g", member_id=world.leader, generation_id=world.generation)
+    assert not is_quick(world, request)
+    assert world.answers[-1].error_code == 0
