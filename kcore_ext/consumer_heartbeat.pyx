@@ -13,7 +13,7 @@ from libc.stdint cimport int64_t
 from kcore_ext.clock cimport Now
 from kcore_ext.decision cimport Pending, pending_of
 from kcore_ext.java_hash cimport partition_of
-from kcore_ext.message_shape cimport Shape, get, type_of
+from kcore_ext.message_shape cimport Shape, get
 from kcore_ext.shard_core cimport ShardCore
 from kcore_ext.slots cimport Slots, item, number, slot
 from kcore_ext.timer_wheel cimport Timer, timer_extend
@@ -158,8 +158,7 @@ cdef class ConsumerHeartbeatCore:
         cdef PyObject* asked = <PyObject*>request
         cdef PyObject* group_id = get(asked, self._request, GROUP_ID)
         cdef PyObject* found
-        cdef PyObject* timer
-        cdef object group, member   # owned: settings and patterns are asked in Python
+        cdef object group, member, timer    # owned: settings and patterns are asked in Python
         cdef int64_t now_ms
         if type(context) is not self._context or not self._says_nothing(asked):
             return None
@@ -171,10 +170,13 @@ cdef class ConsumerHeartbeatCore:
         if found is NULL:
             return None
         member = <object>found
-        timer = slot(found, self._of_member, TIMER)
+        found = slot(found, self._of_member, TIMER)
+        if found is NULL or type(<object>found) is not Timer:
+            return None                     # its log is being read
+        timer = <object>found
         found = slot(<PyObject*>machine, self._of_machine, NOW)
-        if timer is NULL or type(<object>timer) is not Timer or found is NULL or type(<object>found) is not Now:
-            return None             # without a timer: its log is being read
+        if found is NULL or type(<object>found) is not Now:
+            return None
         now_ms = (<Now>found).now_ms
         if (
             not self._is_settled(<PyObject*>member, <PyObject*>group, asked)
