@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.broker.acls import AclTable
 from kcore.broker.names import collision_key
 from kcore.runtime.topics import TopicInfo
-from kcore.security.scram import ScramCredential, ScramMechanism
+
+if TYPE_CHECKING:
+    from kcore.security.scram import ScramCredential, ScramMechanism
 
 
 class ConfigType(IntEnum):

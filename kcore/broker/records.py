@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from kcore.broker.acls import Acl
 from kcore.broker.image import ConfigType, MetadataImage
@@ -21,7 +22,9 @@ from kcore.protocol.records.metadata import (
     encode_metadata_record,
 )
 from kcore.runtime.machine import Record
-from kcore.security.scram import ScramCredential
+
+if TYPE_CHECKING:
+    from kcore.security.scram import ScramCredential
 
 
 class _NoKey:

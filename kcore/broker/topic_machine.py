@@ -26,7 +26,6 @@ from kcore.protocol.records.metadata import (
 )
 from kcore.runtime.machine import Outcome, Record
 from kcore.runtime.shard import Shard
-from kcore.security.scram import ScramCredential, ScramMechanism
 
 if TYPE_CHECKING:
     from kcore.broker.topics import Topics
@@ -216,6 +215,9 @@ class MetadataMachine:
         self.image.acls.remove(record.id)
 
     def _replay_scram(self, offset: int, record: UserScramCredentialRecord) -> None:
+        # Imported here: without users nobody needs hashes.
+        from kcore.security.scram import ScramCredential, ScramMechanism  # noqa: PLC0415
+
         mechanism = ScramMechanism(record.mechanism)
         self.image.put_scram(
             record.name,
@@ -223,6 +225,8 @@ class MetadataMachine:
         )
 
     def _replay_remove_scram(self, offset: int, record: RemoveUserScramCredentialRecord) -> None:
+        from kcore.security.scram import ScramMechanism  # noqa: PLC0415
+
         self.image.remove_scram(record.name, ScramMechanism(record.mechanism))
 
     def _change(self, what: tuple[str, Any], tell: Callable[[], None]) -> None:

@@ -34,7 +34,8 @@ def parser_for(verb: str | None) -> argparse.ArgumentParser:
         prog="kcore", description="Kafka's group coordinator as a Python library, and as a server."
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+    # With `prog`: to find out what it says anyway, argparse would lay out a usage, for which it imports shutil.
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", prog="kcore")
     for name, (module, summary) in VERBS.items():
         sub = verbs.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
         if verb is None or verb == name:

@@ -11,8 +11,6 @@ from kcore.server.connection import Connection
 from kcore.server.dispatch import Dispatch
 from kcore.server.listeners import Listener
 from kcore.server.memory import RequestMemory, ResponseMemory
-from kcore.server.sasl import SaslConnection
-from kcore.server.secure import SecureConnection
 
 if TYPE_CHECKING:
     from kcore.config import Config
@@ -104,11 +102,7 @@ class Server:
 
     def _connection(self, security: ListenerSecurity) -> Connection:
         self.accepted_connections += 1
-        if security.has_sasl:
-            return SaslConnection(self, security, self.accepted_connections)
-        if security.tls is not None:
-            return SecureConnection(self, security, self.accepted_connections)
-        return Connection(self, security.name, self.accepted_connections)
+        return security.connection(self, security, self.accepted_connections)
 
     # ---- what connections tell
 
