@@ -14,9 +14,18 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from kcore.group.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatApi
+from kcore.group.consumer import records as facts
+from kcore.group.consumer.assignment import CurrentAssignment
 from kcore.group.consumer.group import ConsumerGroup
+from kcore.group.consumer.member import MemberMetadata
+from kcore.group.consumer.plain_records import PLAIN
+from kcore.group.consumer.states import UNRELEASED
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kcore.runtime import Pending, RequestContext
+from kcore.runtime.machine import Record
+from kcore_ext.batch import BatchBuilder
+from kcore_ext.consumer_records import ConsumerRecord
+from kcore_ext.shard_core import EncodedRecords
 from tests.group.context import GroupContext
 
 GROUP = "orders-consumers"
@@ -215,3 +224,58 @@ def test_one_more_member_in_a_crowd(benchmark: BenchmarkFixture) -> None:
 
     benchmark.pedantic(come_and_go, rounds=5, warmup_rounds=1)
     assert len(crowd.group.members) == 1000
+
+
+def test_joins_without_an_interval(benchmark: BenchmarkFixture) -> None:
+    """50 members join one after the other, and each finds a target due: nine records a join; one commit."""
+    crowds: list[Crowd] = []
+
+    def setup() -> tuple[tuple[Crowd], dict[str, Any]]:
+        crowds.append(Crowd(50, interval_ms=0))
+        return (crowds[-1],), {}
+
+    def join(crowd: Crowd) -> None:
+        handle = crowd.api.handle
+        for request in crowd.joins:
+            handle(CONTEXT, request)
+        crowd.context.pipeline.commit()
+
+    benchmark.pedantic(join, setup=setup, rounds=20, warmup_rounds=1)
+    assert crowds[-1].group.assignment_epoch == crowds[-1].group.group_epoch == 51
+    benchmark.extra_info["operations"] = 50
+
+
+RECORDS = 9
+
+
+def _join(number: int) -> list[Any]:
+    """The records of a join, as a decision makes them."""
+    target = {bytes(16): (number, number + 1)}
+    current = CurrentAssignment(number, number - 1, UNRELEASED, {bytes(16): {number: 1}})
+    return [
+        facts.member_metadata(GROUP, f"member-{number}", MemberMetadata(client_id="one", names=frozenset(["orders"]))),
+        facts.group_epoch(GROUP, number, 1 << 40),
+        *[facts.target_assignment(GROUP, f"member-{index}", target) for index in range(5)],
+        facts.assignment_epoch(GROUP, number, 1 << 40),
+        facts.current_assignment(GROUP, f"member-{number}", current),
+    ]
+
+
+@pytest.mark.parametrize("way", ["compiled", "plain"])
+def test_records_of_a_join(benchmark: BenchmarkFixture, way: str) -> None:
+    """The nine records of a join, from what memory holds to the batch: compiled, and as `plain_records` says them."""
+
+    def write() -> BatchBuilder:
+        batch = BatchBuilder(1 << 20, base_timestamp_ms=0)
+        for number in range(100):
+            records: Any = _join(number)
+            block = facts.in_one(records) if way == "compiled" else EncodedRecords([*map(_plain, records)])
+            block.append_to(batch, 0)
+        return batch
+
+    assert benchmark(write).count == 100 * RECORDS
+    benchmark.extra_info["operations"] = 100
+
+
+def _plain(record: ConsumerRecord) -> Record:
+    return PLAIN[record.record_type](record)

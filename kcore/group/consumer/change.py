@@ -169,7 +169,7 @@ class MemberChange:
         subscriptions = self.group.subscriptions
         old = frozenset() if self.before is None else self.before.names
         new = self.metadata.names
-        if old is new:
+        if old is new or (not old and new <= subscriptions.names.keys()):
             return False
         return any(name not in subscriptions for name in new - old) or any(
             subscriptions.names[name] == 1 for name in old - new

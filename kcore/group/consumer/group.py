@@ -283,7 +283,7 @@ class ConsumerGroup(Group):
         state = self.state
         if state is not self.counted_state:
             before, self.counted_state = self.counted_state, state
-            self.shard.groups.moved(self, before.value)
+            self.shard.groups.moved(self, before.kafka_name)
             if self.live and logger.isEnabledFor(logging.DEBUG):
                 event = fields(group=self.group_id, epoch=self.group_epoch, state=state.value)
                 logger.debug("%s -> %s", before.value, state.value, extra=event)
@@ -335,7 +335,7 @@ class ConsumerGroup(Group):
 
     def state_name(self) -> str:
         """See Group."""
-        return self.state.value
+        return self.state.kafka_name
 
     def is_empty(self) -> bool:
         """See Group."""

@@ -4,10 +4,13 @@ that a member that comes, goes or changes costs what it changes and not what the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from kcore.group.consumer.member import MemberMetadata
+
+
+NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
 class ResolvedRegex(NamedTuple):
@@ -87,13 +90,18 @@ class Subscriptions:
 
     def change(self, before: MemberMetadata | None, after: MemberMetadata | None) -> None:
         """A member came (`before` is None), went (`after` is None) or changed."""
-        old_names = frozenset() if before is None else before.names
-        new_names = frozenset() if after is None else after.names
+        names = self.names
+        old_names = NO_NAMES if before is None else before.names
+        new_names = NO_NAMES if after is None else after.names
         if old_names is not new_names:
-            for name in new_names - old_names:
-                self._topic(self.names, name, 1)
+            for name in new_names - old_names if old_names else new_names:
+                readers = names.get(name)
+                if readers is None:
+                    self._topic(names, name, 1)
+                else:
+                    names[name] = readers + 1
             for name in old_names - new_names:
-                self._topic(self.names, name, -1)
+                self._topic(names, name, -1)
         for metadata, step in ((before, -1), (after, 1)):
             if metadata is None:
                 continue

@@ -210,11 +210,13 @@ class AssignmentJob:
             changes = [(member.member_id, assignment.get(member.member_id)) for member in self._members]
         else:
             changes = [*assignment.changes(previous)]
-            if self._member_id not in targets or not group.members.keys() <= targets.keys():
+            silent = [self._member_id]  # the others mostly have targets
+            if not group.members.keys() <= targets.keys():
+                silent = [member.member_id for member in self._members]
+            silent = [member_id for member_id in silent if member_id not in targets]
+            if silent:
                 known = {member_id for member_id, _ in changes}
-                ids = [member.member_id for member in self._members]
-                silent = [member_id for member_id in ids if member_id not in targets and member_id not in known]
-                changes += [(member_id, assignment.get(member_id)) for member_id in silent]
+                changes += [(member_id, assignment.get(member_id)) for member_id in silent if member_id not in known]
         for member_id, assigned in changes:
             target: Target = {} if assigned is None else dict(assigned)  # type: ignore[arg-type]
             stored = targets.get(member_id)
