@@ -42,7 +42,10 @@ SETTINGS = {
 
 
 def work(bootstrap: str, worker_id: str) -> None:
-    """Counts up the shards it owns until its input ends; says what it owns, and every write that was refused."""
+    """Counts up the shards it owns until its input ends; says what it owns, and every write that was refused.
+
+    A line of input has it freeze in the middle of its work: it knows a shard's count and has not written the next one.
+    """
     with Connection.to(bootstrap) as connection:
         declare_virtual_topic(connection, TOPIC, SHARDS)  # whoever comes first makes it
     consumer = Consumer(
@@ -56,11 +59,11 @@ def work(bootstrap: str, worker_id: str) -> None:
         }
     )
     consumer.subscribe([TOPIC])
-    ending = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), ending.set()), daemon=True).start()
+    freezing, ending = threading.Event(), threading.Event()
+    threading.Thread(target=lambda: ([freezing.set() for _ in sys.stdin], ending.set()), daemon=True).start()
     owned: list[int] | None = None
     while not ending.is_set():
-        consumer.poll(0.02)
+        consumer.poll(0.02)  # only here the client gives lost shards up and joins again: a late write stays late
         mine = consumer.assignment()
         shards = sorted(part.partition for part in mine)
         if shards != owned:
@@ -70,6 +73,9 @@ def work(bootstrap: str, worker_id: str) -> None:
             for shard in consumer.committed(mine, timeout=10) if mine else []:
                 count = max(shard.offset, 0)
                 time.sleep(WORK_S)  # the work on the shard
+                if freezing.is_set():
+                    freezing.clear()
+                    os.kill(os.getpid(), signal.SIGSTOP)
                 consumer.commit(offsets=[TopicPartition(TOPIC, shard.partition, count + 1)], asynchronous=False)
         except KafkaException as error:
             say(event="refused", reason=error.args[0].name())
@@ -108,8 +114,16 @@ class Worker:
             else:
                 self.refused += 1
 
+    def freeze(self) -> None:
+        """Has it stop between a read and the write that follows; returns when it stands still."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("freeze\n")
+        self.process.stdin.flush()
+        stopped = os.WSTOPPED | os.WNOHANG
+        wait(lambda: os.waitid(os.P_PID, self.process.pid, stopped) is not None, f"{self.worker_id} freezes")
+
     def signal(self, number: signal.Signals) -> None:
-        """SIGSTOP freezes it, SIGCONT lets it go on, SIGKILL is the end."""
+        """SIGCONT lets it go on, SIGKILL is the end."""
         os.kill(self.process.pid, number)
 
     def leave(self) -> None:
@@ -156,7 +170,7 @@ def demonstrate() -> None:
             ann, bob, cyd = workers
             print("ann freezes for longer than her session: the others take over")
             had = list(ann.shards)
-            ann.signal(signal.SIGSTOP)
+            ann.freeze()
             share([bob, cyd])
             print(f"ann goes on where she was, in the middle of shards {had}: her write is refused, and she rejoins")
             refused = ann.refused
