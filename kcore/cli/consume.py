@@ -6,9 +6,11 @@ import argparse
 import base64
 import json
 import re
+import signal
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -51,8 +53,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came: like Ctrl-C, but the status says which."""
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    def terminate(number: int, _frame: object) -> None:
+        raise Terminated(number)
+
+    try:
+        before = signal.signal(signal.SIGTERM, terminate)
+    except ValueError:  # not the main thread: signals are somebody else's
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def run(options: argparse.Namespace) -> int:
-    """Consumes."""
+    """Consumes until the end of the topics, Ctrl-C or SIGTERM; whichever it is, a member leaves its group."""
+    try:
+        with _terminated_like_interrupted():
+            return _consume(options)
+    except Terminated:
+        return 128 + signal.SIGTERM
+
+
+def _consume(options: argparse.Namespace) -> int:
     if options.group is not None and options.partition:
         raise ConfigError("--partition and --group: a group shares the partitions out itself")
     start = parse_start(options.start or "earliest")
@@ -232,8 +262,10 @@ def _as_member(reader: Reader, member: GroupMember, follow: bool) -> Generator[R
                 yield from _one_fetch(reader, places, WAIT_MS)
                 in_group = _commit(member, reader, committed) and member.beat()
     finally:
-        _commit(member, reader, committed)
-        member.leave()
+        try:
+            _commit(member, reader, committed)
+        finally:
+            member.leave()
 
 
 def _commit(member: GroupMember, reader: Reader, committed: dict[Place, int]) -> bool:

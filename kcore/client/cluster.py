@@ -18,7 +18,7 @@ KEYS_VERSION = 4  # FindCoordinator 4 and later look many keys up (KIP-699)
 
 
 class Cluster:
-    """Connections to the brokers of a cluster. Not for several threads at once.
+    """Connections to the brokers of a cluster, made again where one was given up. Not for several threads at once.
 
     Args:
         bootstrap: HOST:PORT of one of them.
@@ -39,6 +39,7 @@ class Cluster:
         security: ClientSecurity | None = None,
     ) -> None:
         self._options: dict[str, Any] = {"client_id": client_id, "timeout_s": timeout_s, "security": security}
+        self._address = bootstrap
         self._bootstrap = Connection.to(bootstrap, **self._options)
         self._connections: dict[tuple[str, int], Connection] = {}
         self._leaders: dict[tuple[str, int], tuple[str, int]] = {}
@@ -56,6 +57,8 @@ class Cluster:
 
     def send(self, request: Any, version: int | None = None) -> Any:
         """Sends a request that any broker may answer."""
+        if self._bootstrap.closed:
+            self._bootstrap = Connection.to(self._address, **self._options)
         return self._bootstrap.send(request, version)
 
     def partitions(self, topics: Sequence[str], create: bool = False) -> dict[str, list[int]]:
@@ -110,7 +113,7 @@ class Cluster:
 
     def _connection(self, place: tuple[str, int]) -> Connection:
         connection = self._connections.get(place)
-        if connection is None:
+        if connection is None or connection.closed:
             connection = self._connections[place] = Connection(*place, **self._options)
         return connection
 

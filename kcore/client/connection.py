@@ -112,6 +112,11 @@ class Connection:
         """Closes the connection."""
         self._socket.close()
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed here: by `close`, or because an answer was not waited for to its end."""
+        return self._socket.fileno() < 0
+
     def send(self, request: Request[R], version: int | None = None) -> R:
         """Sends a typed request and waits for its response.
 
@@ -134,11 +139,11 @@ class Connection:
         try:
             self._socket.sendall(data)
             frame = self._frame()
-        except TimeoutError:
+        except BaseException as error:  # an interrupt too
             self.close()  # the answer may still come, and would be taken for the next request's
+            if isinstance(error, OSError) and not isinstance(error, TimeoutError):
+                raise ConnectionClosedError(f"the connection broke: {error}") from error
             raise
-        except OSError as error:
-            raise ConnectionClosedError(f"the connection broke: {error}") from error
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         if correlation_id != self._correlation_id:
             raise ConnectionClosedError(f"answer {correlation_id} came for request {self._correlation_id}")

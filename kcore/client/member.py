@@ -46,8 +46,11 @@ PAUSE_S = 0.2
 OFFSETS_VERSION = 9  # the newest ones that speak of topics by name
 COMMIT_VERSION = 9
 
-FORGOTTEN = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.ILLEGAL_GENERATION}
+FORGOTTEN = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
 """The group goes on without this member: join as a new one."""
+
+REJOIN = {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION}
+"""The group has this member, and shares out anew or has done so."""
 
 
 class GroupMember:
@@ -150,8 +153,7 @@ class GroupMember:
     def _still_in(self, code: int) -> bool:
         if not code:
             return True
-        if code != ErrorCode.REBALANCE_IN_PROGRESS:
-            self._recover(code)
+        self._recover(code)
         return False
 
     def _recover(self, code: int) -> None:
@@ -165,13 +167,13 @@ class GroupMember:
         elif code in COORDINATOR_AWAY:
             self._connection = None
             time.sleep(PAUSE_S)
-        elif code != ErrorCode.REBALANCE_IN_PROGRESS:
+        elif code not in REJOIN:
             raise KcoreError(f"group {self.group_id!r}: {code_name(code)}")
 
     def _send(self, request: Any, version: int | None = None) -> Any:
         for attempt in range(TRIES):
             try:
-                if self._connection is None:
+                if self._connection is None or self._connection.closed:
                     self._connection = self._cluster.coordinator(self.group_id)
                 return self._connection.send(request, version)
             except ConnectionClosedError:

@@ -140,6 +140,29 @@ def test_following_prints_what_comes(kcore: Terminal) -> None:
         assert process.stderr.read() == ""
 
 
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_member_that_is_stopped_commits_and_leaves(kcore: Terminal, number: signal.Signals, status: int) -> None:
+    """It is in the middle of a fetch then, on the connection over which it would leave."""
+    command = [sys.executable, "-m", "kcore", "consume", "--bootstrap", f"127.0.0.1:{kcore.live.port}"]
+    command += ["--topic", "t", "--group", "g", "--follow"]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  # background jobs ignore it
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert sorted(process.stdout.readline() for _ in range(4)) == ["a\n", "b\n", "c\n", "d\n"]
+        with kcore.live.connect() as client:
+            wait_until(lambda: committed(client, "g") == {("t", 0): 3, ("t", 1): 1}, "what was printed is committed")
+        process.send_signal(number)
+        assert (process.wait(30), process.stdout.read(), process.stderr.read()) == (status, "", "")
+    (group,) = kcore("groups", "list", "--format", "json").objects
+    assert (group["group"], group["state"]) == ("g", "Empty")
+
+
 def test_refusals_say_why(kcore: Terminal) -> None:
     assert kcore("consume", "--topic", "nowhere") == (1, "", "kcore: topic 'nowhere': not there\n")
     assert kcore("consume", "--topic", "t", "--partition", "7") == (1, "", "kcore: topic 't': no partition 7\n")
