@@ -1,4 +1,4 @@
-"""APIs that are made when they are first asked for: most nodes serve a few of them, and to import all takes a third of
+"""APIs that are made when they are first asked for: most nodes serve a few of them, and to import all takes a fifth of
 a start.
 
 A table says of each key how its API is made, another one which versions it has. The maker takes the class from its
