@@ -10,14 +10,15 @@ import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from kcore.clock import Clock, ManualClock
 from kcore.config import Config
 from kcore.coordinator import Engine
 from kcore.drivers import AsyncDriver, ThreadDriver
+from kcore.errors import KcoreError
 from kcore.group.consumer.events import GroupChanged
-from kcore.protocol.schema import Request
+from kcore.protocol.schema import Message, Request
 from kcore.runtime import Pending, RequestContext, TopicImage
 
 R = TypeVar("R")
@@ -41,7 +42,9 @@ def open(  # `kcore.open(...)` is how it reads
         create: whether a folder that is not there may be made.
 
     Returns:
-        What to enter: `with kcore.open(...) as engine` gives a `SyncEngine`, `async with` an `AsyncEngine`.
+        What to enter: `with kcore.open(...) as engine` gives a `SyncEngine`, `async with` an `AsyncEngine`. They are
+        for callers of this process: no address is listened on, so that Kafka's clients need `kcore serve` (in tests
+        `kcore.testing.ServerProcess`).
 
     Raises:
         ConfigError: a setting is unknown or not valid.
@@ -69,6 +72,9 @@ class Opening:
         self._clock = clock
         self._create = create
         self._opened: SyncEngine | AsyncEngine | None = None
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"no {name!r} yet: an engine is what `with kcore.open(...) as engine` opens")
 
     def __enter__(self) -> SyncEngine:
         engine = SyncEngine(Engine.open(self._config, clock=self._clock, create=self._create))
@@ -108,7 +114,10 @@ class _Caller:
 
     @property
     def topics(self) -> TopicImage:
-        """The topics, by name and by id."""
+        """The topics: call `by_name`, `by_id` and `all`, to look. Whatever else the object has is the engine's own.
+
+        To change topics, send requests (`CreateTopicsRequest`).
+        """
         return self.engine.topics
 
     def watch_group(self, group_id: str, watcher: Callable[[GroupChanged], None]) -> Callable[[], None]:
@@ -128,16 +137,32 @@ class _Caller:
         asked = (request.__class__, version, client_id)
         context = self._contexts.get(asked)
         if context is None:
-            if version is None:
-                version = self.engine.newest_version(request)
+            served = _served_version(self.engine, request, version)  # what is not served is not kept, either
             if len(self._contexts) > 1024:
                 self._contexts.clear()
-            context = self._contexts[asked] = RequestContext(version, client_id, listener=EMBEDDED)
+            context = self._contexts[asked] = RequestContext(served, client_id, listener=EMBEDDED)
         return context
 
     def _require_manual_clock(self) -> None:
         if not isinstance(self.engine.clock, ManualClock):
             raise TypeError("only an engine opened with a ManualClock can be moved in time")
+
+
+def _served_version(engine: Engine, request: Any, version: int | None) -> int:
+    """The version that a request is meant in. See `SyncEngine.send` for what it raises."""
+    if not isinstance(request, Message) or not hasattr(request, "API_KEY"):
+        found = f"the class {request.__name__}" if isinstance(request, type) else type(request).__name__
+        raise TypeError(f"expected a request message, got {found}")
+    newest = engine.newest_version(request)
+    api = engine.apis[request.API_KEY]
+    if not isinstance(request, api.request_type):
+        raise TypeError(f"expected a request message, got {type(request).__name__}")
+    if version is None:
+        return newest
+    low, high = max(api.versions[0], request.MIN_VERSION), min(newest, request.MAX_VERSION)
+    if not low <= version <= high:
+        raise KcoreError(f"{type(request).__name__} is served in versions {low} to {high}, not in {version}")
+    return version
 
 
 class SyncEngine(_Caller):
@@ -163,14 +188,16 @@ class SyncEngine(_Caller):
 
         Args:
             request: a request message.
-            version: the version it is meant in; None: the newest.
+            version: the version it is meant in; None: the newest. In the newest ones some APIs speak of topics by id,
+                not by name: what a version has and lacks is in the request's own file in `kcore.protocol.messages`.
             client_id: who asks (member ids begin with it).
             timeout_s: how long a join, sync or long poll may be parked, in real time; None: as long as it takes.
 
         Raises:
             TimeoutError: still parked after `timeout_s`. The operation goes on.
             EngineClosedError: the engine was closed, before or meanwhile.
-            KcoreError: the engine does not serve such requests.
+            KcoreError: the engine does not serve such requests, or not in that version.
+            TypeError: it is no request.
             CloseConnectionError: a Produce with acks=0 failed: it has no response that could say so.
         """
         response: R = self._driver.submit(self._context(request, version, client_id), request, timeout_s)
@@ -212,12 +239,14 @@ class AsyncEngine(_Caller):
 
         Args:
             request: a request message.
-            version: the version it is meant in; None: the newest.
+            version: the version it is meant in; None: the newest. In the newest ones some APIs speak of topics by id,
+                not by name: what a version has and lacks is in the request's own file in `kcore.protocol.messages`.
             client_id: who asks (member ids begin with it).
 
         Raises:
             EngineClosedError: the engine was closed, before or meanwhile.
-            KcoreError: the engine does not serve such requests.
+            KcoreError: the engine does not serve such requests, or not in that version.
+            TypeError: it is no request.
             CloseConnectionError: a Produce with acks=0 failed: it has no response that could say so.
         """
         response: R = await self._driver.submit(self._context(request, version, client_id), request)

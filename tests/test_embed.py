@@ -15,10 +15,12 @@ import kcore
 from kcore.errors import ConfigError, DataFolderError, KcoreError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from kcore.protocol.messages.create_topics import CreatableTopic
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 from kcore.protocol.messages.list_groups import ListGroupsRequest
 from kcore.protocol.messages.metadata import MetadataRequest
 from kcore.protocol.messages.metadata import MetadataRequestTopic as Asked
+from kcore.protocol.messages.offset_commit import OffsetCommitResponse
 from kcore.runtime import Pending
 from tests.kit import (
     QUICK,
@@ -138,6 +140,42 @@ def test_what_an_engine_does_not_serve_is_refused_by_name() -> None:
         if AddPartitionsToTxnRequest.API_KEY not in engine.engine.apis:
             with pytest.raises(KcoreError, match="AddPartitionsToTxnRequest is not served"):
                 engine.send(AddPartitionsToTxnRequest())
+
+
+@pytest.mark.parametrize("version", [1, 11, 99, -1])
+def test_a_version_that_is_not_served_is_refused(version: int) -> None:
+    with kcore.open(config=SMALL) as engine:
+        for _ in range(2):
+            with pytest.raises(
+                KcoreError, match=rf"^OffsetCommitRequest is served in versions 2 to 10, not in {version}$"
+            ):
+                engine.send(commit("g", {("t", 0): 1}), version)
+
+
+@pytest.mark.parametrize(
+    ("sent", "found"),
+    [
+        ("x", "str"),
+        (None, "NoneType"),
+        (CreatableTopic(name="t"), "CreatableTopic"),
+        (OffsetCommitResponse(), "OffsetCommitResponse"),
+        (MetadataRequest, "the class MetadataRequest"),
+    ],
+)
+async def test_what_is_no_request_is_refused(sent: Any, found: str) -> None:
+    with kcore.open(config=SMALL) as engine:
+        for _ in range(2):
+            with pytest.raises(TypeError, match=f"^expected a request message, got {found}$"):
+                engine.send(sent)
+    async with kcore.open(config=SMALL) as engine:
+        with pytest.raises(TypeError, match=f"^expected a request message, got {found}$"):
+            await engine.send(sent, 0)
+
+
+def test_what_was_not_entered_says_how() -> None:
+    with pytest.raises(AttributeError, match=r"no 'send' yet: .* `with kcore\.open\(\.\.\.\) as engine`"):
+        kcore.open().send  # type: ignore[attr-defined]  # noqa: B018
+    assert not hasattr(kcore.open(), "anything")
 
 
 def test_embedded_clients_do_not_create_topics_by_asking_unless_allowed() -> None:
