@@ -307,7 +307,17 @@ def start(load: Path, server: Server, work: Path) -> Started:
     for step in server.prepare:
         subprocess.run(["sh", "-c", step.format(**places)], check=True)
     address = f"127.0.0.1:{port}"
-    begin = [str(load), "-mode", "startup", "-addr", address, "-seconds", "0.5", "-exec", server.command.format(**places)]
+    begin = [
+        str(load),
+        "-mode",
+        "startup",
+        "-addr",
+        address,
+        "-seconds",
+        "0.5",
+        "-exec",
+        server.command.format(**places),
+    ]
     answer = json.loads(subprocess.run(begin, check=True, capture_output=True, text=True).stdout)
     return Started(address, answer["pid"])
 

@@ -11,6 +11,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import EngineClosedError
@@ -20,6 +22,7 @@ from kcore.runtime import Pending
 if TYPE_CHECKING:
     from kcore.coordinator import Engine
     from kcore.runtime import RequestContext
+    from kcore.runtime.commit import Flight
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +34,10 @@ class AsyncDriver:
 
     A round is one turn of the loop: every request that the turn brought is decided, then everything is committed at
     once and the answers go out. While nothing else is going on, a single request is committed alone and at once.
+
+    A commit in place is the cheapest, and keeps the loop from everything else until the device has answered. Where
+    that is felt, a round is written on a thread: if commits go to the device, and if requests were served since the
+    last one that needed none. Their like would wait now. Where every round writes, nobody is there who could be served.
 
     Args:
         engine: the engine.
@@ -49,6 +56,9 @@ class AsyncDriver:
         self._closed = False
         self._waiting: set[asyncio.Future[Any]] = set()
         self._times: RoundTimes | None = None
+        self._flies = engine.log.durability == "fsync"
+        self._served = False  # somebody since the last commit, without one
+        self._writer: Writer | None = None
         engine.pipeline.when_dirty(self.round_is_open)
         engine.consumer_groups.background = self.compute_beside
 
@@ -97,22 +107,64 @@ class AsyncDriver:
     def _end_round(self) -> None:
         if self._closed:
             return
-        self._round = self._timed = False
-        if self._times is None:
-            self.engine.commit()
+        pipeline = self.engine.pipeline
+        if pipeline.dirty:
+            self._write_round()
+            self._served = False
         else:
-            self._times.ended(self.engine.pipeline.waiting, self.engine.commit)
+            self._served = self._served or self._timed
+            if self._times is not None:
+                self._times.departed()
+        self._round = self._timed = False
         for callback in self._ends:
             try:
                 callback()
             except Exception:
                 logger.exception("%r failed at the end of a round", callback)
-        if self.engine.pipeline.dirty:
+        if pipeline.dirty and not pipeline.flying:
             self.round_is_open()
         if self.engine.slices and not self._slicing:
             self._slicing = True
             self.loop.call_soon(self._slice)
         self._set_alarm()
+
+    def _write_round(self) -> None:
+        """Commits the round, has it written on the thread, or leaves it open until the one before has landed."""
+        pipeline = self.engine.pipeline
+        if pipeline.flying:
+            if pipeline.overlaps:
+                if self._times is not None:
+                    self._times.departed()
+                return
+        elif self._flies and self._served:
+            waiting = pipeline.waiting
+            flight = pipeline.take_off(threading.Lock())
+            if flight is not None:
+                if self._writer is None:
+                    self._writer = Writer()
+                began_s = self._times.departed() if self._times is not None else 0.0
+                self._writer.do(partial(self._fly, flight, waiting, began_s))
+                return
+        if self._times is None:
+            self.engine.commit()
+        else:
+            self._times.ended(pipeline.waiting, self.engine.commit)
+
+    def _fly(self, flight: Flight, waiting: int, began_s: float) -> None:
+        """On the writer's thread."""
+        flight.write()
+        try:
+            self.loop.call_soon_threadsafe(self._landed, flight, waiting, began_s)
+        except RuntimeError:
+            logger.debug("the loop was closed before a round landed")  # its engine's `close` lands it
+
+    def _landed(self, flight: Flight, waiting: int, began_s: float) -> None:
+        if self._closed:
+            return
+        self.engine.pipeline.land(flight)
+        if self._times is not None and began_s:
+            self._times.landed(waiting, began_s)
+        self.round_is_open()
 
     def _slice(self) -> None:
         """Long work, a slice a turn: requests that came meanwhile are served in between."""
@@ -179,11 +231,36 @@ class AsyncDriver:
             return
         self.engine.commit()
         self._closed = True
+        if self._writer is not None:
+            self._writer.stop()
         if self._alarm is not None:
             self._alarm.cancel()
         for future in list(self._waiting):
             if not future.done():
                 future.set_exception(EngineClosedError("the engine was closed while this request was parked"))
+
+
+class Writer:
+    """A thread that writes rounds, one at a time. An executor's futures would cost more than many a round."""
+
+    def __init__(self) -> None:
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        # A daemon: a process that ends without closing its engine must not wait for it.
+        self._thread = threading.Thread(target=self._run, name="kcore-log", daemon=True)
+        self._thread.start()
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Has `work`, which must not raise, done after what was given before."""
+        self._work.put(work)
+
+    def stop(self) -> None:
+        """Returns when all is done."""
+        self._work.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
 
 
 class ThreadDriver:

@@ -99,11 +99,11 @@ class RoundTimes:
         purgatory: how long the answers of a round waited for its commit at most, once for each of them.
     """
 
-    __slots__ = ("_began", "_clock", "flush", "processing", "purgatory")
+    __slots__ = ("_began", "_clock", "_departed", "flush", "processing", "purgatory")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._began = -1.0
+        self._began = self._departed = -1.0
         self.processing = Histogram()
         self.flush = Histogram()
         self.purgatory = Histogram()
@@ -111,6 +111,27 @@ class RoundTimes:
     def began(self) -> None:
         """A round begins."""
         self._began = self._clock()
+
+    def departed(self) -> float:
+        """A round ends, and nothing of it is written here and now; returns when it began, for `landed`."""
+        now = self._clock()
+        began = self._began if self._began >= 0 else now
+        self._began = -1.0
+        self.processing.observe(now - began)
+        self._departed = now
+        return began
+
+    def landed(self, waiting: int, began: float) -> None:
+        """A round that departed is durable.
+
+        Args:
+            waiting: how many answers waited for it.
+            began: what `departed` returned.
+        """
+        if waiting:
+            now = self._clock()
+            self.flush.observe(now - self._departed)
+            self.purgatory.observe(now - began, waiting)
 
     def ended(self, waiting: int, commit: Callable[[], bool]) -> None:
         """A round ends: commits it.

@@ -11,7 +11,6 @@ from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_GET_LENGTH, PyUnico
 from libc.stdint cimport int64_t
 
 from kcore_ext.clock cimport Now
-from kcore_ext.decision cimport Pending, pending_of
 from kcore_ext.java_hash cimport partition_of
 from kcore_ext.message_shape cimport Shape, get
 from kcore_ext.shard_core cimport ShardCore
@@ -130,7 +129,6 @@ cdef class ConsumerHeartbeatCore:
         cdef PyObject* instance_id
         cdef PyObject* found
         cdef ShardCore shard
-        cdef Pending pending
         found = slot(<PyObject*>self._services, self._of_services, ENABLED)
         if found is NULL or <object>found is not True:
             return None
@@ -146,12 +144,7 @@ cdef class ConsumerHeartbeatCore:
         if not shard._active or shard._outbox:
             return None
         answer = self._at_rest(shard.machine, context, request)
-        if answer is not None and shard.dirty:
-            # It may stand on facts that are not durable yet: as `ShardCore.run` has it.
-            pending = pending_of(self, context, request)
-            shard._pipeline.answer_later(pending, answer)
-            return pending
-        return answer
+        return None if answer is None else shard.when_durable(self, context, request, answer)
 
     cdef object _at_rest(self, object machine, object context, object request):
         """Begins the session of a member at rest anew, and returns its response; None if nothing was done."""

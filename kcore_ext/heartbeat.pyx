@@ -10,7 +10,6 @@ from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_GET_LENGTH
 from libc.stdint cimport int64_t
 
 from kcore_ext.clock cimport Now
-from kcore_ext.decision cimport Pending, pending_of
 from kcore_ext.java_hash cimport partition_of
 from kcore_ext.message_shape cimport Shape, get
 from kcore_ext.shard_core cimport ShardCore
@@ -68,7 +67,6 @@ cdef class HeartbeatCore:
         cdef PyObject* group_id = get(<PyObject*>request, self._request, GROUP_ID)
         cdef PyObject* found
         cdef ShardCore shard
-        cdef Pending pending
         if group_id is NULL or not PyUnicode_CheckExact(<object>group_id) or not PyUnicode_GET_LENGTH(<object>group_id):
             return None
         found = PyDict_GetItemWithError(self._by_partition, partition_of(<str>group_id, self._partitions))
@@ -78,12 +76,7 @@ cdef class HeartbeatCore:
         if not shard._active or shard._outbox:
             return None
         answer = self._renewed(shard.machine, request)
-        if answer is not None and shard.dirty:
-            # It may stand on facts that are not durable yet: as `ShardCore.run` has it.
-            pending = pending_of(self, context, request)
-            shard._pipeline.answer_later(pending, answer)
-            return pending
-        return answer
+        return None if answer is None else shard.when_durable(self, context, request, answer)
 
     cdef object _renewed(self, object machine, object request):
         """Begins a member's session anew, and returns what its group answers; None if nothing was done."""

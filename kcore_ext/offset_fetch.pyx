@@ -18,7 +18,6 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint64_t, uintptr_t
 from libc.string cimport memcmp, memset
 
-from kcore_ext.decision cimport Pending
 from kcore_ext.java_hash cimport partition_of
 from kcore_ext.message_shape cimport Shape, get, item_of, length_of
 from kcore_ext.offsets cimport OffsetAndMetadata
@@ -125,7 +124,6 @@ cdef class OffsetFetchCore:
         cdef ShardCore shard
         cdef OffsetTables tables
         cdef int version = context.api_version
-        cdef Pending pending
         question.old = version < SEVERAL_GROUPS_SINCE
         question.by_id = version >= TOPIC_IDS_SINCE
         if not self._read(request, &question, &member_id, &member_epoch, &stable):
@@ -156,12 +154,7 @@ cdef class OffsetFetchCore:
             response = (<Remembered><object>found).response
         else:
             response = self._built(&question)
-        if response is not None and shard.dirty:
-            # It may stand on facts that are not durable yet: as `ShardCore.run` has it.
-            pending = Pending(self, context, request)
-            shard._pipeline.answer_later(pending, response)
-            return pending
-        return response
+        return None if response is None else shard.when_durable(self, context, request, response)
 
     cdef bint _read(self, object request, Question* question, PyObject** member_id, PyObject** member_epoch,
                     bint* stable) except -1:

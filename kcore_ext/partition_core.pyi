@@ -20,6 +20,10 @@ class PartitionCore:
     watched: int
     recovering: bool
     closed: bool
+    @property
+    def overlaps(self) -> bool:
+        """Always: what readers see of a partition ends at what is durable (`Participant`)."""
+
     config: LogConfig
 
     def append_data(

@@ -14,6 +14,9 @@ cdef enum:
 cdef class PartitionCore:
     """See partition_core.pyi."""
 
+    def __cinit__(self, *arguments, **named):
+        self.overlaps = True
+
     def append_data(
         self,
         batch,

@@ -16,10 +16,13 @@ cdef class EncodedRecords:
 cdef class PipelineCore:
     cdef public dict _participants      # who staged something, as an ordered set
     cdef public list _answers           # (pending, response) in the order in which they are to go out
+    cdef public list _landing           # the same of the round that is being written; None if there is none
+    cdef public bint overlaps           # whether this round may be written beside what is decided next
     cdef public object _on_dirty
 
     cpdef enlist(self, participant)
     cpdef answer_later(self, Pending pending, response)
+    cpdef answer_on_landing(self, Pending pending, response)
 
 
 cdef class ShardCore:
@@ -33,12 +36,15 @@ cdef class ShardCore:
     cdef public list _outbox            # answers of the present decision to requests that were parked
     cdef public dict _parked            # requests that wait for something else than a commit, as an ordered set
     cdef public bint _active            # whether it decides requests
-    cdef public bint dirty              # whether it enlisted since the last commit
+    cdef public bint overlaps           # see `Participant`
+    cdef public bint dirty              # whether it enlisted in this round
+    cdef public bint flying             # whether it is in the round that is being written
     cdef public bint _reload            # whether memory is to be read from the log behind the next commit
     cdef public int32_t leader_epoch
 
     cpdef object write(self, Outcome outcome)
     cdef object append(self, Outcome outcome)
     cdef int enlist(self) except -1
+    cdef object when_durable(self, api, context, request, response)
     cdef int replay(self, object records, int64_t producer_id, int64_t first_offset) except -1
     cdef int collect(self, BatchBuilder batch, object records) except -1

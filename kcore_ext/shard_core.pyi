@@ -26,9 +26,17 @@ class PipelineCore:
 
     _participants: dict[Any, None]
     _answers: list[tuple[Pending, Any]]
+    _landing: list[tuple[Pending, Any]] | None
+    overlaps: bool
+    """Whether the round may be written beside what is decided next: all who staged something in it allow that."""
+
     @property
     def dirty(self) -> bool:
-        """Whether there is something to commit."""
+        """Whether there is something to commit, beside a round that is being written."""
+
+    @property
+    def flying(self) -> bool:
+        """Whether a round is being written on another thread."""
 
     @property
     def waiting(self) -> int:
@@ -43,6 +51,15 @@ class PipelineCore:
     def answer_later(self, pending: Pending, response: Any) -> None:
         """`pending` gets `response` once the present round is durable, in the order of these calls."""
 
+    def answer_on_landing(self, pending: Pending, response: Any) -> None:
+        """`pending` gets `response` once the round that is being written is durable."""
+
+    def _take_round(self) -> tuple[dict[Any, None], list[tuple[Pending, Any]]]:
+        """The round's participants and answers; the next round begins."""
+
+    def _depart(self, participants: dict[Any, None], answers: list[tuple[Pending, Any]]) -> None:
+        """The round of these goes to be written: what its shards decide from now on belongs to the next one."""
+
     def _seal(self) -> None:
         """Closes the round. Sealing may enlist the partitions below: repeated until nobody new came."""
 
@@ -53,7 +70,9 @@ class ShardCore:
     """The part of `Shard` that is used for every request. What it calls when something is wrong is the shard's own."""
 
     machine: Any
+    overlaps: bool
     dirty: bool
+    flying: bool
     _active: bool
     _log: Any
     _now: Any

@@ -49,10 +49,15 @@ cdef class PipelineCore:
     def __cinit__(self, *arguments, **named):
         self._participants = {}
         self._answers = []
+        self.overlaps = True
 
     @property
     def dirty(self) -> bool:
         return len(self._participants) > 0 or len(self._answers) > 0
+
+    @property
+    def flying(self) -> bool:
+        return self._landing is not None
 
     @property
     def waiting(self) -> int:
@@ -66,11 +71,31 @@ cdef class PipelineCore:
         if not PyDict_Contains(self._participants, participant):
             first = len(self._participants) == 0
             PyDict_SetItem(self._participants, participant, None)
+            if self.overlaps and not participant.overlaps:
+                self.overlaps = False
             if first and self._on_dirty is not None:
                 self._on_dirty()
 
     cpdef answer_later(self, Pending pending, response):
         self._answers.append((pending, response))
+
+    cpdef answer_on_landing(self, Pending pending, response):
+        self._landing.append((pending, response))
+
+    def _take_round(self):
+        participants, answers = self._participants, self._answers
+        self._participants, self._answers = {}, []
+        self.overlaps = True
+        return participants, answers
+
+    def _depart(self, dict participants not None, list answers not None):
+        cdef ShardCore shard
+        for participant in participants:
+            if isinstance(participant, ShardCore):
+                shard = <ShardCore>participant
+                shard.dirty = False
+                shard.flying = True
+        self._landing = answers
 
     def _seal(self):
         cdef dict participants = self._participants
@@ -128,12 +153,20 @@ cdef class ShardCore:
                     self._parked[pending] = None
                 return pending
             result = pending.response
+        return self.when_durable(api, context, request, result)
+
+    cdef object when_durable(self, api, context, request, response):
+        """The response, or a `Pending` of it if it may stand on facts that are not durable yet."""
+        cdef Pending pending
         if self.dirty:
-            # What was decided, or read, stands on facts that are not durable yet: the answer waits for them.
             pending = pending_of(api, context, request)
-            self._pipeline.answer_later(pending, result)
+            self._pipeline.answer_later(pending, response)
             return pending
-        return result
+        if self.flying:
+            pending = pending_of(api, context, request)
+            self._pipeline.answer_on_landing(pending, response)
+            return pending
+        return response
 
     def answer(self, Pending pending not None, response):
         self._parked.pop(pending, None)
@@ -258,8 +291,11 @@ cdef class ShardCore:
             self._close_batch()
 
     def committed(self):
-        self.dirty = False
-        if self._reload:
+        if self.flying:
+            self.flying = False
+        else:
+            self.dirty = False
+        if self._reload and not self.dirty:
             self._reload = False
             self.load()
 

@@ -50,6 +50,8 @@ class AfterCommit:
 
     __slots__ = ("_pending", "_reader")
 
+    overlaps = True
+
     def __init__(self, reader: Any, context: RequestContext, request: Any) -> None:
         self._reader: Reader = reader
         self._pending = Pending(reader, context, request)

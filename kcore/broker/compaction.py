@@ -83,6 +83,8 @@ class CompactionPass:
         done: whether the pass came to its end.
     """
 
+    overlaps = False  # its slices commit in place
+
     __slots__ = (
         "_changes",
         "_failed",

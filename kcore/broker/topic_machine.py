@@ -289,6 +289,8 @@ class Truncation:
 
     __slots__ = ("_log", "_offset", "_pipeline")
 
+    overlaps = False
+
     def __init__(self, log: PartitionLog, pipeline: CommitPipeline, offset: int) -> None:
         self._log = log
         self._pipeline = pipeline
@@ -336,4 +338,5 @@ def metadata_shard(
         slices=slices,
         now=now,
         max_batch_bytes=MAX_METADATA_BATCH_BYTES,
+        overlaps=False,  # topics are looked up everywhere, and by no decision of this shard
     )

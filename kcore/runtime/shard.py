@@ -84,6 +84,7 @@ class Shard(ShardCore, Generic[M]):
         slices: where long work runs.
         now: the time of the round.
         max_batch_bytes: the topic's max.message.bytes; what one decision writes must fit in one batch.
+        overlaps: see `Participant`: all who read the machine do so in a decision of the shard.
 
     Attributes:
         state: LOADING shards answer COORDINATOR_LOAD_IN_PROGRESS, all others but ACTIVE ones NOT_COORDINATOR.
@@ -121,6 +122,7 @@ class Shard(ShardCore, Generic[M]):
         slices: Slices,
         now: Now,
         max_batch_bytes: int = 1_048_588,
+        overlaps: bool = True,
     ) -> None:
         self.topic = topic
         self.index = index
@@ -129,7 +131,8 @@ class Shard(ShardCore, Generic[M]):
         self.state = ShardState.INITIAL
         self.generation = 0  # counts loads: what belongs to an earlier one must not touch this one
         self.report = LoadReport()
-        self.dirty = False
+        self.overlaps = overlaps
+        self.dirty = self.flying = False
         self._log = log
         self._pipeline = pipeline
         self._wheel = wheel
@@ -196,6 +199,9 @@ class Shard(ShardCore, Generic[M]):
         if self.dirty:
             for pending, response in outbox:
                 self._pipeline.answer_later(pending, response)
+        elif self.flying:
+            for pending, response in outbox:
+                self._pipeline.answer_on_landing(pending, response)
         else:
             for pending, response in outbox:
                 pending.complete(response)
@@ -253,7 +259,7 @@ class Shard(ShardCore, Generic[M]):
     def failed(self, error: LogError) -> None:
         """Nothing decided since the last commit exists: forget this memory and load the log again."""
         self._batch = None
-        self.dirty = self._reload = False
+        self.dirty = self.flying = self._reload = False
         if self.state is ShardState.ACTIVE:
             self._transition(ShardState.FAILED, f"commit failed: {error}")
         if self.state is ShardState.FAILED:
@@ -263,10 +269,11 @@ class Shard(ShardCore, Generic[M]):
         """Memory is ahead of the log by half a decision: forget it. What was decided before still commits."""
         logger.error("%s-%d: a decided record cannot be replayed", self.topic, self.index, exc_info=error)
         self._transition(ShardState.FAILED, "memory and log disagree")
-        if self.dirty:
+        if not self.dirty:
+            self._batch = None
+        if self.dirty or self.flying:
             self._reload = True
         else:
-            self._batch = None
             self.load()
         return self._lost
 
@@ -331,6 +338,7 @@ class Shard(ShardCore, Generic[M]):
         What was decided must be committed before: an unload never loses a fact that somebody waits for.
         """
         assert not self.dirty, "commit before an unload"
+        assert not self.flying, "land before an unload"
         self._transition(ShardState.CLOSED, "unload")
 
     def _transition(self, state: ShardState, reason: str) -> None:

@@ -106,7 +106,7 @@ class Observer:
     @property
     def round_is_open(self) -> bool:
         """Whether something was decided that is not durable yet."""
-        return self.engine.pipeline.dirty
+        return self.engine.pipeline.dirty or self.engine.pipeline.flying
 
     def text(self) -> str:
         """Everything, in Prometheus' text format."""

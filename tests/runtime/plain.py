@@ -47,6 +47,10 @@ class PlainShard(Shard[Any]):
             pending = Pending(api, context, request)
             self._pipeline.answer_later(pending, result)
             return pending
+        if self.flying:
+            pending = Pending(api, context, request)
+            self._pipeline.answer_on_landing(pending, result)
+            return pending
         return result
 
     def answer(self, pending: Pending, response: Any) -> None:

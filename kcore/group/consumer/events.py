@@ -74,6 +74,8 @@ class GroupEvents:
         pipeline: says when what changed is durable.
     """
 
+    overlaps = False  # an event tells of a group as it is when the commit is over
+
     __slots__ = ("_changed", "_pipeline", "_topics", "_watchers")
 
     def __init__(self, topics: TopicImage, pipeline: CommitPipeline | None) -> None:

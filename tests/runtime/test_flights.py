@@ -1,0 +1,294 @@
+"""Rounds that are written beside what is decided next: nothing is told early, nothing half of a failure stays."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from kcore.log import LogError, PartitionKey
+from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime import Outcome, Pending, Record, RequestContext, Shard, ShardState
+from kcore.runtime.commit import Flight
+from kcore_ext.batch import iter_records
+from tests.runtime.machines import KEY, AddApi, Bench, Count, CounterMachine, Name
+
+NOT_COORDINATOR = ("error", ErrorCode.NOT_COORDINATOR, None)
+OTHER = PartitionKey(bytes(15) + b"\x0a", 0)
+
+
+class TwoShards(Bench):
+    """Two shards with a log each, and one pipeline."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other: Shard[CounterMachine] = Shard(
+            "__other",
+            0,
+            self.log.open(OTHER),
+            CounterMachine,
+            pipeline=self.pipeline,
+            wheel=self.wheel,
+            slices=self.slices,
+            now=self.now,
+        )
+        self.other.load()
+        self.slices.finish()
+
+    def ask(self, shard: Shard[CounterMachine], *request: Any) -> Any:
+        return shard.run(self.api, RequestContext(0), request)
+
+    def take_off(self) -> Flight:
+        flight = self.pipeline.take_off(threading.Lock())
+        assert flight is not None
+        return flight
+
+    def stored(self, key: PartitionKey = KEY) -> list[tuple[bytes | None, bytes | None]]:
+        return [(r.key, r.value) for _, batch in self.log.open(key).batches() for r in iter_records(batch)]
+
+
+def given(answer: Any) -> Any:
+    """What was answered; None if it was not yet."""
+    return answer if not isinstance(answer, Pending) else answer.response if answer.done else None
+
+
+def test_answers_wait_for_the_round_that_they_stand_on_and_for_no_other() -> None:
+    bench = TwoShards()
+    first = bench.run("add", "a", 1)
+    flight = bench.take_off()
+    assert (bench.pipeline.flying, bench.pipeline.dirty) == (True, False)
+    read, elsewhere = bench.run("read", "a"), bench.ask(bench.other, "read", "b")
+    assert given(elsewhere) == ("count", "b", 0)
+    second = bench.run("add", "a", 1)
+    late = bench.run("read", "a")
+    flight.write()
+    assert [given(answer) for answer in (first, read, second, late)] == [None] * 4
+    assert bench.pipeline.land(flight)
+    assert [given(answer) for answer in (first, read)] == [("added", "a", 1), ("count", "a", 1)]
+    assert [given(answer) for answer in (second, late)] == [None, None]
+    assert bench.stored() == [(b"a", b"3:1")]
+    assert bench.pipeline.commit()
+    assert [given(answer) for answer in (second, late)] == [("added", "a", 2), ("count", "a", 2)]
+    assert bench.stored() == [(b"a", b"3:1"), (b"a", b"3:2")]
+    assert given(bench.run("read", "a")) == ("count", "a", 2)
+    assert (bench.pipeline.rounds, bench.pipeline.failures, bench.pipeline.flying) == (2, 0, False)
+
+
+def test_a_parked_request_that_is_answered_meanwhile_waits_for_the_landing() -> None:
+    bench = TwoShards()
+    parked = bench.run("wait", "a", 5)
+    bench.run("add", "a", 1)
+    flight = bench.take_off()
+    bench.shard.machine.context.answer(parked, ("reached", "a", 1))
+    bench.run("read", "a")
+    assert given(parked) is None
+    flight.write()
+    bench.pipeline.land(flight)
+    assert given(parked) == ("reached", "a", 1)
+
+
+def test_a_round_that_fails_takes_with_it_what_was_decided_on_top_of_it() -> None:
+    bench = TwoShards()
+    bench.run("add", "a", 1)
+    bench.pipeline.commit()
+    first = bench.run("add", "a", 10)
+    flight = bench.take_off()
+    on_top, read, elsewhere = bench.run("add", "a", 100), bench.run("read", "a"), bench.ask(bench.other, "add", "b", 1)
+    bench.log.failures_left = 1
+    flight.write()
+    assert not bench.pipeline.land(flight)
+    assert [given(answer) for answer in (first, on_top, read, elsewhere)] == [NOT_COORDINATOR] * 4
+    assert (bench.pipeline.dirty, bench.pipeline.flying) == (False, False)
+    bench.slices.finish()
+    assert (given(bench.run("read", "a")), given(bench.ask(bench.other, "read", "b"))) == (
+        ("count", "a", 1),
+        ("count", "b", 0),
+    )
+    again = bench.run("add", "a", 1)
+    assert bench.pipeline.commit()
+    assert given(again) == ("added", "a", 2)
+    assert (bench.stored(), bench.stored(OTHER)) == ([(b"a", b"3:1"), (b"a", b"3:2")], [])
+
+
+def test_a_commit_in_place_waits_for_the_flight_and_lands_it_first() -> None:
+    bench = TwoShards()
+    first = bench.run("add", "a", 1)
+    flight = bench.take_off()
+    second = bench.run("add", "a", 1)
+    writer = threading.Timer(0.01, flight.write)
+    writer.start()
+    assert bench.pipeline.commit()
+    writer.join()
+    assert (given(first), given(second)) == (("added", "a", 1), ("added", "a", 2))
+    assert bench.pipeline.land(flight), "it has landed already, and is left alone"
+    assert bench.stored() == [(b"a", b"3:1"), (b"a", b"3:2")]
+
+
+def test_a_commit_in_place_behind_a_flight_that_fails_says_so() -> None:
+    bench = TwoShards()
+    first = bench.run("add", "a", 1)
+    flight = bench.take_off()
+    second = bench.run("add", "a", 1)
+    bench.log.failures_left = 1
+    flight.write()
+    assert not bench.pipeline.commit()
+    assert (given(first), given(second)) == (NOT_COORDINATOR, NOT_COORDINATOR)
+    assert not bench.pipeline.land(flight)
+    bench.slices.finish()
+    assert bench.stored() == []
+
+
+def test_rounds_that_do_not_fly() -> None:
+    """One at a time, none without anything to write, none with somebody whom others read at any time, none that is
+    doomed."""
+    bench = TwoShards()
+    assert bench.pipeline.take_off(threading.Lock()) is None
+    bench.run("add", "a", 1)
+    flight = bench.take_off()
+    bench.ask(bench.other, "add", "b", 1)
+    assert bench.pipeline.take_off(threading.Lock()) is None
+    flight.write()
+    bench.pipeline.land(flight)
+    bench.shard.overlaps = False
+    bench.run("add", "a", 1)
+    assert not bench.pipeline.overlaps
+    assert bench.pipeline.take_off(threading.Lock()) is None
+    assert bench.pipeline.commit()
+    assert bench.pipeline.overlaps
+    lost = bench.ask(bench.other, "add", "b", 1)
+    bench.pipeline.doom(LogError("no"))
+    assert bench.pipeline.take_off(threading.Lock()) is None
+    assert not bench.pipeline.commit()
+    assert given(lost) == NOT_COORDINATOR
+    bench.slices.finish()
+    assert (bench.stored(), bench.stored(OTHER)) == ([(b"a", b"3:1"), (b"a", b"3:2")], [(b"b", b"3:1")])
+
+
+def test_a_shard_whose_memory_went_wrong_is_read_again_when_all_of_it_has_landed() -> None:
+    class Awkward(AddApi):
+        def decide(self, machine: CounterMachine, context: RequestContext, request: Any) -> Any:
+            if request[0] == "unreplayable":
+                return Outcome([Record(Name("unreplayable"), Count(1))], "kept")
+            return super().decide(machine, context, request)
+
+    bench = TwoShards()
+    bench.api = Awkward()
+    first = bench.run("add", "a", 1)
+    flight = bench.take_off()
+    refused = bench.run("unreplayable")
+    assert given(refused) == NOT_COORDINATOR
+    assert bench.shard.state is ShardState.FAILED, "the log does not have all of it yet"
+    flight.write()
+    assert bench.pipeline.land(flight)
+    assert given(first) == ("added", "a", 1)
+    assert bench.shard.state is ShardState.LOADING
+    bench.slices.finish()
+    assert given(bench.run("read", "a")) == ("count", "a", 1)
+    assert bench.stored() == [(b"a", b"3:1")]
+
+
+class Flights(RuleBasedStateMachine):
+    """Whatever comes in whatever order: who was told of a count finds it in the log, and memory is what the log says.
+
+    A count that was acknowledged never disappears; one that was refused is not in the log.
+    """
+
+    @initialize()
+    def begin(self) -> None:
+        self.bench = TwoShards()
+        self.flight: Flight | None = None
+        self.fails = False
+        self.wrote = False
+        self.asked: list[tuple[PartitionKey, Any]] = []
+        self.number = 0
+
+    def shard(self, other: bool) -> tuple[PartitionKey, Shard[CounterMachine]]:
+        return (OTHER, self.bench.other) if other else (KEY, self.bench.shard)
+
+    @rule(other=st.booleans())
+    def add(self, other: bool) -> None:
+        key, shard = self.shard(other)
+        self.number += 1
+        self.asked.append((key, self.bench.ask(shard, "add", f"n{self.number}", self.number)))
+
+    @rule(other=st.booleans(), back=st.integers(0, 3))
+    def read(self, other: bool, back: int) -> None:
+        key, shard = self.shard(other)
+        self.asked.append((key, self.bench.ask(shard, "read", f"n{max(1, self.number - back)}")))
+
+    @rule(other=st.booleans())
+    def go_wrong(self, other: bool) -> None:
+        """Memory does not take a decision."""
+        _, shard = self.shard(other)
+        refused = shard.write(Outcome([Record(Name("unreplayable"), Count(1))]))
+        assert refused is not None
+
+    @rule()
+    def take_off(self) -> None:
+        flying = self.bench.pipeline.flying
+        flight = self.bench.pipeline.take_off(threading.Lock())
+        assert flight is None or not flying
+        if flight is not None:
+            self.flight, self.wrote = flight, False
+
+    @rule(fails=st.booleans())
+    def write(self, fails: bool) -> None:
+        if self.flight is not None and not self.wrote:
+            self.bench.log.failures_left = int(fails)
+            self.flight.write()
+            self.wrote, self.fails = True, fails
+
+    @rule()
+    def land(self) -> None:
+        if self.flight is not None and self.wrote:
+            assert self.bench.pipeline.land(self.flight) is not self.fails
+            self.flight = None
+
+    @rule(fails=st.booleans())
+    def commit(self, fails: bool) -> None:
+        if self.flight is None or self.wrote:
+            self.bench.log.failures_left = int(fails)
+            self.bench.pipeline.commit()
+            self.bench.log.failures_left = 0
+            self.flight = None
+
+    @rule()
+    def finish_loads(self) -> None:
+        self.bench.slices.finish()
+
+    @invariant()
+    def what_was_told_is_in_the_log(self) -> None:
+        stored = {key: {k for k, _ in self.bench.stored(key)} for key in (KEY, OTHER)}
+        still: list[tuple[PartitionKey, Any]] = []
+        for key, answer in self.asked:
+            response = given(answer)
+            if response is None:
+                still.append((key, answer))
+            elif response[0] == "added" or (response[0] == "count" and response[2]):
+                assert response[1].encode() in stored[key], response
+            elif response[0] == "error":
+                assert response[1] in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), response
+        self.asked = still
+
+    def teardown(self) -> None:
+        if not hasattr(self, "bench"):
+            return
+        if self.flight is not None and not self.wrote:
+            self.flight.write()
+        self.bench.pipeline.commit()
+        self.bench.slices.finish()
+        self.bench.pipeline.commit()
+        self.what_was_told_is_in_the_log()
+        assert self.asked == []
+        for key, shard in ((KEY, self.bench.shard), (OTHER, self.bench.other)):
+            counts = {k.decode(): int(v.split(b":")[1]) for k, v in self.bench.stored(key) if k and v}
+            assert shard.state is ShardState.ACTIVE
+            assert shard.machine.counts == counts
+
+
+TestFlights = pytest.mark.timeout(300)(Flights.TestCase)
+TestFlights.settings = settings(max_examples=300, stateful_step_count=40, deadline=None, print_blob=True)

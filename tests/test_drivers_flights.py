@@ -1,0 +1,223 @@
+"""A loop whose rounds are written on a thread: nobody waits for the device but those who must."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+from kcore.clock import SystemClock
+from kcore.config import Config
+from kcore.coordinator import Engine
+from kcore.drivers import AsyncDriver
+from kcore.log import FailureReason, LogError, MemoryLogEngine
+from kcore.log.round import Round
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.api_versions import ApiVersionsRequest
+from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from kcore.protocol.messages.heartbeat import HeartbeatRequest
+from kcore.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from kcore.protocol.messages.sync_group import SyncGroupRequest
+from kcore.runtime import RequestContext
+from tests.kit import QUICK, commit, create, join
+
+LONG_S = 60
+
+
+class SlowDevice(MemoryLogEngine):
+    """A log that says that it goes to a device; a write takes until somebody lets it through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.durability = "fsync"
+        self.slow = False
+        self.fails = False
+        self.writing = threading.Event()
+        self.through = threading.Event()
+        self.threads: list[str] = []
+
+    def write(self, round: Round) -> None:
+        self.threads.append(threading.current_thread().name)
+        if self.slow:
+            self.writing.set()
+            assert self.through.wait(LONG_S)
+        if self.fails:
+            raise LogError("the test wants this round to fail", FailureReason.INJECTED)
+        super().write(round)
+
+
+class Node:
+    """An engine over a slow device, with a topic, and with a group that has a member."""
+
+    def __init__(self, shards: int = 50) -> None:
+        self.log = SlowDevice()
+        settings = {**QUICK, "offsets.topic.num.partitions": str(shards)}
+        self.engine = Engine(self.log, Config.of(settings), SystemClock())
+        self.driver = AsyncDriver(self.engine, asyncio.get_running_loop())
+
+    def send(self, request: Any, version: int | None = None) -> asyncio.Future[Any]:
+        version = self.engine.newest_version(request) if version is None else version
+        return self.driver.submit(RequestContext(version, "client"), request)
+
+    async def begin(self) -> None:
+        await self.send(create("t"))
+        member_id = (await self.send(join("members", "", session_ms=60_000), 3)).member_id
+        answer = await self.send(SyncGroupRequest(group_id="members", generation_id=1, member_id=member_id), 3)
+        assert answer.error_code == 0
+        self.beat = HeartbeatRequest(group_id="members", generation_id=1, member_id=member_id)
+
+    async def fly(self, request: Any, version: int) -> asyncio.Future[Any]:
+        """Sends a request whose round is now being written on the thread."""
+        await self.serve()
+        self.log.slow = True
+        future = self.send(request, version)
+        assert await asyncio.to_thread(self.log.writing.wait, LONG_S)
+        assert self.engine.pipeline.flying
+        return future
+
+    async def serve(self) -> None:
+        """Serves somebody who needs no commit, so that the next commit is not in place."""
+        assert (await asyncio.wait_for(self.send(ApiVersionsRequest(), 2), LONG_S)).error_code == 0
+        await asyncio.sleep(0)
+
+    def let_through(self) -> None:
+        self.log.slow = False
+        self.log.through.set()
+
+    def close(self) -> None:
+        self.driver.close()
+        self.engine.close()
+
+
+def offsets(group: str) -> OffsetFetchRequest:
+    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
+
+
+async def test_others_are_served_while_a_round_is_written() -> None:
+    node = Node()
+    await node.begin()
+    first = await node.fly(commit("g", {("t", 0): 5}), 9)
+    reader = node.send(offsets("g"), 9)
+    second = node.send(commit("g", {("t", 0): 6}), 9)
+    elsewhere = node.send(commit("members", {("t", 0): 1}, node.beat.member_id, 1), 9)
+    for _ in range(3):
+        await node.serve()
+    assert not any(future.done() for future in (first, reader, second, elsewhere))
+    node.let_through()
+    for future in (first, second, elsewhere):
+        answer = await asyncio.wait_for(future, LONG_S)
+        assert answer.topics[0].partitions[0].error_code == 0
+    assert (await reader).groups[0].topics[0].partitions[0].committed_offset == 5
+    assert "kcore-log" in node.log.threads
+    node.close()
+
+
+async def test_a_heartbeat_does_not_wait_for_the_commit_of_another_group() -> None:
+    node = Node()
+    await node.begin()
+    first = await node.fly(commit("g", {("t", 0): 5}), 9)
+    beat = await asyncio.wait_for(node.send(node.beat, 4), LONG_S)
+    assert (beat.error_code, first.done()) == (0, False)
+    node.let_through()
+    await first
+    node.close()
+
+
+async def test_answers_of_a_shard_that_is_being_written_wait_for_the_landing() -> None:
+    """Heartbeats at rest and fetches of offsets, which compiled code decides, of the one shard that all groups have."""
+    node = Node(shards=1)
+    await node.begin()
+    joining = ConsumerGroupHeartbeatRequest(
+        group_id="new",
+        member_id="member",
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+    joined = await node.send(joining, 1)
+    told = [TopicPartitions(topic_id=t.topic_id, partitions=t.partitions) for t in joined.assignment.topic_partitions]
+    confirming = ConsumerGroupHeartbeatRequest(
+        group_id="new", member_id="member", member_epoch=joined.member_epoch, topic_partitions=told
+    )
+    at_rest = ConsumerGroupHeartbeatRequest(group_id="new", member_id="member", member_epoch=joined.member_epoch)
+    for beat in (confirming, at_rest):
+        assert (await node.send(beat, 1)).error_code == 0
+    first = await node.fly(commit("g", {("t", 0): 5}), 9)
+    waiting = [node.send(node.beat, 4), node.send(at_rest, 1), node.send(offsets("g"), 9), node.send(offsets("h"), 9)]
+    await node.serve()
+    assert not any(future.done() for future in (first, *waiting))
+    node.let_through()
+    answers = await asyncio.wait_for(asyncio.gather(first, *waiting), LONG_S)
+    assert [answer.error_code for answer in answers[1:3]] == [0, 0]
+    assert [answer.groups[0].topics != [] for answer in answers[3:]] == [True, False]
+    node.close()
+
+
+async def test_where_every_round_writes_all_are_written_in_place() -> None:
+    node = Node()
+    await node.begin()
+    node.log.threads.clear()
+    for number in range(5):
+        await node.send(commit("g", {("t", 0): number}), 9)
+    assert set(node.log.threads[1:]) == {threading.current_thread().name}
+    node.close()
+
+
+async def test_a_new_topic_is_durable_before_anybody_hears_of_it() -> None:
+    """What others look up at any time is committed in place, behind the flight that is under way."""
+    node = Node()
+    await node.begin()
+    first = await node.fly(commit("g", {("t", 0): 5}), 9)
+    threading.Timer(0.01, node.let_through).start()
+    created = node.send(create("u"))
+    assert (await asyncio.wait_for(created, LONG_S)).topics[0].error_code == 0
+    assert first.done()
+    assert not node.engine.pipeline.flying
+    node.close()
+
+
+async def test_a_round_that_fails_on_the_thread_is_refused_and_the_next_one_works() -> None:
+    node = Node()
+    await node.begin()
+    first = await node.fly(commit("g", {("t", 0): 5}), 9)
+    second = node.send(commit("g", {("t", 0): 6}), 9)
+    node.log.fails = True
+    node.let_through()
+    for future in (first, second):
+        answer = await asyncio.wait_for(future, LONG_S)
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
+    node.log.fails = False
+    for _ in range(100):  # the shard loads, a slice a turn of the loop
+        answer = await node.send(commit("g", {("t", 0): 7}), 9)
+        if answer.topics[0].partitions[0].error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            break
+    assert answer.topics[0].partitions[0].error_code == 0
+    assert (await node.send(offsets("g"), 9)).groups[0].topics[0].partitions[0].committed_offset == 7
+    node.close()
+
+
+async def test_closing_lands_what_is_under_way() -> None:
+    node = Node()
+    await node.begin()
+    first = await node.fly(commit("g", {("t", 0): 5}), 9)
+    second = node.send(commit("h", {("t", 0): 6}), 9)
+    threading.Timer(0.01, node.let_through).start()
+    node.driver.close()
+    for future in (first, second):
+        assert (await future).topics[0].partitions[0].error_code == 0
+    assert not [thread for thread in threading.enumerate() if thread.name == "kcore-log"]
+    node.engine.close()
+    await asyncio.sleep(0)
+
+
+async def test_flights_are_measured() -> None:
+    node = Node()
+    times = node.driver.measure()
+    await node.begin()
+    flushes, waited = times.flush.count, times.purgatory.count
+    first = await node.fly(commit("g", {("t", 0): 5}), 9)
+    node.let_through()
+    await first
+    await node.serve()
+    assert (times.flush.count - flushes, times.purgatory.count - waited) == (1, 1)
+    node.close()
