@@ -6,6 +6,7 @@ import argparse
 import getpass
 import secrets
 import sys
+import warnings
 from pathlib import Path
 
 from kcore.cli import output, target
@@ -68,8 +69,8 @@ def _mechanisms(options: argparse.Namespace) -> list[ScramMechanism]:
 def _password(file: str | None) -> str:
     """The password. It is never an argument: those can be seen by everybody on the machine."""
     if file is None:
-        password = getpass.getpass("password: ")
-        if getpass.getpass("again: ") != password:
+        password, again = _ask()
+        if again != password:
             raise ConfigError("the two passwords differ")
     elif file == "-":
         password = sys.stdin.readline().rstrip("\r\n")
@@ -81,6 +82,18 @@ def _password(file: str | None) -> str:
     if not password:
         raise ConfigError("the password is empty")
     return password
+
+
+def _ask() -> tuple[str, str]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", getpass.GetPassWarning)  # else it reads where everybody sees what is typed
+            return getpass.getpass("password: "), getpass.getpass("again: ")
+    except (EOFError, getpass.GetPassWarning):
+        raise ConfigError(
+            "there is no terminal to type the password at: --password-file FILE takes it from a file, "
+            "--password-file - from the standard input"
+        ) from None
 
 
 def add(server: Target, user: str, password: str, mechanisms: list[ScramMechanism], iterations: int) -> int:

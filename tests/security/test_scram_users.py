@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,24 @@ def test_texts_of_messages_have_no_secret() -> None:
     assert (
         repr(SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret")) == "SaslAuthenticateRequest(auth_bytes=[hidden])"
     )
+
+
+def test_a_password_that_cannot_be_asked_for(tmp_path: Path) -> None:
+    """Without a terminal nothing is read where it would be seen; the error names the other ways."""
+    done = subprocess.run(
+        [sys.executable, "-m", "kcore", "users", "add", "--user", "admin", str(tmp_path / "data")],
+        input="open sesame\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        start_new_session=True,  # without a terminal, whoever runs this
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "kcore: there is no terminal to type the password at: --password-file FILE takes it from a file, "
+        "--password-file - from the standard input\n"
+    )
+    assert not (tmp_path / "data").exists()
 
 
 def test_users_of_a_data_folder(
