@@ -6,10 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kcore.errors import KcoreError
+
+MAX_SAID = 4_000  # characters of its log in the error if it does not start
 
 
 class ServerProcess:
@@ -20,7 +23,7 @@ class ServerProcess:
         settings: settings by Kafka's names.
         config_file: a properties file, read before `settings`.
         arguments: further arguments of `kcore serve`.
-        stderr: where its log goes; None: nowhere.
+        stderr: where its log goes, behind what is there; None: nowhere, but if it does not start the error tells it.
 
     Attributes:
         port: the port; a free one is found at the first start and kept.
@@ -74,7 +77,7 @@ class ServerProcess:
         """Starts it and waits until it listens and has loaded what is in its folder.
 
         Raises:
-            KcoreError: it ended instead.
+            KcoreError: it ended instead; with what it said.
         """
         command = [sys.executable, "-m", "kcore", "serve", "--listen", f"127.0.0.1:{self.port}", *self._arguments]
         if self.data is not None:
@@ -83,19 +86,20 @@ class ServerProcess:
             command += ["--config", str(self._config_file)]
         for name, value in self._settings.items():
             command += ["-c", f"{name}={value}"]
-        log = os.open(self._stderr or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
+        with tempfile.TemporaryFile() if self._stderr is None else self._stderr.open("ab+") as log:
+            begin = log.seek(0, os.SEEK_END)
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-        finally:
-            os.close(log)
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if "listening on" in line:
-                self.port = int(line.rsplit(":", 1)[1])
-            if "recovered" in line:
-                self.recovered = line.partition("recovered ")[2].strip()
-                return
-        raise KcoreError(f"kcore serve ended with status {self._process.wait()}")
+            assert self._process.stdout is not None
+            for line in self._process.stdout:
+                if "listening on" in line:
+                    self.port = int(line.rsplit(":", 1)[1])
+                if "recovered" in line:
+                    self.recovered = line.partition("recovered ")[2].strip()
+                    return
+            status = self._process.wait()
+            log.seek(begin)
+            said = log.read().decode(errors="replace").strip()[-MAX_SAID:]
+        raise KcoreError(f"kcore serve ended with status {status}: {said or 'it said nothing'}")
 
     def kill(self) -> int:
         """SIGKILL; returns the process id it had."""

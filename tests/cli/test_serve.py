@@ -208,6 +208,21 @@ def test_a_folder_that_another_server_has_is_refused(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize("to_file", [False, True])
+def test_a_server_that_does_not_start_says_why(tmp_path: Path, to_file: bool) -> None:
+    """In the error, whether or not its log goes to a file too; of a file, what it said this time."""
+    log = tmp_path / "log"
+    log.write_text("kcore: from before\n")
+    server = ServerProcess(settings={"bad": "x"}, stderr=log if to_file else None)
+    with pytest.raises(
+        KcoreError, match=r"^kcore serve ended with status 1: kcore: -c: unknown setting 'bad'"
+    ) as raised:
+        server.start()
+    if to_file:
+        said = str(raised.value).partition("status 1: ")[2]
+        assert log.read_text() == f"kcore: from before\n{said}\n"
+
+
 def test_a_server_that_could_not_start_can_be_started_again(tmp_path: Path) -> None:
     server = ServerProcess(tmp_path / "data", {**FEW, "cluster.id": "first"})
     with server:
