@@ -52,6 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         parser = parser_for(verb if verb in VERBS else "")
         options = parser.parse_args(arguments)
+    except KcoreError as error:  # what the verb needs is not installed
+        print(f"kcore: {error}", file=sys.stderr)
+        return 1
     finally:
         gc.enable()
     if options.version:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import tempfile
+from importlib import metadata
 from pathlib import Path
 
+import kcore
 from kcore.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's arguments."""
-    parser.add_argument("--file", type=Path, default=Path("README.md"), help="the text whose words are counted")
+    parser.add_argument("--file", type=Path, help="the text whose words are counted; by default kcore's own README.md")
     parser.add_argument("--spark", action="store_true", help="instead: make a history, and tell it with the Spark jobs")
     parser.add_argument("--seed", type=int, help="with --spark: the seed of the traffic; by default a new one")
     parser.add_argument("--seconds", type=float, default=25.0, help="with --spark: how long it lasts (%(default)s)")
@@ -25,14 +28,31 @@ def run(options: argparse.Namespace) -> int:
     """Runs the demonstration; 1 if a count was wrong, or a job failed."""
     if options.spark:
         return _run_spark(options)
-    if not options.file.is_file():
-        raise ConfigError(f"{options.file} is no file")
+    file = own_readme() if options.file is None else options.file
+    if not file.is_file():
+        raise ConfigError(f"{file} is no file")
     try:
         from kcore.demo.show import Show  # noqa: PLC0415
         from kcore.demo.story import Story  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError(f"the demonstration needs {error.name}: pip install 'kcore[demo]'") from None
-    return 0 if Story(options.file, Show()).run() else 1
+    return 0 if Story(file, Show()).run() else 1
+
+
+def own_readme() -> Path:
+    """README.md of a checkout; of an installed kcore, the file that pip put it into.
+
+    Raises:
+        ConfigError: there is neither.
+    """
+    readme = Path(kcore.__file__).parents[1] / "README.md"
+    if readme.is_file():
+        return readme
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        for path in metadata.files("kcore") or ():
+            if path.name == "METADATA":
+                return Path(str(path.locate()))
+    raise ConfigError("kcore's own README.md is not here: name a text, --file FILE")
 
 
 def _run_spark(options: argparse.Namespace) -> int:

@@ -9,9 +9,16 @@ from kcore.errors import ConfigError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's arguments: a sub-command for each job."""
-    from kcore.spark.jobs.submit import add_jobs  # noqa: PLC0415
+    try:
+        from kcore.spark.jobs.submit import add_jobs  # noqa: PLC0415
 
-    add_jobs(parser)
+        add_jobs(parser)
+    except ImportError as error:
+        raise _missing(error) from error
+
+
+def _missing(error: ImportError) -> ConfigError:
+    return ConfigError(f"jobs need the extra `spark` (pip install kcore[spark]): {error}")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -19,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         import pyspark  # noqa: F401, PLC0415
     except ImportError as error:
-        raise ConfigError(f"jobs need the extra `spark` (pip install kcore[spark]): {error}") from error
+        raise _missing(error) from error
     from kcore.spark.jobs import job  # noqa: PLC0415
     from kcore.spark.jobs.session import prepare_local_workers  # noqa: PLC0415
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from kcore.cli import main
+from kcore.cli.demo import own_readme
 from kcore.demo.traffic import GROUPS, STORMY, script
-from kcore.errors import KcoreError
+from kcore.errors import ConfigError, KcoreError
 from kcore.spark.jobs.session import check_java
 
 
@@ -28,6 +32,34 @@ def test_without_java_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(KcoreError, match=r"version 17 or newer.*apt-get install"):
         check_java()
+
+
+@pytest.mark.parametrize("package", ["pyarrow", "pyspark"])
+@pytest.mark.parametrize("more", [["rebuild", "events", "--out", "state"], ["--help"]])
+def test_without_the_extra_jobs_say_so(package: str, more: list[str]) -> None:
+    code = f"import sys; sys.modules['{package}'] = None; from kcore.cli import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", code, "spark", *more], capture_output=True, text=True, check=False)
+    if package == "pyspark" and more == ["--help"]:
+        assert (done.returncode, done.stderr) == (0, ""), "help needs no Spark"
+        return
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("kcore: jobs need the extra `spark` (pip install kcore[spark]): ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_text_of_the_demonstration_is_there_wherever_it_is_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert own_readme().read_text().startswith("# kcore")
+    installed = tmp_path / "lib" / "kcore"
+    monkeypatch.setattr("kcore.__file__", str(installed / "__init__.py"))
+    named = SimpleNamespace(name="METADATA", locate=lambda: tmp_path / "METADATA")
+    monkeypatch.setattr("importlib.metadata.files", lambda _: [SimpleNamespace(name="RECORD"), named])
+    assert own_readme() == tmp_path / "METADATA"
+    monkeypatch.setattr("importlib.metadata.files", lambda _: None)
+    with pytest.raises(ConfigError, match="--file FILE"):
+        own_readme()
 
 
 def test_no_time_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
