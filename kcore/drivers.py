@@ -114,7 +114,7 @@ class AsyncDriver:
         else:
             self._served = self._served or self._timed
             if self._times is not None:
-                self._times.departed()
+                self._times.passed()
         self._round = self._timed = False
         for callback in self._ends:
             try:
@@ -134,7 +134,7 @@ class AsyncDriver:
         if pipeline.flying:
             if pipeline.overlaps:
                 if self._times is not None:
-                    self._times.departed()
+                    self._times.held()
                 return
         elif self._flies and self._served:
             waiting = pipeline.waiting

@@ -99,11 +99,11 @@ class RoundTimes:
         purgatory: how long the answers of a round waited for its commit at most, once for each of them.
     """
 
-    __slots__ = ("_began", "_clock", "_departed", "flush", "processing", "purgatory")
+    __slots__ = ("_began", "_clock", "_departed", "_held", "flush", "processing", "purgatory")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._began = self._departed = -1.0
+        self._began = self._departed = self._held = -1.0
         self.processing = Histogram()
         self.flush = Histogram()
         self.purgatory = Histogram()
@@ -112,26 +112,33 @@ class RoundTimes:
         """A round begins."""
         self._began = self._clock()
 
-    def departed(self) -> float:
-        """A round ends, and nothing of it is written here and now; returns when it began, for `landed`."""
-        now = self._clock()
-        began = self._began if self._began >= 0 else now
-        self._began = -1.0
-        self.processing.observe(now - began)
-        self._departed = now
-        return began
+    def passed(self) -> None:
+        """A round ends, and nobody waits for a commit."""
+        self._processed(self._clock())
+        self._held = -1.0
 
-    def landed(self, waiting: int, began: float) -> None:
-        """A round that departed is durable.
+    def held(self) -> None:
+        """A round ends, and its answers wait on: the round that departed has not landed yet."""
+        began = self._processed(self._clock())
+        if self._held < 0:
+            self._held = began
+
+    def departed(self) -> float:
+        """A round ends, and is written while others pass; returns since when its answers wait, for `landed`."""
+        self._departed = self._clock()
+        return self._waiting_since(self._departed)
+
+    def landed(self, waiting: int, since: float) -> None:
+        """The round that departed last is durable.
 
         Args:
             waiting: how many answers waited for it.
-            began: what `departed` returned.
+            since: what `departed` returned.
         """
         if waiting:
             now = self._clock()
             self.flush.observe(now - self._departed)
-            self.purgatory.observe(now - began, waiting)
+            self.purgatory.observe(now - since, waiting)
 
     def ended(self, waiting: int, commit: Callable[[], bool]) -> None:
         """A round ends: commits it.
@@ -141,14 +148,26 @@ class RoundTimes:
             commit: writes the round. One that had nothing to write and nobody waiting is not counted as a flush.
         """
         started = self._clock()
-        began = self._began if self._began >= 0 else started
-        self._began = -1.0
+        since = self._waiting_since(started)
         commit()
-        self.processing.observe(started - began)
         if waiting:
             now = self._clock()
             self.flush.observe(now - started)
-            self.purgatory.observe(now - began, waiting)
+            self.purgatory.observe(now - since, waiting)
+
+    def _processed(self, now: float) -> float:
+        """Requests are decided; returns when the first of them came."""
+        began = self._began if self._began >= 0 else now
+        self._began = -1.0
+        self.processing.observe(now - began)
+        return began
+
+    def _waiting_since(self, now: float) -> float:
+        """Requests are decided; returns when the first of them came, and of those that were held before."""
+        began = self._processed(now)
+        since = began if self._held < 0 else self._held
+        self._held = -1.0
+        return since
 
 
 def exposition(metrics: Iterable[Metric], source: Any) -> str:

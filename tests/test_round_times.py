@@ -1,0 +1,70 @@
+"""How long rounds take, by a clock that the test sets."""
+
+from __future__ import annotations
+
+from kcore.metrics import Histogram, RoundTimes
+
+
+class Rounds:
+    """Rounds whose clock shows the second that each event happens at."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.times = RoundTimes(lambda: self.now)
+
+    def at(self, second: float) -> RoundTimes:
+        self.now = second
+        return self.times
+
+    def commits_until(self, second: float) -> bool:
+        self.now = second
+        return True
+
+
+def told(histogram: Histogram) -> tuple[int, float]:
+    return histogram.count, histogram.total
+
+
+def test_a_round_that_is_committed_in_place() -> None:
+    rounds = Rounds()
+    rounds.at(10).began()
+    rounds.at(11).ended(2, lambda: rounds.commits_until(15))
+    times = rounds.times
+    assert (told(times.processing), told(times.flush), told(times.purgatory)) == ((1, 1.0), (1, 4.0), (2, 10.0))
+
+
+def test_a_flush_lasts_from_its_own_departure_whoever_passes_meanwhile() -> None:
+    rounds = Rounds()
+    rounds.at(10).began()
+    since = rounds.at(11).departed()
+    rounds.at(12).began()
+    rounds.at(13).passed()
+    rounds.at(14).began()
+    rounds.at(16).held()
+    rounds.at(20).landed(3, since)
+    times = rounds.times
+    assert (told(times.processing), told(times.flush), told(times.purgatory)) == ((3, 4.0), (1, 9.0), (3, 30.0))
+
+
+def test_answers_that_are_held_wait_since_the_first_of_them_came() -> None:
+    rounds = Rounds()
+    rounds.at(10).departed()
+    for second in (11, 13):
+        rounds.at(second).began()
+        rounds.at(second + 1).held()
+    rounds.at(15).landed(0, 10)
+    since = rounds.at(16).departed()
+    rounds.at(18).landed(2, since)
+    times = rounds.times
+    assert (told(times.flush), told(times.purgatory)) == ((1, 2.0), (2, 14.0))
+
+
+def test_nobody_is_held_once_a_round_passes() -> None:
+    """The round that they stood on failed: they were answered, and later ones did not wait with them."""
+    rounds = Rounds()
+    rounds.at(10).began()
+    rounds.at(11).held()
+    rounds.at(12).passed()
+    rounds.at(20).began()
+    rounds.at(21).ended(1, lambda: rounds.commits_until(22))
+    assert told(rounds.times.purgatory) == (1, 2.0)
