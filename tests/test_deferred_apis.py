@@ -18,7 +18,7 @@ from kcore.config import Config
 from kcore.coordinator import Engine
 from kcore.protocol.api_keys import ApiKey
 from kcore.runtime import Api
-from kcore.runtime.deferred import DeferredApi, deferred_apis
+from kcore.runtime.deferred import DeferredApi, api_finder, deferred_apis
 
 PACKAGES = (kcore.broker.apis, kcore.group.apis, kcore.transaction.apis)
 
@@ -92,3 +92,12 @@ with kcore.open({str(tmp_path / "data")!r}):
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["kcore.broker.apis.api_versions", "kcore.transaction.apis.init_producer_id"]
+
+
+def test_an_api_that_lacks_something_says_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file is there: that one of its own imports is not found must not look like a wrong name."""
+    (tmp_path / "served").mkdir()
+    (tmp_path / "served" / "heartbeat.py").write_text("import absent_library\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="absent_library"):
+        api_finder("served")("HeartbeatApi")

@@ -30,11 +30,15 @@ class Participant(Protocol):
 
     @property
     def overlaps(self) -> bool:
-        """Whether others may decide, and be answered, between `seal` and `committed`: they will see nothing of it."""
+        """Whether others may decide, and be answered, between `seal` and `committed`: yes where none of them sees what
+        was staged before it is durable."""
         ...
 
     def seal(self) -> None:
-        """The round closes: stage what is still being collected. May enlist other participants."""
+        """The round closes: stage what is still being collected. May enlist other participants.
+
+        Called again if the round does not take off after all, and is committed in place.
+        """
         ...
 
     def committed(self) -> None:
@@ -197,7 +201,7 @@ class CommitPipeline(PipelineCore):
         flight.wait()
         self._flight = self._landing = None
         error = flight.error
-        if error is None or flight.round.landed:
+        if error is None or flight.round.landed:  # an error behind the write: the round is durable all the same
             self._log.finish(flight.round)
             self.rounds += 1
             self._release(flight.participants, flight.answers)

@@ -93,9 +93,12 @@ def api_finder(package: str) -> Callable[[str], Any]:
     def find(name: str) -> Any:
         if not name.endswith("Api"):
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        file = f"{package}.{module_name(name.removesuffix('Api'))}"
         try:
-            module = import_module(f"{package}.{module_name(name.removesuffix('Api'))}")
+            module = import_module(file)
         except ModuleNotFoundError as error:
+            if error.name != file:
+                raise  # the file is there; what it imports is not
             raise AttributeError(f"module {package!r} has no attribute {name!r}") from error
         return getattr(module, name)
 
