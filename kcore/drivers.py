@@ -11,7 +11,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +21,11 @@ from kcore.runtime import Pending
 if TYPE_CHECKING:
     from kcore.coordinator import Engine
     from kcore.runtime import RequestContext
-    from kcore.runtime.commit import Flight
 
 logger = logging.getLogger(__name__)
 
 IDLE_WAIT_S = 3_600.0  # a thread that waits looks again after this, whatever the timers say
+PATIENCE = 0.1  # requests; a thread costs a commit about 100 µs, a third of what one of these would wait
 
 
 class AsyncDriver:
@@ -36,15 +35,15 @@ class AsyncDriver:
     once and the answers go out. While nothing else is going on, a single request is committed alone and at once.
 
     A commit in place is the cheapest, and keeps the loop from everything else until the device has answered. Where
-    that is felt, a round is written on a thread: if commits go to the device, and if requests were served since the
-    last one that needed none. Their like would wait now. Where every round writes, nobody is there who could be served.
+    that would be felt, a round that goes to the device is written on a thread: see `Bystanders`.
 
     Args:
         engine: the engine.
         loop: the event loop it belongs to from now on.
+        patience: how many requests, on average, a commit in place may hold up that need none themselves.
     """
 
-    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop, patience: float = PATIENCE) -> None:
         self.engine = engine
         self.loop = loop
         self._ends: list[Callable[[], None]] = []
@@ -57,7 +56,7 @@ class AsyncDriver:
         self._waiting: set[asyncio.Future[Any]] = set()
         self._times: RoundTimes | None = None
         self._flies = engine.log.durability == "fsync"
-        self._served = False  # somebody since the last commit, without one
+        self._bystanders = Bystanders(patience)
         self._writer: Writer | None = None
         engine.pipeline.when_dirty(self.round_is_open)
         engine.consumer_groups.background = self.compute_beside
@@ -110,9 +109,9 @@ class AsyncDriver:
         pipeline = self.engine.pipeline
         if pipeline.dirty:
             self._write_round()
-            self._served = False
         else:
-            self._served = self._served or self._timed
+            if self._timed:
+                self._bystanders.served()
             if self._times is not None:
                 self._times.passed()
         self._round = self._timed = False
@@ -131,40 +130,48 @@ class AsyncDriver:
     def _write_round(self) -> None:
         """Commits the round, has it written on the thread, or leaves it open until the one before has landed."""
         pipeline = self.engine.pipeline
-        if pipeline.flying:
-            if pipeline.overlaps:
-                if self._times is not None:
-                    self._times.held()
-                return
-        elif self._flies and self._served:
-            waiting = pipeline.waiting
-            flight = pipeline.take_off(threading.Lock())
-            if flight is not None:
-                if self._writer is None:
-                    self._writer = Writer()
-                began_s = self._times.departed() if self._times is not None else 0.0
-                self._writer.do(partial(self._fly, flight, waiting, began_s))
-                return
+        if pipeline.flying and pipeline.overlaps:
+            if self._times is not None:
+                self._times.held()
+            return
+        now_s = time.perf_counter()
+        if self._flies and self._bystanders.would_wait(now_s) and self._took_off(now_s):
+            return
         if self._times is None:
             self.engine.commit()
         else:
             self._times.ended(pipeline.waiting, self.engine.commit)
+        self._bystanders.wrote(time.perf_counter() - now_s)
 
-    def _fly(self, flight: Flight, waiting: int, began_s: float) -> None:
-        """On the writer's thread."""
-        flight.write()
-        try:
-            self.loop.call_soon_threadsafe(self._landed, flight, waiting, began_s)
-        except RuntimeError:
-            logger.debug("the loop was closed before a round landed")  # its engine's `close` lands it
+    def _took_off(self, now_s: float) -> bool:
+        """Has the round written on the thread, if it may be."""
+        pipeline = self.engine.pipeline
+        waiting = pipeline.waiting
+        flight = pipeline.take_off(threading.Lock())
+        if flight is None:
+            return False
+        if self._writer is None:
+            self._writer = Writer()
+        began_s = self._times.departed() if self._times is not None else 0.0
 
-    def _landed(self, flight: Flight, waiting: int, began_s: float) -> None:
-        if self._closed:
-            return
-        self.engine.pipeline.land(flight)
-        if self._times is not None and began_s:
-            self._times.landed(waiting, began_s)
-        self.round_is_open()
+        def landed() -> None:
+            if self._closed:
+                return
+            pipeline.land(flight)
+            self._bystanders.wrote(time.perf_counter() - now_s)
+            if self._times is not None and began_s:
+                self._times.landed(waiting, began_s)
+            self.round_is_open()
+
+        def fly() -> None:
+            flight.write()
+            try:
+                self.loop.call_soon_threadsafe(landed)
+            except RuntimeError:
+                logger.debug("the loop was closed before a round landed")  # the engine's `close` lands it
+
+        self._writer.do(fly)
+        return True
 
     def _slice(self) -> None:
         """Long work, a slice a turn: requests that came meanwhile are served in between."""
@@ -238,6 +245,40 @@ class AsyncDriver:
         for future in list(self._waiting):
             if not future.done():
                 future.set_exception(EngineClosedError("the engine was closed while this request was parked"))
+
+
+class Bystanders:
+    """Who is served without a commit, and how many of them a commit in place would hold up.
+
+    That is how many come in the time of a write. Where every round writes, nobody is there who could be served
+    meanwhile; one client that reads and then commits is not held up by itself, unless it is very fast.
+
+    Args:
+        patience: how many are too many.
+    """
+
+    __slots__ = ("_patience", "_served", "_since_s", "_write_s")
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._served = 0
+        self._since_s = 0.0
+        self._write_s = 0.0
+
+    def served(self) -> None:
+        """A round passed that served somebody and wrote nothing."""
+        self._served += 1
+
+    def would_wait(self, now_s: float) -> bool:
+        """A round is to be written, at this time of any clock: whether too many would wait for it."""
+        many = self._served * self._write_s > self._patience * (now_s - self._since_s)
+        self._served = 0
+        self._since_s = now_s
+        return many
+
+    def wrote(self, took_s: float) -> None:
+        """How long a write took. The average follows slowly: one slow write says little of the next."""
+        self._write_s += (took_s - self._write_s) / 8
 
 
 class Writer:

@@ -9,7 +9,7 @@ from typing import Any
 from kcore.clock import SystemClock
 from kcore.config import Config
 from kcore.coordinator import Engine
-from kcore.drivers import AsyncDriver
+from kcore.drivers import AsyncDriver, Bystanders
 from kcore.log import FailureReason, LogError, MemoryLogEngine
 from kcore.log.round import Round
 from kcore.protocol.error_codes import ErrorCode
@@ -53,7 +53,7 @@ class Node:
         self.log = SlowDevice()
         settings = {**QUICK, "offsets.topic.num.partitions": str(shards)}
         self.engine = Engine(self.log, Config.of(settings), SystemClock())
-        self.driver = AsyncDriver(self.engine, asyncio.get_running_loop())
+        self.driver = AsyncDriver(self.engine, asyncio.get_running_loop(), patience=0)
 
     def send(self, request: Any, version: int | None = None) -> asyncio.Future[Any]:
         version = self.engine.newest_version(request) if version is None else version
@@ -91,6 +91,26 @@ class Node:
 
 def offsets(group: str) -> OffsetFetchRequest:
     return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
+
+
+def test_how_many_a_commit_in_place_would_hold_up() -> None:
+    """Writes take a quarter of a second; more than one request in the time of one is too many."""
+    bystanders = Bystanders(patience=1)
+    for _ in range(100):
+        bystanders.wrote(0.25)
+    assert not bystanders.would_wait(1_000.0)
+    for _ in range(3):
+        bystanders.served()
+    assert not bystanders.would_wait(1_001.0)
+    for _ in range(5):
+        bystanders.served()
+    assert bystanders.would_wait(1_002.0)
+    assert not bystanders.would_wait(1_002.1), "nobody was served since"
+    for _ in range(100):
+        bystanders.wrote(0.5)
+    for _ in range(3):
+        bystanders.served()
+    assert bystanders.would_wait(1_003.1)
 
 
 async def test_others_are_served_while_a_round_is_written() -> None:
