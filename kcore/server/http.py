@@ -147,7 +147,7 @@ class HttpConnection(asyncio.Protocol):
             self._answer(method, (404, PLAIN, "/metrics, /healthz and /readyz are all there is\n"))
             return
         self._answered = True
-        # Facts that are decided and not durable yet are none: a round that is open ends first.
+        # Facts that are decided and not durable yet are none: a round that is open ends first, with this turn.
         if self._server.observer.round_is_open:
             asyncio.get_running_loop().call_soon(self._serve, method, page)
         else:
@@ -155,6 +155,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _serve(self, method: str, page: Callable[[], Page]) -> None:
         try:
+            self._server.observer.settle()
             self._answer(method, page())
         except Exception:
             logger.exception("a page cannot be made")

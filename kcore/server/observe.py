@@ -108,6 +108,13 @@ class Observer:
         """Whether something was decided that is not durable yet."""
         return self.engine.pipeline.dirty or self.engine.pipeline.flying
 
+    def settle(self) -> None:
+        """Waits for a round that is written beside others, and ends the one behind it. Scrapes are rare: one may hold
+        the loop up for that long.
+        """
+        if self.round_is_open:
+            self.engine.commit()
+
     def text(self) -> str:
         """Everything, in Prometheus' text format."""
         return exposition(METRICS, self)

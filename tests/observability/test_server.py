@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -159,13 +160,15 @@ def test_ready_means_that_every_shard_is_loaded(node: Watched) -> None:
     assert node.get("/readyz") == (200, "ready\n")
 
 
-def test_what_is_not_durable_is_not_told() -> None:
-    """A scrape in the middle of a round waits for its end: a group whose commit fails was never there."""
+@pytest.mark.parametrize("flying", [False, True])
+def test_what_is_not_durable_is_not_told(flying: bool) -> None:
+    """A scrape in a round waits for its end, or its landing: a group whose commit fails was never there."""
     log = FaultInjectingEngine(MemoryLogEngine())
     with watched({"offsets.topic.num.partitions": "1"}, log=log) as node:
         with node.live.connect() as client:
             make_topic(client, "t")
         seen: list[tuple[bool, int]] = []
+        writer: list[threading.Thread] = []
 
         class Client:
             """Stands for a scrape whose bytes arrive in the turn in which a commit is decided."""
@@ -185,6 +188,11 @@ def test_what_is_not_durable_is_not_told() -> None:
             engine = node.live.engine
             node.live.driver.begin_round()
             engine.submit(RequestContext(COMMIT_VERSION), commit("g", {("t", 0): 1}))
+            if flying:
+                flight = engine.pipeline.take_off(threading.Lock())
+                assert flight is not None
+                writer.append(threading.Timer(0.05, flight.write))
+                writer[0].start()
             connection = HttpConnection(node.http)
             connection.connection_made(Client())  # type: ignore[arg-type]
             connection.data_received(b"GET /metrics HTTP/1.1\r\n\r\n")
@@ -194,6 +202,8 @@ def test_what_is_not_durable_is_not_told() -> None:
         log.fail_commit()
         node.live.call(one_turn)
         wait_until(lambda: seen, "the answer")
+        for thread in writer:
+            thread.join()
         assert seen == [(False, 0)]
 
 
