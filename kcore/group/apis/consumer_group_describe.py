@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kcore.group.apis.front import ConsumerGroupApi
+from kcore.group.apis.front import GroupApi
 from kcore.group.consumer.describe import describe, topics_of
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.heartbeat import not_found
@@ -22,13 +22,21 @@ from kcore.protocol.messages.consumer_group_describe import (
 from kcore.runtime.pending import gather
 
 if TYPE_CHECKING:
+    from kcore.group.consumer.services import ConsumerServices
     from kcore.group.shard import GroupShard
+    from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
+    from kcore.runtime.shards import Shards
 
 
-class ConsumerGroupDescribeApi(ConsumerGroupApi[ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse]):
+class ConsumerGroupDescribeApi(GroupApi[ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse]):
     """Serves ConsumerGroupDescribe to those who may DESCRIBE a group and all topics that its members have: every group
     by its own shard, each with an answer of its own.
+
+    Args:
+        shards: the group shards.
+        services: whether the protocol is on.
+        authorizer: who may do what; None allows all.
     """
 
     key = ApiKey.CONSUMER_GROUP_DESCRIBE
@@ -36,7 +44,13 @@ class ConsumerGroupDescribeApi(ConsumerGroupApi[ConsumerGroupDescribeRequest, Co
     response_type = ConsumerGroupDescribeResponse
     versions = (0, 1)
 
-    __slots__ = ()
+    __slots__ = ("_services",)
+
+    def __init__(
+        self, shards: Shards[GroupShard], services: ConsumerServices, authorizer: Authorizer | None = None
+    ) -> None:
+        super().__init__(shards, authorizer)
+        self._services = services
 
     def handle(self, context: RequestContext, request: ConsumerGroupDescribeRequest) -> Any:
         """Asks each group's shard, twice for a group that is named twice."""

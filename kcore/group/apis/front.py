@@ -12,7 +12,6 @@ from kcore.runtime.api import Api, RequestContext
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kcore.group.consumer.services import ConsumerServices
     from kcore.group.shard import GroupShard
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.shards import Shards
@@ -95,21 +94,3 @@ class GroupApi(Api[Request, Response]):
             return self._shards.of(group_id).run(self, context, asked)
         except KafkaError as error:
             return self.error(context, asked, error.code, error.message)
-
-
-class ConsumerGroupApi(GroupApi[Request, Response]):
-    """An API of consumer groups (KIP-848), which a node may have switched off.
-
-    Args:
-        shards: the group shards.
-        services: whether the protocol is on, and which assignors there are.
-        authorizer: who may do what; None allows all.
-    """
-
-    __slots__ = ("_services",)
-
-    def __init__(
-        self, shards: Shards[GroupShard], services: ConsumerServices, authorizer: Authorizer | None = None
-    ) -> None:
-        super().__init__(shards, authorizer)
-        self._services = services
