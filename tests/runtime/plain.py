@@ -171,8 +171,11 @@ class PlainShard(Shard[Any]):
         self._close_batch()
 
     def committed(self) -> None:
-        self.dirty = False
-        if self._reload:
+        if self.flying:
+            self.flying = False
+        else:
+            self.dirty = False
+        if self._reload and not self.dirty:
             self._reload = False
             self.load()
 

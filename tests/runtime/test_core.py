@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from hypothesis import given, settings
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import Outcome, Pending, Record, RequestContext, Shard
+from kcore.runtime.commit import Flight
 from tests.runtime.machines import KEY, TOPIC, AddApi, Bench, CounterMachine, Name
 from tests.runtime.plain import PlainShard
 
@@ -40,6 +42,7 @@ class OneBench(Bench):
         super().__init__(max_batch_bytes=200)
         self.api = OddApi()
         self.answers: list[Any] = []
+        self.flight: Flight | None = None
 
     def make(self, index: int) -> Shard[CounterMachine]:
         return self.kind(
@@ -55,9 +58,15 @@ class OneBench(Bench):
         )
 
     def ask(self, number: int, request: tuple[Any, ...]) -> None:
-        if request[0] == "commit":
+        if request[0] == "take off":
+            self.flight = self.pipeline.take_off(threading.Lock()) or self.flight
+        elif request[0] in ("commit", "land"):
             self.log.failures_left = int(request[1] == "fails")
-            self.answers.append((number, "commit", self.pipeline.commit()))
+            flight, self.flight = self.flight, None
+            if flight is not None:
+                flight.write()
+            written = self.pipeline.commit() if request[0] == "commit" else flight and self.pipeline.land(flight)
+            self.answers.append((number, request[0], written))
         elif request[0] == "load":
             self.slices.finish()
         elif request[0] == "pass":
@@ -74,7 +83,8 @@ class OneBench(Bench):
         shard = self.shard
         machine = shard.machine
         batches = [bytes(batch) for _, batch in self.log.open(KEY).batches()]
-        return self.answers, shard.state, shard.dirty, shard.parked, machine.counts, machine.replayed, batches
+        flags = shard.dirty, shard.flying, self.pipeline.dirty, self.pipeline.flying
+        return self.answers, shard.state, flags, shard.parked, machine.counts, machine.replayed, batches
 
 
 names = st.sampled_from(["a", "b"])
@@ -82,8 +92,8 @@ requests = st.one_of(
     st.tuples(st.sampled_from(["add", "wait", "forget after", "in transaction"]), names, st.integers(1, 5)),
     st.tuples(st.sampled_from(["read", "refuse", "bug", "unencodable", "unreplayable", "nothing", "reach"]), names),
     st.tuples(st.just("large"), names.map(lambda _: 50) | st.just(300)).map(lambda pair: ("large", "x", pair[1])),
-    st.tuples(st.just("commit"), st.sampled_from(["works", "works", "fails"])),
-    st.just(("load", "")),
+    st.tuples(st.sampled_from(["commit", "land"]), st.sampled_from(["works", "works", "fails"])),
+    st.sampled_from([("take off", ""), ("load", "")]),
     st.tuples(st.just("pass"), st.just(""), st.integers(1, 5)),
 )
 
