@@ -288,6 +288,7 @@ class Engine:
             wheel=self.wheel,
             slices=self.slices,
             now=self.now,
+            overlaps=False,  # whether a transaction is open is asked outside its decisions, too
         )
 
     def _shard_of(self, topic: str, index: int) -> Shard[Any] | None:

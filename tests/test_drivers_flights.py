@@ -15,7 +15,9 @@ from kcore.log.round import Round
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
+from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kcore.protocol.messages.sync_group import SyncGroupRequest
 from kcore.runtime import RequestContext
@@ -193,6 +195,23 @@ async def test_a_new_topic_is_durable_before_anybody_hears_of_it() -> None:
     assert (await asyncio.wait_for(created, LONG_S)).topics[0].error_code == 0
     assert first.done()
     assert not node.engine.pipeline.flying
+    node.close()
+
+
+async def test_the_end_of_a_transaction_is_durable_before_anybody_is_refused_for_it() -> None:
+    """Produces and commits of offsets ask for a transaction's state outside of its shard's decisions."""
+    node = Node()
+    await node.begin()
+    await node.send(FindCoordinatorRequest(key_type=1, coordinator_keys=["first", "second"]), 4)
+    for _ in range(100):  # the topic's shards load, a slice a turn of the loop
+        first = await node.send(InitProducerIdRequest(transactional_id="first", transaction_timeout_ms=60_000), 4)
+        if not first.error_code:
+            break
+    await node.serve()
+    node.log.threads.clear()
+    answer = await node.send(InitProducerIdRequest(transactional_id="second", transaction_timeout_ms=60_000), 4)
+    assert answer.error_code == 0
+    assert set(node.log.threads) == {threading.current_thread().name}
     node.close()
 
 
