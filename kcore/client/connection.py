@@ -57,6 +57,8 @@ class Connection:
     ) -> None:
         self.client_id = client_id
         self._correlation_id = 0
+        self._answered = False
+        self._secure = security is not None
         self._versions: dict[int, tuple[int, int]] | None = None
         try:
             self._socket = socket.create_connection((host, port), timeout=timeout_s)
@@ -144,6 +146,7 @@ class Connection:
             if isinstance(error, OSError) and not isinstance(error, TimeoutError):
                 raise ConnectionClosedError(f"the connection broke: {error}") from error
             raise
+        self._answered = True
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         if correlation_id != self._correlation_id:
             raise ConnectionClosedError(f"answer {correlation_id} came for request {self._correlation_id}")
@@ -172,12 +175,21 @@ class Connection:
         size = int.from_bytes(self._exactly(4), "big")
         return self._exactly(size)
 
+    def _why_closed(self) -> str:
+        said = "the server closed the connection"
+        if self._answered or self._secure:
+            return said
+        return (
+            f"{said} without an answer; if it wants TLS or a password, say so: security.protocol in the file of "
+            "--command-config, or security=ClientSecurity.of(...)"
+        )
+
     def _exactly(self, size: int) -> bytes:
         parts: list[bytes] = []
         while size:
             part = self._socket.recv(min(size, RECEIVE_BYTES))
             if not part:
-                raise ConnectionClosedError("the server closed the connection")
+                raise ConnectionClosedError(self._why_closed())
             parts.append(part)
             size -= len(part)
         return b"".join(parts)

@@ -16,7 +16,7 @@ from kcore.errors import ConfigError, KcoreError
 from kcore.inspect import list_groups
 from kcore.security.mechanism import AuthenticationError
 from kcore.security.scram import ScramMechanism
-from tests.kit import COMMIT_VERSION, commit, committed
+from tests.kit import COMMIT_VERSION, commit, committed, wait_until
 from tests.security.secure import PASSWORD, USER, Secure
 
 JAAS = f'org.apache.kafka.common.security.scram.ScramLoginModule required username="{USER}" password="{PASSWORD}";'
@@ -88,6 +88,27 @@ def test_certificates_that_do_not_fit(secure: Secure) -> None:
     unchecked = ClientSecurity.of({**settings, "ssl.endpoint.identification.algorithm": ""})
     with Connection.to(secure.bootstrap("SSL"), security=unchecked) as connection:
         assert isinstance(list_groups(connection), list)
+
+
+@pytest.mark.parametrize("listener", ["SSL", "SASL_SSL"])
+def test_a_client_without_tls_is_told_at_both_ends(secure: Secure, listener: str) -> None:
+    """It hears what may be missing; the server's log has a warning. So does a client that does not trust the server."""
+    before = len(secure.log)
+    hint = (
+        r"^the server closed the connection without an answer; if it wants TLS or a password, say so: .*--command-conf"
+    )
+    with Connection.to(secure.bootstrap(listener)) as plain, pytest.raises(ConnectionClosedError, match=hint):
+        list_groups(plain)
+
+    def failures() -> list[str]:
+        return [line for line in secure.log[before:] if line.startswith("a TLS handshake failed: ")]
+
+    wait_until(lambda: len(failures()) == 1, "the warning")
+    assert failures()[0].endswith(f" (a client without TLS?){{'listener': '{listener}'}}")
+    with pytest.raises(ConnectionClosedError, match="TLS failed"):
+        Connection.to(secure.bootstrap(listener), security=ClientSecurity.of({"security.protocol": "SSL"}))
+    wait_until(lambda: len(failures()) == 2, "the warning")
+    assert failures()[1] == f"a TLS handshake failed: TLSV1_ALERT_UNKNOWN_CA{{'listener': '{listener}'}}"
 
 
 @pytest.mark.parametrize(
