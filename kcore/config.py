@@ -282,7 +282,8 @@ class Config(SecuritySettings):
     kcore_durability: str = setting(
         "fsync",
         "When an answer may go out: after an fsync, after the write reached the system (survives the process, not "
-        "the power), or never written at all.",
+        "the power), or never written at all. Without a data folder `kcore serve` has memory alone: it says so in its "
+        "log, unless this is set to memory.",
         choices=("fsync", "os", "memory"),
     )
     kcore_map_size: int = setting(

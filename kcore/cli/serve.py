@@ -26,7 +26,10 @@ logger = logging.getLogger("kcore.serve")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's arguments."""
-    parser.add_argument("--data", metavar="DIR", help="the data folder; made if it is not there")
+    parser.add_argument(
+        "--data", metavar="DIR", help="the data folder, made if it is not there; without one (or kcore.data.dir) "
+        "everything is in memory, and gone with the process",
+    )  # fmt: skip
     parser.add_argument(
         "--listen", metavar="HOST:PORT", action="append", default=[], help="where to listen (may be repeated; "
         "[NAME://]HOST:PORT; port 0 takes a free one); instead of the setting listeners",
@@ -46,12 +49,15 @@ def run(options: argparse.Namespace) -> int:
     if options.listen:
         given["listeners"] = ",".join(_named(options.listen))
     config = make_config(options.config, options.settings, given)
+    forgetful = not config.kcore_data_dir and config.source("kcore.durability") == "default"
+    if forgetful:
+        config.set("kcore.durability", "memory", "there is no kcore.data.dir")
     if options.print_config:
         print_config(config)
         return 0
     logs.configure(sys.stderr, options.log_level, options.log_format)
     gc.disable()  # until all is imported: nothing of that is garbage, and looking for some is a fifth of the start
-    return run_loop(_serve(config))
+    return run_loop(_serve(config, forgetful))
 
 
 def _named(listeners: list[str]) -> list[str]:
@@ -105,7 +111,7 @@ def tune_collector() -> None:
     gc.set_threshold(20_000, 50, 10)  # instead of 700, 10, 10: a fifth of a busy server's time
 
 
-async def _serve(config: Config) -> int:
+async def _serve(config: Config, forgetful: bool) -> int:
     # Imported here: `--print-config` and `--help` need neither the engine nor the log.
     from kcore.coordinator import Engine  # noqa: PLC0415
     from kcore.drivers import AsyncDriver  # noqa: PLC0415
@@ -116,6 +122,8 @@ async def _serve(config: Config) -> int:
         listeners = parse_listeners(config)
     except ConfigError as error:
         raise ConfigError(f"{place_of_listeners(config)}: {error}") from None
+    if forgetful:
+        logger.warning("no data folder was named (--data DIR): everything is in memory, and gone with this process")
     tune_collector()
     engine = Engine.open(config, wait=False)
     loop = asyncio.get_running_loop()

@@ -139,6 +139,27 @@ def started(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def test_without_a_data_folder_it_says_that_nothing_is_kept(run: Run, tmp_path: Path) -> None:
+    """Once, at the start; not to those who ask for just that. What is in force shows it too."""
+
+    def log_of(*arguments: str) -> str:
+        command = [sys.executable, "-m", "kcore", "serve", "--listen", "127.0.0.1:0", *arguments]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert any("recovered" in line for line in process.stdout)
+            process.terminate()
+            assert process.wait(30) == 0
+            return process.stderr.read()
+
+    assert re.fullmatch(r".* WARNING .*no data folder was named \(--data DIR\): everything is in memory.*\n", log_of())
+    assert log_of("-c", "kcore.durability=memory") == ""
+    assert log_of("--data", str(tmp_path / "data")) == ""
+    assert "kcore.durability=memory  # there is no kcore.data.dir\n" in run("serve", "--print-config").out
+    assert "kcore.durability=fsync  # default\n" in run("serve", "--data", "d", "--print-config").out
+    assert "kcore.durability=os  # -c\n" in run("serve", "-c", "kcore.durability=os", "--print-config").out
+
+
 def test_several_listeners_each_tell_their_own_address() -> None:
     """Clients are told the address of the listener they came through, the advertised one where there is one."""
     process = started(
