@@ -202,14 +202,14 @@ async def test_the_end_of_a_transaction_is_durable_before_anybody_is_refused_for
     """Produces and commits of offsets ask for a transaction's state outside of its shard's decisions."""
     node = Node()
     await node.begin()
-    await node.send(FindCoordinatorRequest(key_type=1, coordinator_keys=["first", "second"]), 4)
-    for _ in range(100):  # the topic's shards load, a slice a turn of the loop
-        first = await node.send(InitProducerIdRequest(transactional_id="first", transaction_timeout_ms=60_000), 4)
-        if not first.error_code:
+    begin = InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000)
+    await node.send(FindCoordinatorRequest(key_type=1, coordinator_keys=["id"]), 4)
+    for _ in range(200):  # the topic's shards load, a slice a turn of the loop
+        if not (await node.send(begin, 4)).error_code:
             break
     await node.serve()
     node.log.threads.clear()
-    answer = await node.send(InitProducerIdRequest(transactional_id="second", transaction_timeout_ms=60_000), 4)
+    answer = await node.send(begin, 4)
     assert answer.error_code == 0
     assert set(node.log.threads) == {threading.current_thread().name}
     node.close()
