@@ -207,6 +207,7 @@ async def test_the_end_of_a_transaction_is_durable_before_anybody_is_refused_for
     for _ in range(200):  # the topic's shards load, a slice a turn of the loop
         if not (await node.send(begin, 4)).error_code:
             break
+        await asyncio.sleep(0)
     await node.serve()
     node.log.threads.clear()
     answer = await node.send(begin, 4)
