@@ -148,7 +148,8 @@ def _load(place: str) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"assignor {place}: {error}") from error
+        hint = "; is its folder in PYTHONPATH?" if isinstance(error, ModuleNotFoundError) else ""
+        raise ConfigError(f"assignor {place}: {error}{hint}") from error
 
 
 def validate(assignment: GroupAssignment, members: Members) -> None:

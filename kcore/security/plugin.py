@@ -24,4 +24,5 @@ def load_object(name: str, setting: str) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{setting}={name}: {error}") from None
+        hint = "; is its folder in PYTHONPATH?" if isinstance(error, ModuleNotFoundError) else ""
+        raise ConfigError(f"{setting}={name}: {error}{hint}") from None

@@ -118,6 +118,12 @@ def test_a_wrong_name_is_a_configuration_error(setting: str) -> None:
         load_all([])
 
 
+def test_a_module_that_is_not_found_says_where_modules_are_looked_for() -> None:
+    said = r"^assignor evenodd:EvenOdd: No module named 'evenodd'; is its folder in PYTHONPATH\?$"
+    with pytest.raises(ConfigError, match=said):
+        load_all("uniform,evenodd:EvenOdd", "consumer")
+
+
 def test_values_are_immutable_and_compare_by_value() -> None:
     member = Member("m", ["b", "a", "b"], owned={"a": [1, 0]}, rack_id="", instance_id="i")
     assert member.topics == ("a", "b")
