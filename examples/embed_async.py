@@ -13,13 +13,13 @@ from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchRes
 from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kcore_ext.batch import BatchBuilder, iter_records
 
-PRODUCE, FETCH = 9, 12  # the newest versions that speak of topics by name
+BY_NAME = 12  # the newest version of both APIs that speaks of topics by name
 
 
 async def poll(engine: kcore.AsyncEngine) -> FetchResponse:
     partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
     topics = [FetchTopic(topic="lines", partitions=[partition])]
-    return await engine.send(FetchRequest(max_wait_ms=10_000, min_bytes=1, topics=topics), FETCH)
+    return await engine.send(FetchRequest(max_wait_ms=10_000, min_bytes=1, topics=topics), BY_NAME)
 
 
 async def produce(engine: kcore.AsyncEngine, *values: bytes) -> None:
@@ -28,7 +28,7 @@ async def produce(engine: kcore.AsyncEngine, *values: bytes) -> None:
         batch.append(0, None, value)
     data = [PartitionProduceData(index=0, records=batch.build())]
     await engine.send(
-        ProduceRequest(acks=-1, topic_data=[TopicProduceData(name="lines", partition_data=data)]), PRODUCE
+        ProduceRequest(acks=-1, topic_data=[TopicProduceData(name="lines", partition_data=data)]), BY_NAME
     )
 
 
