@@ -1,6 +1,8 @@
 from typing import Any
 
-class ConsumerHeartbeatCore:
+from kcore_ext.quick_heartbeat import QuickHeartbeat
+
+class ConsumerHeartbeatCore(QuickHeartbeat):
     """What `ConsumerGroupHeartbeatApi` does for a member at rest in a group at rest, and for every other request as its
     own `handle_any` and `decide_any` say.
 
@@ -17,14 +19,9 @@ class ConsumerHeartbeatCore:
         subscriptions: the class of what a group reads.
         member: the class of its members.
         metadata: the class of what a member says of itself.
-
-    Attributes:
-        quick: how many requests were answered here.
     """
 
-    _shards: Any
     _services: Any
-    _authorizer: Any
 
     def __init__(
         self,
@@ -42,10 +39,3 @@ class ConsumerHeartbeatCore:
         member: type,
         metadata: type,
     ) -> None: ...
-    @property
-    def quick(self) -> int: ...
-    def handle(self, context: Any, request: Any) -> Any:
-        """Serves one request: see `kcore.runtime.Api.handle`."""
-
-    def decide(self, machine: Any, context: Any, request: Any) -> Any:
-        """Decides it within its shard: see `kcore.runtime.Api.decide`."""

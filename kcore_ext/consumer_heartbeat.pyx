@@ -5,15 +5,14 @@ so goes the plain way, which `kcore.group.apis.consumer_group_heartbeat` has in 
 holds the two together. Members and groups stay what they are, plain Python: their slots are read here as C fields.
 """
 
-from cpython.dict cimport PyDict_Check, PyDict_GetItemWithError, PyDict_Size
+from cpython.dict cimport PyDict_Check, PyDict_Size
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_GET_LENGTH, PyUnicode_READ_CHAR, Py_UNICODE_ISSPACE
 from libc.stdint cimport int64_t
 
 from kcore_ext.clock cimport Now
-from kcore_ext.java_hash cimport partition_of
 from kcore_ext.message_shape cimport Shape, get
-from kcore_ext.shard_core cimport ShardCore
+from kcore_ext.quick_heartbeat cimport GROUP_ID, QuickHeartbeat
 from kcore_ext.slots cimport Slots, item, number, slot
 from kcore_ext.timer_wheel cimport Timer, timer_extend
 
@@ -24,8 +23,7 @@ cdef enum:
     UNCHANGED = -1              # a rebalance timeout that a heartbeat does not say
 
 cdef enum:                      # fields of a request, by their places in its shape; the last are null in one that
-    GROUP_ID = 0                # says nothing new
-    MEMBER_ID = 1
+    MEMBER_ID = 1               # says nothing new
     MEMBER_EPOCH = 2
     INSTANCE_ID = 3
     REBALANCE_TIMEOUT_MS = 4
@@ -76,28 +74,27 @@ cdef inline bint is_same(PyObject* left, PyObject* right) except -1:
     return left is right or <str>left == <str>right
 
 
-cdef class ConsumerHeartbeatCore:
+cdef class ConsumerHeartbeatCore(QuickHeartbeat):
     """See consumer_heartbeat.pyi."""
 
     def __init__(
         self, shards not None, services not None, authorizer, *, request, response, context, settings, machine,
         group, subscriptions, member, metadata,
     ):
-        self._shards = shards
+        QuickHeartbeat.__init__(
+            self, shards, authorizer,
+            Shape(
+                request, "group_id", "member_id", "member_epoch", "instance_id", "rebalance_timeout_ms",
+                "rack_id", "subscribed_topic_names", "subscribed_topic_regex", "server_assignor",
+            ),
+        )
         self._services = services
-        self._authorizer = authorizer
-        self._by_partition = shards.by_partition
-        self._partitions = shards.partitions
         self._context = context
         self._client_id = context._fields.index("client_id")
         self._client_host = context._fields.index("client_host")
         self._settings = settings
         self._session_timeout_ms = settings._fields.index("session_timeout_ms")
         self._heartbeat_interval_ms = settings._fields.index("heartbeat_interval_ms")
-        self._request = Shape(
-            request, "group_id", "member_id", "member_epoch", "instance_id", "rebalance_timeout_ms",
-            "rack_id", "subscribed_topic_names", "subscribed_topic_regex", "server_assignor",
-        )
         self._response = Shape(response, "heartbeat_interval_ms")
         self._of_services = Slots(type(services), "enabled", "settings_of")
         self._of_machine = Slots(machine, "groups", "now", "consumer")
@@ -108,46 +105,18 @@ cdef class ConsumerHeartbeatCore:
         self._of_member = Slots(member, "settled_epoch", "timer", "reply", "metadata")
         self._of_metadata = Slots(metadata, "instance_id", "client_id", "client_host")
 
-    def handle(self, context, request):
-        if self._authorizer is None:
-            answer = self._answer(context, request)
-            if answer is not None:
-                self.quick += 1
-                return answer
-        return self.handle_any(context, request)
+    cdef bint _is_usual(self, PyObject* request) except -1:
+        cdef PyObject* enabled = slot(<PyObject*>self._services, self._of_services, ENABLED)
+        cdef PyObject* instance_id = get(request, self._request, INSTANCE_ID)
+        return (
+            enabled is not NULL
+            and <object>enabled is True
+            and is_text(get(request, self._request, GROUP_ID))
+            and is_text(get(request, self._request, MEMBER_ID))
+            and (instance_id is <PyObject*>None or is_text(instance_id))
+        )
 
-    def decide(self, machine, context, request):
-        answer = self._at_rest(machine, context, request)
-        if answer is not None:
-            self.quick += 1
-            return answer
-        return self.decide_any(machine, context, request)
-
-    cdef object _answer(self, object context, object request):
-        """The response, or a `Pending` of it; None if the request is not a usual one."""
-        cdef PyObject* group_id = get(<PyObject*>request, self._request, GROUP_ID)
-        cdef PyObject* instance_id
-        cdef PyObject* found
-        cdef ShardCore shard
-        found = slot(<PyObject*>self._services, self._of_services, ENABLED)
-        if found is NULL or <object>found is not True:
-            return None
-        if not is_text(group_id) or not is_text(get(<PyObject*>request, self._request, MEMBER_ID)):
-            return None
-        instance_id = get(<PyObject*>request, self._request, INSTANCE_ID)
-        if instance_id is not <PyObject*>None and not is_text(instance_id):
-            return None
-        found = PyDict_GetItemWithError(self._by_partition, partition_of(<str>group_id, self._partitions))
-        if found is NULL:
-            return None
-        shard = <ShardCore?><object>found
-        if not shard._active or shard._outbox:
-            return None
-        answer = self._at_rest(shard.machine, context, request)
-        return None if answer is None else shard.when_durable(self, context, request, answer)
-
-    cdef object _at_rest(self, object machine, object context, object request):
-        """Begins the session of a member at rest anew, and returns its response; None if nothing was done."""
+    cdef object _renewed(self, object machine, object context, object request):
         cdef PyObject* asked = <PyObject*>request
         cdef PyObject* group_id = get(asked, self._request, GROUP_ID)
         cdef PyObject* found
@@ -177,7 +146,7 @@ cdef class ConsumerHeartbeatCore:
             or not self._is_quiet(group, now_ms)
         ):
             return None
-        return self._renewed(machine, member, <Timer>timer, now_ms, <object>group_id)
+        return self._answered(machine, member, <Timer>timer, now_ms, <object>group_id)
 
     cdef bint _says_nothing(self, PyObject* request) noexcept:
         """Whether a request says no more than who sends it, in which epoch, and what it uses."""
@@ -232,7 +201,7 @@ cdef class ConsumerHeartbeatCore:
             return now_ms < refresh_at_ms and group_epoch >= refresh_epoch
         return group.is_quiet()
 
-    cdef object _renewed(self, object machine, object member, Timer timer, int64_t now_ms, object group_id):
+    cdef object _answered(self, object machine, object member, Timer timer, int64_t now_ms, object group_id):
         """Begins a session anew. The response is the last one while it says what it must, else a new one."""
         cdef PyObject* services = slot(<PyObject*>machine, self._of_machine, CONSUMER)
         cdef PyObject* found

@@ -4,20 +4,16 @@ Whatever is not so goes the plain way, which `kcore.group.apis.heartbeat` has in
 holds the two together.
 """
 
-from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject
-from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_GET_LENGTH
 from libc.stdint cimport int64_t
 
 from kcore_ext.clock cimport Now
-from kcore_ext.java_hash cimport partition_of
 from kcore_ext.message_shape cimport Shape, get
-from kcore_ext.shard_core cimport ShardCore
+from kcore_ext.quick_heartbeat cimport GROUP_ID, QuickHeartbeat
 from kcore_ext.slots cimport Slots, item, number, slot
 from kcore_ext.timer_wheel cimport Timer, timer_extend
 
 cdef enum:                      # fields of a request, by their places in its shape
-    GROUP_ID = 0
     GENERATION_ID = 1
     MEMBER_ID = 2
     GROUP_INSTANCE_ID = 3
@@ -33,53 +29,19 @@ cdef enum:                      # slots, by their places: of a shard's state mac
     SESSION_TIMEOUT_MS = 1
 
 
-cdef class HeartbeatCore:
+cdef class HeartbeatCore(QuickHeartbeat):
     """See heartbeat.pyi."""
 
     def __init__(self, shards not None, authorizer, *, request, machine, group, member, dead):
-        self._shards = shards
-        self._authorizer = authorizer
-        self._by_partition = shards.by_partition
-        self._partitions = shards.partitions
+        QuickHeartbeat.__init__(
+            self, shards, authorizer, Shape(request, "group_id", "generation_id", "member_id", "group_instance_id")
+        )
         self._dead = dead
-        self._request = Shape(request, "group_id", "generation_id", "member_id", "group_instance_id")
         self._of_machine = Slots(machine, "groups", "now")
         self._of_group = Slots(group, "members", "generation_id", "state", "heartbeat_reply")
         self._of_member = Slots(member, "timer", "session_timeout_ms")
 
-    def handle(self, context, request):
-        if self._authorizer is None:
-            answer = self._answer(context, request)
-            if answer is not None:
-                self.quick += 1
-                return answer
-        return self.handle_any(context, request)
-
-    def decide(self, machine, context, request):
-        answer = self._renewed(machine, request)
-        if answer is not None:
-            self.quick += 1
-            return answer
-        return self.decide_any(machine, context, request)
-
-    cdef object _answer(self, object context, object request):
-        """The response, or a `Pending` of it; None if the request is not a usual one."""
-        cdef PyObject* group_id = get(<PyObject*>request, self._request, GROUP_ID)
-        cdef PyObject* found
-        cdef ShardCore shard
-        if group_id is NULL or not PyUnicode_CheckExact(<object>group_id) or not PyUnicode_GET_LENGTH(<object>group_id):
-            return None
-        found = PyDict_GetItemWithError(self._by_partition, partition_of(<str>group_id, self._partitions))
-        if found is NULL:
-            return None
-        shard = <ShardCore?><object>found
-        if not shard._active or shard._outbox:
-            return None
-        answer = self._renewed(shard.machine, request)
-        return None if answer is None else shard.when_durable(self, context, request, answer)
-
-    cdef object _renewed(self, object machine, object request):
-        """Begins a member's session anew, and returns what its group answers; None if nothing was done."""
+    cdef object _renewed(self, object machine, object context, object request):
         cdef PyObject* asked = <PyObject*>request
         cdef PyObject* group
         cdef PyObject* member

@@ -18,10 +18,9 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint64_t, uintptr_t
 from libc.string cimport memcmp, memset
 
-from kcore_ext.java_hash cimport partition_of
 from kcore_ext.message_shape cimport Shape, get, item_of, length_of
 from kcore_ext.offsets cimport OffsetAndMetadata
-from kcore_ext.shard_core cimport ShardCore
+from kcore_ext.shard_core cimport ShardCore, ready_shard
 
 cdef extern from "Python.h":
     PyObject* borrow_from_list "PyList_GET_ITEM"(object, Py_ssize_t)
@@ -128,11 +127,8 @@ cdef class OffsetFetchCore:
         question.by_id = version >= TOPIC_IDS_SINCE
         if not self._read(request, &question, &member_id, &member_epoch, &stable):
             return None
-        found = PyDict_GetItemWithError(self._shards, partition_of(<str>question.group_id, self._partitions))
-        if found is NULL:
-            return None
-        shard = <ShardCore?><object>found
-        if not shard._active or shard._outbox:
+        shard = ready_shard(self._shards, <str>question.group_id, self._partitions)
+        if shard is None:
             return None
         tables = <OffsetTables?>shard.machine.offset_tables
         question.offsets = question.pending = NULL

@@ -1,10 +1,13 @@
 """What the runtime does once for every request, for other compiled modules."""
 
 cimport cython
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t
 
 from kcore_ext.batch.builder cimport BatchBuilder
 from kcore_ext.decision cimport Outcome, Pending
+from kcore_ext.java_hash cimport partition_of
 
 
 @cython.final
@@ -48,3 +51,16 @@ cdef class ShardCore:
     cdef object when_durable(self, api, context, request, response)
     cdef int replay(self, object records, int64_t producer_id, int64_t first_offset) except -1
     cdef int collect(self, BatchBuilder batch, object records) except -1
+
+
+cdef inline ShardCore ready_shard(dict by_partition, str key, int partitions):
+    """The shard of a key if it is here and an answer may be made beside `run`, else None.
+
+    It must decide requests, and owe no answers to parked ones: those go out first.
+    """
+    cdef PyObject* found = PyDict_GetItemWithError(by_partition, partition_of(key, partitions))
+    cdef ShardCore shard
+    if found is NULL:
+        return None
+    shard = <ShardCore?><object>found
+    return shard if shard._active and not shard._outbox else None
