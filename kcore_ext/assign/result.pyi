@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kcore_ext.assign.model import Key, Topics
+from kcore_ext.assign.rows import AssignedRows
 
 class TopicPartition(NamedTuple):
     topic: Key
@@ -20,9 +21,7 @@ class MemberAssignment(dict[Key, tuple[int, ...]]):
     ) -> None: ...
     def __hash__(self) -> int: ...  # type: ignore[override]
 
-class GroupAssignment(Mapping[str, MemberAssignment]):
-    topics: Topics
-    exclusive: bool
+class GroupAssignment(AssignedRows, Mapping[str, MemberAssignment]):
     members: tuple[str, ...]
     withheld: tuple[TopicPartition, ...]
     def to_dict(self) -> dict[str, dict[Key, tuple[int, ...]]]: ...

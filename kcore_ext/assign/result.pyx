@@ -9,10 +9,11 @@ from cpython.long cimport PyLong_FromLong
 from cpython.ref cimport Py_INCREF, PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_New, PyTuple_SET_ITEM
 
-from kcore_ext.assign.containers cimport IntVec, Memory, Scratch, copied, ints, nones, push, release, zeros
+from kcore_ext.assign.containers cimport IntVec, Memory, Scratch, copied, nones, push, zeros
 from kcore_ext.assign.ids cimport same_text
 from kcore_ext.assign.model cimport Topics, as_number
 from kcore_ext.assign.problem cimport as_array
+from kcore_ext.assign.rows cimport AssignedRows, same_row, translation
 
 from kcore_ext.assign.ids import id_order
 
@@ -30,9 +31,6 @@ class TopicPartition(NamedTuple):
 
     topic: object
     partition: int
-
-
-cdef int GONE = -(1 << 30)
 
 
 cdef inline bint same_id(list some, int i, list others, int j) noexcept:
@@ -168,7 +166,7 @@ cdef int _refuse() except -1:
 cdef MemberAssignment _nothing = MemberAssignment()
 
 
-cdef class GroupAssignment:
+cdef class GroupAssignment(AssignedRows):
     """What every member of a group has: an immutable mapping member id -> MemberAssignment, by member id.
 
     Every member is present, also one with nothing. The whole sits in arrays; a member's mapping is built when it is
@@ -176,51 +174,6 @@ cdef class GroupAssignment:
     partitions stay the same keep the mapping that they had: until all are built or the next assignment follows, a
     result therefore keeps hold of the one before it.
     """
-
-    def __dealloc__(self):
-        release(&self.memory)
-
-    cdef int need_rows(self) except -1:
-        """Sorts partitions by owner, once."""
-        cdef int p, m, n
-        cdef Scratch scratch
-        cdef int* cursor
-        if self.rows_ready:
-            return 0
-        n = <int>len(self.ids)
-        self.row_first = zeros(&self.memory, n + 1)
-        for p in range(self.partitions):
-            if self.owner[p] >= 0:
-                self.row_first[self.owner[p] + 1] += 1
-        for m in range(n):
-            self.row_first[m + 1] += self.row_first[m]
-        self.rows = ints(&self.memory, self.row_first[n])
-        scratch = Scratch.__new__(Scratch)
-        cursor = copied(&scratch.memory, self.row_first, n)
-        for p in range(self.partitions):
-            m = self.owner[p]
-            if m >= 0:
-                self.rows[cursor[m]] = p
-                cursor[m] += 1
-        self.rows_ready = True
-        return 0
-
-    cdef int topic_at(self, int partition, int from_topic) noexcept:
-        """The topic that holds a partition index, `from_topic` or a later one; the next is tried before a search."""
-        cdef int low = from_topic, high, middle
-        if partition < self.first[low + 1]:
-            return low
-        low += 1
-        if partition < self.first[low + 1]:
-            return low
-        high = self.topic_count
-        while high - low > 1:
-            middle = (low + high) >> 1
-            if self.first[middle] <= partition:
-                low = middle
-            else:
-                high = middle
-        return low
 
     cdef MemberAssignment made_row(self, int member):
         """Builds one member's topic -> partitions. `need_rows` was called."""
@@ -292,7 +245,7 @@ cdef class GroupAssignment:
         self.need_rows()
         if self.before is not None and self.translated():
             q = self.before.position(self.ids[member])
-            if q >= 0 and _same_row(self, member, self.before, q, self.table):
+            if q >= 0 and same_row(self, member, self.before, q, self.table):
                 out = self.before.row(q)
         if out is None:
             out = self.made_row(member)
@@ -303,7 +256,7 @@ cdef class GroupAssignment:
         """Makes what comparing with the assignment before needs."""
         self.before.need_rows()
         if self.table == NULL:
-            self.table = _translation(self.before, self, &self.memory)
+            self.table = translation(self.before, self, &self.memory)
         return True
 
     cdef tuple all_rows(self):
@@ -382,15 +335,9 @@ cdef class GroupAssignment:
         self.need_rows()
         self.translated()
         for m in range(n):
-            if was[m] >= 0 and not _same_row(self, m, before, was[m], self.table):
+            if was[m] >= 0 and not same_row(self, m, before, was[m], self.table):
                 was[m] = -1
         return 0
-
-    cdef int position(self, str member_id) except -2:
-        if self.positions is None:
-            self.positions = {name: i for i, name in enumerate(self.ids)}
-        found = self.positions.get(member_id)
-        return -1 if found is None else <int>found
 
     @property
     def members(self):
@@ -522,11 +469,11 @@ cdef int* _kept(GroupAssignment now, GroupAssignment before, Memory* memory) exc
         return was
     now.need_rows()
     before.need_rows()
-    table = _translation(before, now, memory)
+    table = translation(before, now, memory)
     for m in range(<int>len(now.ids)):
         member_id = now.ids[m]
         q = m if m < len(before.ids) and before.ids[m] is member_id else before.position(member_id)
-        if q >= 0 and _same_row(now, m, before, q, table):
+        if q >= 0 and same_row(now, m, before, q, table):
             was[m] = q
     return was
 
@@ -541,44 +488,6 @@ cdef MemberAssignment _new_row(GroupAssignment now, int member):
         now.need_rows()
         now.built[member] = now.made_row(member)
     return <MemberAssignment>now.built[member]
-
-
-cdef int* _translation(GroupAssignment source, GroupAssignment target, Memory* memory) except NULL:
-    """For each topic row of `source`: what to add to its partition numbers to get `target`'s; GONE when there is none."""
-    cdef int* out = ints(memory, source.topic_count)
-    cdef dict where = {name: t for t, name in enumerate(target.names)}
-    cdef int t, i
-    for t in range(source.topic_count):
-        found = where.get(source.names[t])
-        if found is None:
-            out[t] = GONE
-        else:
-            i = found
-            out[t] = target.first[i] - source.first[t]
-    return out
-
-
-cdef bint _same_row(GroupAssignment a, int m, GroupAssignment b, int q, const int* table):
-    """True when row m of `a` and row q of `b` are the same partitions."""
-    cdef int i = a.row_first[m], j = b.row_first[q], t = 0
-    if a.row_first[m + 1] - i != b.row_first[q + 1] - j:
-        return False
-    if a.identity and b.identity and a.topics is b.topics:
-        while i < a.row_first[m + 1]:
-            if a.rows[i] != b.rows[j]:
-                return False
-            i += 1
-            j += 1
-        return True
-    if i == a.row_first[m + 1]:
-        return True
-    while i < a.row_first[m + 1]:
-        t = b.topic_at(b.rows[j], t)
-        if table[t] == GONE or a.rows[i] != b.rows[j] + table[t]:
-            return False
-        i += 1
-        j += 1
-    return True
 
 
 def assignment_of(values, topics):

@@ -1,0 +1,14 @@
+"""Who has which partitions, as arrays, and whether members of two assignments have the same."""
+
+from kcore_ext.assign.model import Topics
+
+class AssignedRows:
+    """The arrays of a `GroupAssignment`: a row for each member, with its partitions in ascending order.
+
+    Attributes:
+        topics: the topics that were shared out.
+        exclusive: whether a partition has one owner (all but share groups).
+    """
+
+    topics: Topics
+    exclusive: bool

@@ -1,0 +1,99 @@
+"""Who has which partitions, as arrays, and whether members of two assignments have the same."""
+
+from kcore_ext.assign.containers cimport Memory, Scratch, copied, ints, release, zeros
+
+cdef int GONE = -(1 << 30)
+
+
+cdef class AssignedRows:
+    """See rows.pyi."""
+
+    def __dealloc__(self):
+        release(&self.memory)
+
+    cdef int need_rows(self) except -1:
+        """Sorts partitions by owner, once."""
+        cdef int p, m, n
+        cdef Scratch scratch
+        cdef int* cursor
+        if self.rows_ready:
+            return 0
+        n = <int>len(self.ids)
+        self.row_first = zeros(&self.memory, n + 1)
+        for p in range(self.partitions):
+            if self.owner[p] >= 0:
+                self.row_first[self.owner[p] + 1] += 1
+        for m in range(n):
+            self.row_first[m + 1] += self.row_first[m]
+        self.rows = ints(&self.memory, self.row_first[n])
+        scratch = Scratch.__new__(Scratch)
+        cursor = copied(&scratch.memory, self.row_first, n)
+        for p in range(self.partitions):
+            m = self.owner[p]
+            if m >= 0:
+                self.rows[cursor[m]] = p
+                cursor[m] += 1
+        self.rows_ready = True
+        return 0
+
+    cdef int topic_at(self, int partition, int from_topic) noexcept:
+        """The topic that holds a partition index, `from_topic` or a later one; the next is tried before a search."""
+        cdef int low = from_topic, high, middle
+        if partition < self.first[low + 1]:
+            return low
+        low += 1
+        if partition < self.first[low + 1]:
+            return low
+        high = self.topic_count
+        while high - low > 1:
+            middle = (low + high) >> 1
+            if self.first[middle] <= partition:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    cdef int position(self, str member_id) except -2:
+        """Which row is a member's; -1 for one that is not here."""
+        if self.positions is None:
+            self.positions = {name: i for i, name in enumerate(self.ids)}
+        found = self.positions.get(member_id)
+        return -1 if found is None else <int>found
+
+
+cdef int* translation(AssignedRows source, AssignedRows target, Memory* memory) except NULL:
+    """For each topic row of `source`: what to add to its partition numbers to get `target`'s; GONE when there is none."""
+    cdef int* out = ints(memory, source.topic_count)
+    cdef dict where = {name: t for t, name in enumerate(target.names)}
+    cdef int t, i
+    for t in range(source.topic_count):
+        found = where.get(source.names[t])
+        if found is None:
+            out[t] = GONE
+        else:
+            i = found
+            out[t] = target.first[i] - source.first[t]
+    return out
+
+
+cdef bint same_row(AssignedRows a, int m, AssignedRows b, int q, const int* table) noexcept:
+    """True when row m of `a` and row q of `b` are the same partitions."""
+    cdef int i = a.row_first[m], j = b.row_first[q], t = 0
+    if a.row_first[m + 1] - i != b.row_first[q + 1] - j:
+        return False
+    if a.identity and b.identity and a.topics is b.topics:
+        while i < a.row_first[m + 1]:
+            if a.rows[i] != b.rows[j]:
+                return False
+            i += 1
+            j += 1
+        return True
+    if i == a.row_first[m + 1]:
+        return True
+    while i < a.row_first[m + 1]:
+        t = b.topic_at(b.rows[j], t)
+        if table[t] == GONE or a.rows[i] != b.rows[j] + table[t]:
+            return False
+        i += 1
+        j += 1
+    return True
