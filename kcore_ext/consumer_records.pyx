@@ -13,6 +13,7 @@ from libc.string cimport memcpy
 from kcore_ext.batch.builder cimport BatchBuilder
 from kcore_ext.batch.layout cimport put_varint
 from kcore_ext.byte_order cimport write_int16, write_int32, write_int64
+from kcore_ext.record_limits cimport MAX_STRING, RECORD_OVERHEAD
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
@@ -23,8 +24,6 @@ cdef enum:
     ASSIGNMENT_EPOCH = 6
     TARGET_ASSIGNMENT = 7
     CURRENT_ASSIGNMENT = 8
-    MAX_STRING = 32767
-    RECORD_OVERHEAD = 21    # at most: length, attributes, timestamp and offset deltas, key and value lengths
     TOPIC_ID_BYTES = 16
     FIRST_ROOM = 1024
 

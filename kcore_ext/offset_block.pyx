@@ -28,6 +28,7 @@ from kcore_ext.offsets cimport (
     put_value,
     value_size,
 )
+from kcore_ext.record_limits cimport RECORD_OVERHEAD
 
 from sys import intern
 
@@ -57,7 +58,6 @@ cdef tuple PARTITION_FIELDS = ("partition_index", "committed_offset", "committed
 
 cdef enum:
     OFFSET_METADATA_TOO_LARGE = 12
-    RECORD_OVERHEAD = 21    # at most: length, attributes, timestamp and offset deltas, key and value lengths
     SHARED_ANSWERS = 4096   # no more are kept
     MAX_ENTRIES = 0x7FFFFFFF    # of a block; no request has so many, whatever a length says
 

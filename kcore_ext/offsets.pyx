@@ -16,6 +16,7 @@ from kcore_ext.batch.records cimport RecordReader, open_reader
 from kcore_ext.byte_order cimport read_int16, read_int32, read_int64, write_int16, write_int32, write_int64
 from kcore_ext.codec_plan cimport Schema, schema_of
 from kcore_ext.message_shape cimport Shape
+from kcore_ext.record_limits cimport MAX_STRING
 
 from kcore_ext.codec import StructBase
 
@@ -24,8 +25,6 @@ cdef extern from "Python.h":
 
 cdef bytes ZERO_UUID = bytes(16)
 cdef char* ZERO_BYTES = PyBytes_AS_STRING(ZERO_UUID)
-
-cdef Py_ssize_t MAX_STRING = 32767  # a length of two bytes, signed
 
 cdef enum:
     OFFSET_KEY = 1  # 0 was the type of the oldest keys, laid out alike

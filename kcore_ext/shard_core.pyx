@@ -12,10 +12,10 @@ from kcore_ext.batch.builder cimport BatchBuilder, end_marker, plain_builder, tr
 from kcore_ext.clock cimport Now
 from kcore_ext.decision cimport Outcome, Pending, pending_of
 from kcore_ext.offset_block cimport OffsetBlock
+from kcore_ext.record_limits cimport RECORD_OVERHEAD
 
 cdef enum:
     BATCH_OVERHEAD = 61     # the header of a record batch v2
-    RECORD_OVERHEAD = 21    # at most: length, attributes, timestamp and offset deltas, key and value lengths
 
 
 @cython.final

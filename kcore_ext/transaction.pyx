@@ -14,6 +14,7 @@ from libc.string cimport memcpy
 from kcore_ext.batch.builder cimport BatchBuilder
 from kcore_ext.batch.layout cimport put_varint
 from kcore_ext.byte_order cimport write_int16, write_int32, write_int64
+from kcore_ext.record_limits cimport MAX_STRING, RECORD_OVERHEAD
 
 from types import MappingProxyType
 
@@ -25,8 +26,6 @@ cdef enum:
     NO_EPOCH = -1
     LAST_EPOCH = 32766      # the last one that a producer may hold: one more is the coordinator's, to fence it
     BUMPS_SINCE = 2         # the transaction.version from which each end raises the epoch (KIP-890)
-    MAX_STRING = 32767
-    RECORD_OVERHEAD = 21    # at most: length, attributes, timestamp and offset deltas, key and value lengths
     KEY_OVERHEAD = 4        # type and length
     NONE_CODE = 0
     INVALID_PRODUCER_ID_MAPPING = 49

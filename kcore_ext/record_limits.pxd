@@ -1,0 +1,5 @@
+"""What a record of the coordinators' logs takes at most, and what it can hold: numbers for compiled modules."""
+
+cdef enum:
+    RECORD_OVERHEAD = 21    # at most: length, attributes, timestamp and offset deltas, key and value lengths
+    MAX_STRING = 32767      # bytes of a string in a key or a value: its length is an int16
