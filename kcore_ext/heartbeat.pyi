@@ -3,8 +3,8 @@ from typing import Any
 from kcore_ext.quick_heartbeat import QuickHeartbeat
 
 class HeartbeatCore(QuickHeartbeat):
-    """What `HeartbeatApi` does for a dynamic member of a classic group's present generation, and for every other request
-    as its own `handle_any` and `decide_any` say.
+    """What `HeartbeatApi` does for a dynamic member of a classic group's present generation, and for every other
+    request as its own `handle_any` and `decide_any` say.
 
     Args:
         shards: the group shards.
