@@ -39,6 +39,10 @@ class PipelineCore:
         """Whether a round is being written on another thread."""
 
     @property
+    def unsettled(self) -> bool:
+        """Whether something was decided that is not durable yet: there is something to commit, or being written."""
+
+    @property
     def waiting(self) -> int:
         """How many answers wait for the next commit."""
 

@@ -60,6 +60,10 @@ cdef class PipelineCore:
         return self._landing is not None
 
     @property
+    def unsettled(self) -> bool:
+        return self.dirty or self.flying
+
+    @property
     def waiting(self) -> int:
         return len(self._answers)
 

@@ -60,7 +60,7 @@ def test_answers_wait_for_the_round_that_they_stand_on_and_for_no_other() -> Non
     bench = TwoShards()
     first = bench.run("add", "a", 1)
     flight = bench.take_off()
-    assert (bench.pipeline.flying, bench.pipeline.dirty) == (True, False)
+    assert (bench.pipeline.flying, bench.pipeline.dirty, bench.pipeline.unsettled) == (True, False, True)
     read, elsewhere = bench.run("read", "a"), bench.ask(bench.other, "read", "b")
     assert given(elsewhere) == ("count", "b", 0)
     second = bench.run("add", "a", 1)
@@ -68,6 +68,7 @@ def test_answers_wait_for_the_round_that_they_stand_on_and_for_no_other() -> Non
     flight.write()
     assert [given(answer) for answer in (first, read, second, late)] == [None] * 4
     assert bench.pipeline.land(flight)
+    assert (bench.pipeline.flying, bench.pipeline.dirty, bench.pipeline.unsettled) == (False, True, True)
     assert [given(answer) for answer in (first, read)] == [("added", "a", 1), ("count", "a", 1)]
     assert [given(answer) for answer in (second, late)] == [None, None]
     assert bench.stored() == [(b"a", b"3:1")]
@@ -102,7 +103,7 @@ def test_a_round_that_fails_takes_with_it_what_was_decided_on_top_of_it() -> Non
     flight.write()
     assert not bench.pipeline.land(flight)
     assert [given(answer) for answer in (first, on_top, read, elsewhere)] == [NOT_COORDINATOR] * 4
-    assert (bench.pipeline.dirty, bench.pipeline.flying) == (False, False)
+    assert (bench.pipeline.dirty, bench.pipeline.flying, bench.pipeline.unsettled) == (False, False, False)
     bench.slices.finish()
     assert (given(bench.run("read", "a")), given(bench.ask(bench.other, "read", "b"))) == (
         ("count", "a", 1),
