@@ -26,20 +26,13 @@ from kcore.runtime.machine import Record
 from kcore_ext.batch import BatchBuilder
 from kcore_ext.consumer_records import ConsumerRecord
 from kcore_ext.shard_core import EncodedRecords
+from tests.group.consumer.test_quick_heartbeat import PlainApi
 from tests.group.context import GroupContext
 
 GROUP = "orders-consumers"
 CONTEXT = RequestContext(1, "consumer-orders-consumers-1", "/10.0.0.1")
 LARGE = [10_000] if os.environ.get("KCORE_BENCH_LARGE") else []
 ROUND_MS = 100
-
-
-class PlainApi(ConsumerGroupHeartbeatApi):
-    """Nothing of it is compiled."""
-
-    __slots__ = ()
-    handle = ConsumerGroupHeartbeatApi.handle_any
-    decide = ConsumerGroupHeartbeatApi.decide_any
 
 
 class Crowd:

@@ -23,6 +23,7 @@ from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kcore.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kcore.runtime import Pending, RequestContext
+from tests.group.classic.test_quick_heartbeat import PlainApi
 from tests.group.context import GroupContext
 
 GROUP = "orders-consumers"
@@ -117,14 +118,6 @@ def test_cold_join(benchmark: BenchmarkFixture, members: int) -> None:
     assert len({answer.assignment for answer in answers}) == members
     assert len(storms[-1].group.members) == members
     benchmark.extra_info["us_a_member"] = benchmark.stats.stats.min / members * 1e6
-
-
-class PlainApi(HeartbeatApi):
-    """Nothing of it is compiled."""
-
-    __slots__ = ()
-    handle = HeartbeatApi.handle_any
-    decide = HeartbeatApi.decide_any
 
 
 @pytest.mark.parametrize("which", ["baseline", "heartbeat", "decide", "in Python"])
