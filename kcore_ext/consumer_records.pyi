@@ -75,7 +75,7 @@ def bind_consumer_records(
         ValueError: these are not the types that there are.
     """
 
-def records_of(records: list[Any]) -> Any:
+def in_one(records: list[Any]) -> Any:
     """The records of a decision as one `ConsumerRecords`; the list itself if one of them is of another kind, or cannot
     be written."""
 

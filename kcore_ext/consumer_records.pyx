@@ -106,7 +106,7 @@ def assignment_epoch(str group_id not None, int32_t epoch, int64_t timestamp_ms)
     return record
 
 
-def records_of(list records not None):
+def in_one(list records not None):
     cdef ConsumerRecords block
     for record in records:
         if type(record) is not ConsumerRecord:

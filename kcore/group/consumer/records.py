@@ -42,7 +42,7 @@ target_assignment: Final[Callable[[str, str, Target], Record]] = consumer_record
 current_assignment: Final[Callable[[str, str, CurrentAssignment], Record]] = consumer_records.current_assignment
 """(group id, member id, assignment): where a member is (type 8)."""
 
-in_one: Final[Callable[[list[Record]], Any]] = consumer_records.records_of
+in_one: Final[Callable[[list[Record]], Any]] = consumer_records.in_one
 """The records of a decision as a block that is written and applied at once, if all of them are of these kinds."""
 
 
