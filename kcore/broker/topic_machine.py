@@ -289,6 +289,8 @@ class Truncation:
 
     __slots__ = ("_log", "_offset", "_pipeline")
 
+    # Neither round flies: the first has what the metadata shard decided, which is seen everywhere at once, and the
+    # second moves the log's start.
     overlaps = False
 
     def __init__(self, log: PartitionLog, pipeline: CommitPipeline, offset: int) -> None:
