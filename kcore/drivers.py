@@ -146,21 +146,21 @@ class AsyncDriver:
     def _took_off(self, now_s: float) -> bool:
         """Has the round written on the thread, if it may be."""
         pipeline = self.engine.pipeline
-        waiting = pipeline.waiting
         flight = pipeline.take_off(threading.Lock())
         if flight is None:
             return False
         if self._writer is None:
             self._writer = Writer()
-        began_s = self._times.departed() if self._times is not None else 0.0
+        since_s = self._times.departed() if self._times is not None else None  # None: nobody measured then
 
         def landed() -> None:
             if self._closed:
                 return
             pipeline.land(flight)
             self._bystanders.wrote(time.perf_counter() - now_s)
-            if self._times is not None and began_s:
-                self._times.landed(waiting, began_s)
+            if self._times is not None and since_s is not None:
+                # Those are counted, too, that joined while it was under way.
+                self._times.landed(len(flight.answers), since_s)
             self.round_is_open()
 
         def fly() -> None:

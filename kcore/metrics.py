@@ -132,7 +132,7 @@ class RoundTimes:
         """The round that departed last is durable.
 
         Args:
-            waiting: how many answers waited for it.
+            waiting: how many answers waited for it, those included that joined while it was under way.
             since: what `departed` returned.
         """
         if waiting:
