@@ -354,7 +354,8 @@ class Engine:
     def _load_again(self) -> Iterator[None]:
         """Tries shards again whose load failed; what failed is in the log."""
         for shard in (self.control.shard, *self.groups, *(self.transactions.shards or ())):
-            if shard.state is ShardState.FAILED:
+            # What is not in the log yet would be missing: such a shard is loaded again behind its commit.
+            if shard.state is ShardState.FAILED and not (shard.dirty or shard.flying):
                 shard.load()
                 yield
 

@@ -107,14 +107,15 @@ class AsyncDriver:
         if self._closed:
             return
         pipeline = self.engine.pipeline
+        served = self._timed
+        self._round = self._timed = False
         if pipeline.dirty:
             self._write_round()
         else:
-            if self._timed:
+            if served:
                 self._bystanders.served()
             if self._times is not None:
                 self._times.passed()
-        self._round = self._timed = False
         for callback in self._ends:
             try:
                 callback()
@@ -144,24 +145,31 @@ class AsyncDriver:
         self._bystanders.wrote(time.perf_counter() - now_s)
 
     def _took_off(self, now_s: float) -> bool:
-        """Has the round written on the thread, if it may be."""
+        """Has the round written on the thread, if it may be, and if there is a thread."""
         pipeline = self.engine.pipeline
+        if self._writer is None:
+            try:
+                self._writer = Writer()
+            except RuntimeError as error:
+                logger.warning("rounds are written in place from now on, there is no thread for them: %s", error)
+                self._flies = False
+                return False
         flight = pipeline.take_off(threading.Lock())
         if flight is None:
             return False
-        if self._writer is None:
-            self._writer = Writer()
         since_s = self._times.departed() if self._times is not None else None  # None: nobody measured then
 
         def landed() -> None:
             if self._closed:
                 return
-            pipeline.land(flight)
+            try:
+                pipeline.land(flight)
+            finally:
+                self.round_is_open()
             self._bystanders.wrote(time.perf_counter() - now_s)
             if self._times is not None and since_s is not None:
                 # Those are counted, too, that joined while it was under way.
                 self._times.landed(len(flight.answers), since_s)
-            self.round_is_open()
 
         def fly() -> None:
             flight.write()

@@ -60,7 +60,7 @@ def find_offset(partition: Partition, timestamp: int, limit: int) -> FoundOffset
         return FoundOffset(limit, leader_epoch=partition.leader_epoch)
     if timestamp in {EARLIEST, EARLIEST_LOCAL}:
         start = partition.log_start_offset
-        first = next(iter(partition.log.epoch_entries), None)
+        first = next(iter(partition.log.committed_epochs), None)
         known = first is not None and first.start_offset <= start
         return FoundOffset(start, leader_epoch=first.epoch if first is not None and known else -1)
     if timestamp in {LATEST_TIERED, EARLIEST_PENDING_UPLOAD}:

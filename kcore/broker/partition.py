@@ -365,7 +365,7 @@ class Partition(PartitionCore):
             return epoch, self.high_watermark
         if epoch < 0 or epoch > self.leader_epoch:
             return -1, -1
-        entries: list[EpochEntry] = self.log.epoch_entries
+        entries: list[EpochEntry] = self.log.committed_epochs
         end_offset = self.high_watermark
         for entry in reversed(entries):
             if entry.epoch <= epoch:

@@ -198,6 +198,11 @@ class PartitionLog(ABC):
     def epoch_entries(self) -> list[EpochEntry]:
         """Leader epochs and where each began, ascending, staged ones included (KIP-101, KIP-320)."""
 
+    @property
+    @abstractmethod
+    def committed_epochs(self) -> list[EpochEntry]:
+        """The same of what is committed: for readers, who see the log's start and end so, too."""
+
     @abstractmethod
     def find_by_timestamp(self, timestamp_ms: int) -> TimestampedBatch | None:
         """The first committed batch whose largest timestamp is at or after `timestamp_ms`; None when there is none."""

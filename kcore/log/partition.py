@@ -328,6 +328,12 @@ class StagedPartitionLog(LogCore, PartitionLog):
         return list(self._meta.epochs)
 
     @property
+    def committed_epochs(self) -> list[EpochEntry]:
+        """See PartitionLog."""
+        meta = self._durable_meta
+        return [] if meta is None else list(meta.epochs)
+
+    @property
     def snapshot(self) -> SnapshotInfo | None:
         """See PartitionLog."""
         meta = self._durable_meta

@@ -184,7 +184,11 @@ class CommitPipeline(PipelineCore):
         self._seal()
         if self._doom is not None or not self.overlaps or not self._log.dirty:
             return None
-        round = self._log.seal()
+        try:
+            round = self._log.seal()
+        except Exception as error:
+            self.doom(error)
+            return None
         participants, answers = self._take_round()
         self._depart(participants, answers)
         self._flight = Flight(gate, self._log, round, participants, answers)
@@ -202,10 +206,15 @@ class CommitPipeline(PipelineCore):
         self._flight = self._landing = None
         error = flight.error
         if error is None or flight.round.landed:  # an error behind the write: the round is durable all the same
-            self._log.finish(flight.round)
-            self.rounds += 1
-            self._release(flight.participants, flight.answers)
-            return True
+            try:
+                self._log.finish(flight.round)
+            except Exception as failure:
+                # The file has the round, and the log's memory does not: it takes nothing behind it any more.
+                error = failure
+            else:
+                self.rounds += 1
+                self._release(flight.participants, flight.answers)
+                return True
         self._log.fail(flight.round, error)
         participants, answers = self._take_round()
         self._doom = None

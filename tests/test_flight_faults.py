@@ -1,0 +1,110 @@
+"""Flights: what must hold when something beside the device fails, or somebody asks about what is in the air."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from kcore.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from kcore.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.kit import batch, commit, produce
+from tests.test_drivers_flights import LONG_S, Node, offsets
+
+
+async def test_the_earliest_offset_keeps_its_epoch_while_a_deletion_is_in_the_air() -> None:
+    node = Node()
+    await node.begin()
+    await node.send(produce("t", batch([b"a", b"b"])), 9)
+    await node.send(produce("t", batch([b"c"])), 9)
+    place = ListOffsetsPartition(partition_index=0, timestamp=-2, current_leader_epoch=-1)
+    earliest = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[place])])
+    before = await node.send(earliest, 7)
+    gone = DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=2)])
+    deleting = await node.fly(DeleteRecordsRequest(topics=[gone], timeout_ms=1_000), 2)
+    meanwhile = await asyncio.wait_for(node.send(earliest, 7), LONG_S)
+    node.let_through()
+    await deleting
+    node.close()
+    assert meanwhile == before
+
+
+async def test_a_round_that_cannot_be_closed_is_refused_and_the_driver_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node()
+    await node.begin()
+    await node.serve()
+    seal, left = node.log.seal, [MemoryError("once")]
+
+    def fails_once() -> Any:
+        if left:
+            raise left.pop()
+        return seal()
+
+    monkeypatch.setattr(node.log, "seal", fails_once, raising=False)
+    first = await asyncio.wait_for(node.send(commit("g", {("t", 0): 5}), 9), LONG_S)
+    second = await asyncio.wait_for(node.send(commit("h", {("t", 0): 5}), 9), LONG_S)
+    assert [answer.topics[0].partitions[0].error_code for answer in (first, second)] == [16, 0]
+    node.close()
+
+
+async def test_without_a_thread_rounds_are_written_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node()
+    await node.begin()
+    await node.serve()
+
+    def refuses(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuses)
+        first = node.send(commit("g", {("t", 0): 5}), 9)
+        answer = await asyncio.wait_for(first, LONG_S)  # closing this node would hang for good now
+    assert answer.topics[0].partitions[0].error_code == 0
+    node.close()
+
+
+async def test_a_landing_that_fails_answers_everybody_and_loads_the_shards_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = Node(shards=1)
+    await node.begin()
+    first = await node.fly(commit("g", {("t", 0): 5}), 9)
+    finish, left = node.log.finish, [MemoryError("once")]
+
+    def fails_once(round: Any) -> None:
+        if left:
+            raise left.pop()
+        finish(round)
+
+    monkeypatch.setattr(node.log, "finish", fails_once, raising=False)
+    node.let_through()
+    await asyncio.wait_for(first, LONG_S)
+    for _ in range(20):
+        await node.serve()
+    beat = await asyncio.wait_for(node.send(node.beat, 4), LONG_S)
+    node.close()
+    assert beat.error_code == 0
+
+
+async def test_a_shard_is_not_loaded_again_before_its_facts_have_landed() -> None:
+    node = Node(shards=1)
+    await node.begin()
+    (shard,) = node.engine.groups
+    first = await node.fly(commit("g", {("t", 0): 5}), 9)
+    shard._diverge(RuntimeError("memory and log disagree"))
+    for _ in node.engine._load_again():  # what a timer does every 30 s
+        pass
+    node.engine.slices.finish()
+    node.let_through()
+    assert (await asyncio.wait_for(first, LONG_S)).topics[0].partitions[0].error_code == 0
+    for _ in range(5):
+        await node.serve()
+    found = (await node.send(offsets("g"), 9)).groups[0].topics
+    node.close()
+    assert [part.committed_offset for topic in found for part in topic.partitions] == [5]
