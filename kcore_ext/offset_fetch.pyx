@@ -15,6 +15,7 @@ from cpython.list cimport PyList_GET_SIZE, PyList_New
 from cpython.long cimport PyLong_CheckExact
 from cpython.object cimport Py_EQ, PyObject, PyObject_RichCompareBool
 from cpython.ref cimport Py_INCREF
+from cpython.unicode cimport PyUnicode_GET_LENGTH
 from libc.stdint cimport uint64_t, uintptr_t
 from libc.string cimport memcmp, memset
 
@@ -477,12 +478,13 @@ cdef class OffsetFetchCore:
 
 
 cdef inline int note(Making* making, object index, OffsetAndMetadata entry) except -1:
-    """An answer is made of this."""
-    cdef uint64_t print = making.print * MIX + <uint64_t>hash(index)
-    making.print = print * MIX + <uint64_t><uintptr_t><void*>entry
+    """An answer is made of this. An offset is of one partition alone: only where there is none, the index counts."""
+    if entry is None:
+        making.print = making.print * MIX + <uint64_t>hash(index)
+    else:
+        making.print = making.print * MIX + <uint64_t><uintptr_t><void*>entry
+        making.characters += PyUnicode_GET_LENGTH(entry.metadata)
     (<list>making.entries).append(entry)
-    if entry is not None:
-        making.characters += len(entry.metadata)
     return 0
 
 
