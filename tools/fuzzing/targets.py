@@ -292,7 +292,8 @@ class Requests(Target):
         self._open()
         self.kinds = [
             (served.api.request_type, version)
-            for served in self.dispatch
+            for served in map(self.dispatch.route, self.engine.apis)
+            if served is not None
             for version in range(served.min_version, served.max_version + 1)
         ]
 
