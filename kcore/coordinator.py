@@ -354,9 +354,7 @@ class Engine:
     def _load_again(self) -> Iterator[None]:
         """Tries shards again whose load failed; what failed is in the log."""
         for shard in (self.control.shard, *self.groups, *(self.transactions.shards or ())):
-            # What is not in the log yet would be missing: such a shard is loaded again behind its commit.
-            if shard.state is ShardState.FAILED and not (shard.dirty or shard.flying):
-                shard.load()
+            if shard.load_again():
                 yield
 
     def _recovery(self, elapsed_ms: int) -> Recovery:

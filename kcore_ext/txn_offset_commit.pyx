@@ -29,7 +29,8 @@ cdef enum:                  # fields of a request, by their places in its shape
     INSTANCE_ID = 7
 
 cdef tuple REQUEST_FIELDS = (
-    "topics", "transactional_id", "group_id", "producer_id", "producer_epoch", "generation_id", "member_id", "group_instance_id",
+    "topics", "transactional_id", "group_id", "producer_id", "producer_epoch", "generation_id", "member_id",
+    "group_instance_id",
 )
 
 
@@ -103,7 +104,8 @@ cdef class TxnOffsetCommitCore(CommitShapes):
                 )
                 if code:
                     return self.refused(context, plan, code)
-        block = self._block(machine, group_id, read(asked, self._request, TOPICS), shape, False)  # Kafka writes no ids here: requests carry names
+        # Kafka writes no topic ids here: these requests carry names.
+        block = self._block(machine, group_id, read(asked, self._request, TOPICS), shape, False)
         if block is None:
             return self.taken(machine, plan)
         outcome = outcome_of(block, shape.response)

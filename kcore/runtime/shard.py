@@ -196,15 +196,13 @@ class Shard(ShardCore, Generic[M]):
 
     def _release(self) -> None:
         outbox, self._outbox = self._outbox, []
-        if self.dirty:
-            for pending, response in outbox:
-                self._pipeline.answer_later(pending, response)
-        elif self.flying:
-            for pending, response in outbox:
-                self._pipeline.answer_on_landing(pending, response)
-        else:
+        if not (self.dirty or self.flying):
             for pending, response in outbox:
                 pending.complete(response)
+            return
+        answer = self._pipeline.answer_later if self.dirty else self._pipeline.answer_on_landing
+        for pending, response in outbox:
+            answer(pending, response)
 
     def _refuse(self, api: Api[Any, Any], context: RequestContext, request: Any, reply: Any, code: ErrorCode) -> Any:
         """The answer to a request whose facts were not taken."""
@@ -310,6 +308,16 @@ class Shard(ShardCore, Generic[M]):
         self._transition(ShardState.LOADING, "load")
         self.generation += 1
         self._slices.add(self._load(self.generation))
+
+    def load_again(self) -> bool:
+        """Loads a shard that failed; whether it does.
+
+        What is not in the log yet would be missing: a shard that waits for a commit is loaded behind it anyway.
+        """
+        if self.state is not ShardState.FAILED or self.dirty or self.flying:
+            return False
+        self.load()
+        return True
 
     def _load(self, generation: int) -> Iterator[None]:
         report = LoadReport()

@@ -75,8 +75,7 @@ class Shards(Generic[M]):
             if leader_epoch <= shard.leader_epoch and shard.state is not ShardState.FAILED:
                 return
             shard.leader_epoch = leader_epoch
-            if shard.state is ShardState.FAILED and not (shard.dirty or shard.flying):
-                shard.load()  # else it is loaded behind its commit
+            shard.load_again()
             return
         shard = self._make(index)
         shard.leader_epoch = leader_epoch

@@ -1,4 +1,4 @@
-"""Runs of stored batches, walked in C: a load looks at every batch there is, and there may be millions of small ones."""
+"""Runs of stored batches, walked in C: a load looks at every batch there is, maybe millions of small ones."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
@@ -107,5 +107,8 @@ def replay_producers(list run not None, replay):
     cdef bytes batch
     for index in range(PyList_GET_SIZE(run)):
         batch = batch_of(run, index)
-        if PyBytes_GET_SIZE(batch) >= HEADER_BYTES and read_int64(<const unsigned char*>PyBytes_AS_STRING(batch) + PRODUCER_ID_AT) >= 0:
+        if (
+            PyBytes_GET_SIZE(batch) >= HEADER_BYTES
+            and read_int64(<const unsigned char*>PyBytes_AS_STRING(batch) + PRODUCER_ID_AT) >= 0
+        ):
             replay(batch)

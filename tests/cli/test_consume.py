@@ -118,17 +118,21 @@ def test_members_share_the_partitions(kcore: Terminal) -> None:
         first.leave()
 
 
-def test_following_prints_what_comes(kcore: Terminal) -> None:
-    """A process that waits for more, and prints it at once, until it is stopped."""
+def following(kcore: Terminal, *arguments: str) -> subprocess.Popen[str]:
+    """A process that prints what is in a topic, and then what comes."""
     command = [sys.executable, "-m", "kcore", "consume", "--bootstrap", f"127.0.0.1:{kcore.live.port}"]
-    command += ["--topic", "t", "--partition", "1", "--follow"]
-    with subprocess.Popen(
-        command,
+    return subprocess.Popen(
+        [*command, "--topic", "t", *arguments, "--follow"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  # background jobs ignore it
-    ) as process:
+    )
+
+
+def test_following_prints_what_comes(kcore: Terminal) -> None:
+    """A process that waits for more, and prints it at once, until it is stopped."""
+    with following(kcore, "--partition", "1") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "d\n"
         with kcore.live.connect() as client:
@@ -143,15 +147,7 @@ def test_following_prints_what_comes(kcore: Terminal) -> None:
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_member_that_is_stopped_commits_and_leaves(kcore: Terminal, number: signal.Signals, status: int) -> None:
     """It is in the middle of a fetch then, on the connection over which it would leave."""
-    command = [sys.executable, "-m", "kcore", "consume", "--bootstrap", f"127.0.0.1:{kcore.live.port}"]
-    command += ["--topic", "t", "--group", "g", "--follow"]
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  # background jobs ignore it
-    ) as process:
+    with following(kcore, "--group", "g") as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert sorted(process.stdout.readline() for _ in range(4)) == ["a\n", "b\n", "c\n", "d\n"]
