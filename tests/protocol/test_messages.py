@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateRequest  # it hides its token
+from kcore.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
+from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from kcore.protocol.records.metadata import UserScramCredentialRecord
 from kcore.protocol.schema import Message
 from tests.golden import kwire
 from tests.protocol import oracles
@@ -70,8 +75,29 @@ def test_kio_is_asked_about_nearly_all_requests_and_responses() -> None:
     assert everything - asked <= {"RequestHeader"}
 
 
+WITH_SECRETS = {SaslAuthenticateRequest, AlterUserScramCredentialsRequest, UserScramCredentialRecord}
+"""Messages that do not show all that they hold."""
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        SaslAuthenticateRequest(auth_bytes=b"s3cret"),
+        AlterUserScramCredentialsRequest(
+            upsertions=[ScramCredentialUpsertion(name="u", salt=b"s3cret", salted_password=b"s3cret")]
+        ),
+        UserScramCredentialRecord(name="u", salt=b"s3cret", stored_key=b"s3cret", server_key=b"s3cret"),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_secrets_are_not_shown(message: Message) -> None:
+    assert type(message) in WITH_SECRETS
+    assert "[hidden]" in repr(message)
+    assert "s3cret" not in repr(message)
+
+
 @examples(30, 1000)
-@given(st.sampled_from([cls for cls in all_messages() if cls is not SaslAuthenticateRequest]), st.data())
+@given(st.sampled_from([cls for cls in all_messages() if cls not in WITH_SECRETS]), st.data())
 def test_repr_is_the_call_that_makes_an_equal_message(cls: type[Message], data: st.DataObject) -> None:
     import sys
 
