@@ -26,8 +26,9 @@ from kcore.runtime.machine import Record
 from kcore_ext.batch import BatchBuilder
 from kcore_ext.consumer_records import ConsumerRecord
 from kcore_ext.shard_core import EncodedRecords
-from tests.group.consumer.test_quick_heartbeat import PlainApi
+from tests.group.consumer.test_heartbeat_fast_path import GenericHeartbeatApi
 from tests.group.context import GroupContext
+from tests.kit import serve
 
 GROUP = "orders-consumers"
 CONTEXT = RequestContext(1, "consumer-orders-consumers-1", "/10.0.0.1")
@@ -64,7 +65,7 @@ class Crowd:
         self.told: list[bool] = [False] * size
 
     def _turn(self, requests: list[ConsumerGroupHeartbeatRequest]) -> None:
-        answers = [self.api.handle(CONTEXT, request) for request in requests]
+        answers = [serve(self.api, CONTEXT, request) for request in requests]
         self.heartbeats += len(requests)
         self.context.pipeline.commit()
         for index, answer in enumerate(answers):
@@ -136,7 +137,7 @@ def rest(benchmark: BenchmarkFixture, crowd: Crowd, api: ConsumerGroupHeartbeatA
     """A thousand heartbeats of members at rest."""
     crowd.run()
     requests = (crowd.beats() * (1000 // crowd.size + 1))[:1000]
-    handle, quick = api.handle, api.quick
+    handle, served = api.fast or api.handle, api.fast_path.served
 
     def beat() -> None:
         for request in requests:
@@ -145,7 +146,7 @@ def rest(benchmark: BenchmarkFixture, crowd: Crowd, api: ConsumerGroupHeartbeatA
     written = crowd.context.log().end_offset
     benchmark(beat)
     assert crowd.context.log().end_offset == written
-    assert (api.quick == quick) is isinstance(api, PlainApi)
+    assert (api.fast_path.served == served) is isinstance(api, GenericHeartbeatApi)
     benchmark.extra_info["operations"] = len(requests)
 
 
@@ -160,7 +161,7 @@ def test_heartbeat_at_rest(benchmark: BenchmarkFixture, members: int) -> None:
 def test_baseline_heartbeat_at_rest_in_python(benchmark: BenchmarkFixture, members: int) -> None:
     """What the compiled way is defined by."""
     crowd = Crowd(members)
-    rest(benchmark, crowd, PlainApi(crowd.context.shards, crowd.context.consumer))
+    rest(benchmark, crowd, GenericHeartbeatApi(crowd.context.shards, crowd.context.consumer))
 
 
 @pytest.mark.parametrize("members", [10, 1000, *LARGE])
@@ -170,11 +171,10 @@ def test_heartbeat_while_a_target_must_wait(benchmark: BenchmarkFixture, members
     crowd.run_until_joined()
     assert crowd.group.state_name() == "Assigning"
     requests = (crowd.beats()[1:] * (1000 // (members - 1) + 1))[:1000]
-    handle = crowd.api.handle
 
     def beat() -> None:
         for request in requests:
-            handle(CONTEXT, request)
+            serve(crowd.api, CONTEXT, request)
 
     written = crowd.context.log().end_offset
     benchmark(beat)
@@ -210,7 +210,7 @@ def test_one_more_member_in_a_crowd(benchmark: BenchmarkFixture) -> None:
 
     def come_and_go() -> None:
         for request in (joining, leaving):
-            crowd.api.handle(CONTEXT, request)
+            serve(crowd.api, CONTEXT, request)
             crowd.context.pipeline.commit()
             crowd.context.slices.finish()
             crowd.context.pipeline.commit()
@@ -228,9 +228,8 @@ def test_joins_without_an_interval(benchmark: BenchmarkFixture) -> None:
         return (crowds[-1],), {}
 
     def join(crowd: Crowd) -> None:
-        handle = crowd.api.handle
         for request in crowd.joins:
-            handle(CONTEXT, request)
+            serve(crowd.api, CONTEXT, request)
         crowd.context.pipeline.commit()
 
     benchmark.pedantic(join, setup=setup, rounds=20, warmup_rounds=1)

@@ -17,6 +17,7 @@ from kcore.group.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatApi
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kcore.runtime import Pending, RequestContext
 from tests.group.context import GroupContext
+from tests.kit import serve
 
 GROUPS, MEMBERS, PARTITIONS = 500, 10, 20
 CONTEXT = RequestContext(1, "consumer-1", "/10.0.0.1")
@@ -38,7 +39,7 @@ def settle(context: GroupContext, api: ConsumerGroupHeartbeatApi, group_id: str)
         for member_id in ids
     ]
     for _ in range(MAX_TURNS):
-        answers = [api.handle(CONTEXT, beat) for beat in beats]
+        answers = [serve(api, CONTEXT, beat) for beat in beats]
         context.pipeline.commit()
         beats = []
         for member_id, answer in zip(ids, answers, strict=True):

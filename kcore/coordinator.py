@@ -385,7 +385,9 @@ class Engine:
         """
         api = self.apis.made.get(request.API_KEY) or self.apis[request.API_KEY]
         try:
-            return api.handle(context, request)
+            fast = api.fast
+            response = None if fast is None else fast(context, request)
+            return api.handle(context, request) if response is None else response
         except Exception as error:
             return self.failed(api, context, request, error)
 

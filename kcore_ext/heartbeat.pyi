@@ -1,21 +1,115 @@
+from collections.abc import Mapping
 from typing import Any
 
-from kcore_ext.quick_heartbeat import QuickHeartbeat
-
-class HeartbeatCore(QuickHeartbeat):
-    """What `HeartbeatApi` does for a dynamic member of a classic group's present generation, and for every other
-    request as its own `handle_any` and `decide_any` say.
+class GroupFastPath:
+    """The common part of the fast paths of both heartbeats: finding the group's shard, and authorization.
 
     Args:
+        api: the API, for responses that wait for a commit.
         shards: the group shards.
-        authorizer: who may do what; with one, the checks in front are the plain ones.
+        authorizer: decides who may READ a group; None allows all.
+        read: `Operation.READ` and `ResourceType.GROUP`.
+        denied: the response to a client that may not READ the group.
         request: the class of the request.
-        machine: the class of a shard's state machine.
-        group: the class of classic groups.
-        member: the class of its members.
-        dead: the state of a group that is gone.
+        fields: the fields of the request that the fast path reads, by index; index 0 is the group id.
     """
 
     def __init__(
-        self, shards: Any, authorizer: Any, *, request: type, machine: type, group: type, member: type, dead: object
+        self,
+        api: Any,
+        shards: Any,
+        authorizer: Any,
+        read: tuple[Any, Any],
+        denied: Any,
+        request: type,
+        fields: Mapping[int, str],
     ) -> None: ...
+    @property
+    def served(self) -> int:
+        """Counts the requests that the fast path answered."""
+
+class HeartbeatFastPath(GroupFastPath):
+    """The fast path of Heartbeat: a dynamic member of the current generation of a classic group.
+
+    Args:
+        api: the API, for responses that wait for a commit.
+        shards: the group shards.
+        authorizer: decides who may READ a group; None allows all.
+        read: `Operation.READ` and `ResourceType.GROUP`.
+        denied: the response to a client that may not READ the group.
+        request: the class of the request.
+        machine: the class of a shard's state machine.
+        group: the class of classic groups.
+        member: the class of their members.
+        dead: the state of a deleted group.
+    """
+
+    def __init__(
+        self,
+        api: Any,
+        shards: Any,
+        authorizer: Any,
+        read: tuple[Any, Any],
+        denied: Any,
+        *,
+        request: type,
+        machine: type,
+        group: type,
+        member: type,
+        dead: object,
+    ) -> None: ...
+    def serve(self, context: Any, request: Any) -> Any:
+        """Re-arms the member's session.
+
+        Returns:
+            The response, a `Pending` if it waits for a commit, or None if the request is not the common case. Nothing
+            has changed then.
+        """
+
+class ConsumerHeartbeatFastPath(GroupFastPath):
+    """The fast path of ConsumerGroupHeartbeat: a member at rest in a group at rest.
+
+    Args:
+        api: the API, for responses that wait for a commit.
+        shards: the group shards.
+        authorizer: decides who may READ a group; None allows all.
+        read: `Operation.READ` and `ResourceType.GROUP`.
+        denied: the response to a client that may not READ the group.
+        services: the protocol's switch and the settings of groups.
+        request: the class of the request.
+        response: the class of the response.
+        context: the class of request contexts, a named tuple.
+        settings: the class of a group's settings, a named tuple.
+        machine: the class of a shard's state machine.
+        group: the class of consumer groups.
+        subscriptions: the class of a group's subscriptions.
+        member: the class of its members.
+        metadata: the class of a member's metadata.
+    """
+
+    def __init__(
+        self,
+        api: Any,
+        shards: Any,
+        authorizer: Any,
+        read: tuple[Any, Any],
+        denied: Any,
+        *,
+        services: Any,
+        request: type,
+        response: type,
+        context: type,
+        settings: type,
+        machine: type,
+        group: type,
+        subscriptions: type,
+        member: type,
+        metadata: type,
+    ) -> None: ...
+    def serve(self, context: Any, request: Any) -> Any:
+        """Re-arms the member's session.
+
+        Returns:
+            The response, a `Pending` if it waits for a commit, or None if the request is not the common case. Nothing
+            has changed then.
+        """

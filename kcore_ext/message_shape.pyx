@@ -5,6 +5,7 @@ from cpython.object cimport PyObject, PyTypeObject
 
 from kcore_ext.codec_object cimport new_instance
 from kcore_ext.codec_plan cimport FieldSpec, schema_of
+from kcore_ext.slots cimport names_by_index
 
 cdef extern from *:
     """
@@ -23,6 +24,8 @@ cdef class Shape:
 
     def __cinit__(self, cls, *names):
         cdef int i
+        if len(names) == 1 and isinstance(names[0], dict):
+            names = names_by_index(names[0])
         self.names = names
         self.named = len(names)
         if cls is None:

@@ -13,6 +13,7 @@ cdef struct Sent:                       # an answer that may be given out again
 
 cdef class Route:
     cdef readonly object api
+    cdef public object fast             # the API's fast path: the same arguments; None: it has none, or declines
     cdef public object handle           # (context, request) -> response, pending or None
     cdef readonly int key
     cdef readonly int min_version       # that is served, and can be read ...

@@ -45,6 +45,7 @@ class Route:
 
     Attributes:
         api: the API.
+        fast: the API's fast path, called with the same arguments before `handle`; None if it has none.
         handle: its decision: (context, request) -> a response, a pending one, or None where there is no answer.
         repeats: see `kcore.runtime.Api.repeats`.
         brief: see `kcore.runtime.Api.brief`.
@@ -55,6 +56,7 @@ class Route:
     """
 
     api: Any
+    fast: Callable[[Any, Any], Any] | None
     handle: Callable[[Any, Any], Any]
     key: int
     min_version: int

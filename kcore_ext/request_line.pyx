@@ -49,6 +49,7 @@ cdef class Route:
 
     def __init__(self, api, *, int min_version, int max_version, header_versions, shorten):
         self.api = api
+        self.fast = api.fast
         self.handle = api.handle
         self.key = int(api.key)
         self.min_version = min_version
@@ -347,7 +348,9 @@ cdef class RequestLine:
         cdef bytes frame
         route.requests += 1
         try:
-            response = route.handle(context, request)
+            response = None if route.fast is None else route.fast(context, request)
+            if response is None:
+                response = route.handle(context, request)
         except Exception as error:
             response = self._owner.failed(route, context, request, error)
         if isinstance(response, Pending):

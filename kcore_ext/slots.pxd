@@ -1,6 +1,6 @@
 """Objects of plain Python classes as compiled code reads them: a slot is at an offset.
 
-A module names the slots that it uses when it makes a `Slots`, and calls each by its place among those names.
+A module gives each slot that it uses an index (an enum) and names it once, in the dictionary that makes the `Slots`.
 """
 
 cimport cython
@@ -27,6 +27,9 @@ cdef extern from "Python.h":
 
 cdef enum:
     MAX_SLOTS = 8
+
+
+cpdef tuple names_by_index(dict names)
 
 
 @cython.final

@@ -1,18 +1,25 @@
 from typing import final
 
+def names_by_index(names: dict[int, str]) -> tuple[str, ...]:
+    """Returns the names in the order of their indices.
+
+    Raises:
+        TypeError: the indices are not 0, 1, 2, ..., each once.
+    """
+
 @final
 class Slots:
-    """Where some slots of one Python class are, for other compiled modules. They are read, never set.
+    """The offsets of some slots of one Python class, for other compiled modules, which read them and never set them.
 
     Args:
         cls: a class; objects of its subclasses are not read.
-        names: of slots of it or of its bases, 8 at most; a module calls each by its place here.
+        names: the names of at most 8 slots of it or of its bases, by the index that a module uses for each.
 
     Raises:
-        TypeError: one of them is no slot, or there are more.
+        TypeError: one of them is not a slot, there are too many, or the indices have a gap.
     """
 
-    def __init__(self, cls: type, *names: str) -> None: ...
+    def __init__(self, cls: type, names: dict[int, str]) -> None: ...
     @property
     def cls(self) -> type: ...
     @property

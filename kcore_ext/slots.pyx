@@ -1,25 +1,33 @@
-"""Where the slots of Python classes are: state machines stay plain Python, and compiled code reads them as C fields."""
+"""Offsets of the slots of Python classes: compiled code reads state machines written in Python like C structs."""
 
 cimport cython
 from cpython.object cimport PyTypeObject
+
+
+cpdef tuple names_by_index(dict names):
+    """Returns the names in the order of their indices, which must be 0, 1, 2, ..."""
+    if sorted(names) != list(range(len(names))):
+        raise TypeError(f"indices must be 0 to {len(names) - 1}, each once: {names}")
+    return tuple([names[index] for index in range(len(names))])
 
 
 @cython.final
 cdef class Slots:
     """See slots.pyi."""
 
-    def __cinit__(self, cls, *names):
+    def __cinit__(self, cls, dict names not None):
         cdef Py_ssize_t at
         cdef int i
         if not isinstance(cls, type):
             raise TypeError(f"{cls!r} is no class")
         if len(names) > MAX_SLOTS:
             raise TypeError(f"{len(names)} slots, and not {MAX_SLOTS} at most")
-        for i, name in enumerate(names):
+        names_in_order = names_by_index(names)
+        for i, name in enumerate(names_in_order):
             at = slot_offset(getattr(cls, name, None))
             if at < 0:
                 raise TypeError(f"{cls.__name__}.{name} is no slot")
             self.at[i] = at
         self.cls = cls
-        self.names = names
+        self.names = names_in_order
         self.type = <PyTypeObject*>cls

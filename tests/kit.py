@@ -30,6 +30,12 @@ OFFSETS_VERSION = 9
 QUICK = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1"}
 
 
+def serve(api: Any, context: Any, request: Any) -> Any:
+    """Serves a request as the engine does: by the API's fast path, or by `handle` if that declines."""
+    response = None if api.fast is None else api.fast(context, request)
+    return api.handle(context, request) if response is None else response
+
+
 class Target(Protocol):
     """An engine of this process, or a connection."""
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 from kcore.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kcore.protocol.api_keys import ApiKey
     from kcore.protocol.schema import Message
 
@@ -36,14 +38,19 @@ class RequestContext(NamedTuple):
 
 
 class Api(ABC, Generic[Request, Response]):
-    """One API. Subclasses live one a file, named after the API.
+    """One API. Each subclass has its own file, named after the API.
 
-    `handle` is the whole request: the checks in front, the route to a shard, the answer. APIs of a coordinator split
-    it: `handle` finds the shard and calls `shard.run(self, context, request)`, which calls `decide` on that shard's
-    state machine.
+    `handle` serves any request: authorize, validate, route, decide. Coordinator APIs split it: `handle` finds the shard
+    and calls `shard.run(self, context, request)`, which calls `decide` with the shard's state machine.
+
+    Attributes:
+        fast: the fast path, or None. It is called before `handle` with the same arguments, and returns what `handle`
+            would return, or None if the request is not the common case; then it has changed nothing.
     """
 
     __slots__ = ()
+
+    fast: Callable[[RequestContext, Any], Any] | None = None
 
     key: ClassVar[ApiKey]
     request_type: ClassVar[type[Message]]

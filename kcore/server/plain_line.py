@@ -243,7 +243,9 @@ class PlainLine:
         request = route.api.request_type.decode(frame, version, position)
         route.requests += 1
         try:
-            response = route.handle(context, request)
+            response = None if route.fast is None else route.fast(context, request)
+            if response is None:
+                response = route.handle(context, request)
         except Exception as error:
             response = self.owner.failed(route, context, request, error)
         if isinstance(response, Pending):

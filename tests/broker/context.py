@@ -34,6 +34,7 @@ from kcore.runtime.topics import MetadataListener
 from kcore_ext.batch import iter_records
 from kcore_ext.purgatory import Purgatory
 from kcore_ext.timer_wheel import TimerWheel
+from tests.kit import serve
 
 NODE_ID = 1
 CLUSTER_ID = "kcore-test-cluster-id0"
@@ -188,7 +189,7 @@ class BrokerContext:
             version = api.versions[1]
         request = type(request).decode(request.encode(version), version)
         self.now.update()
-        return api.handle(RequestContext(version, **context), request)
+        return serve(api, RequestContext(version, **context), request)
 
     def call(self, request: Any, version: int | None = None, **context: Any) -> Any:
         """A request with its commit behind it; the response as a client reads it."""

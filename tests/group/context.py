@@ -17,6 +17,7 @@ from kcore.protocol.records import decode_key, decode_value
 from kcore.runtime import Api, CommitPipeline, Pending, RequestContext, Shard, Shards, Slices, TopicInfo
 from kcore_ext.batch import iter_records, parse_header
 from kcore_ext.timer_wheel import TimerWheel
+from tests.kit import serve
 
 CONSUMER_OFFSETS_ID = bytes(15) + b"\x02"
 WALL_MS = 1_700_000_000_000
@@ -245,7 +246,7 @@ class GroupContext:
     def complete(self, api: Api[Any, Any], context: RequestContext, request: Any, call: Call) -> None:
         """Lets an API serve a request; `call` takes the answer, now or later."""
         try:
-            result = api.handle(context, request)
+            result = serve(api, context, request)
         except KafkaError as error:
             result = api.error(context, request, error.code, error.message)
         if isinstance(result, Pending):

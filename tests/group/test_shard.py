@@ -26,6 +26,7 @@ from kcore.runtime import partition_for
 from kcore.runtime.cluster import SingleNodeCluster
 from tests.group.classic.world import COMPLETING, EMPTY, NOBODY, PREPARING, STABLE, World, join_refused
 from tests.group.context import GroupContext, Topics
+from tests.kit import serve
 
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 
@@ -356,11 +357,11 @@ def test_heartbeat_answers_are_shared() -> None:
 
     api = HeartbeatApi(world.context.shards)
     request = HeartbeatRequest(group_id="g", generation_id=2, member_id=world.leader)
-    first, second = (api.handle(RequestContext(4), request) for _ in range(2))
+    first, second = (serve(api, RequestContext(4), request) for _ in range(2))
     assert first is second
     assert first == HeartbeatResponse()
     world.join(world.leader)
-    assert api.handle(RequestContext(4), request) == HeartbeatResponse(error_code=27)
+    assert serve(api, RequestContext(4), request) == HeartbeatResponse(error_code=27)
 
 
 def test_other_kinds_of_groups_refuse_classic_requests() -> None:

@@ -125,9 +125,9 @@ def test_heartbeats_at_rest_are_answered_anew_once_anything_changes(live: LiveSe
         epoch = joined.member_epoch
         assert told(raw, beat(epoch)).error_code == 0
         api = live.engine.apis[joining.API_KEY]
-        before = live.call(lambda: api.quick)
+        before = live.call(lambda: api.fast_path.served)
         at_rest = [told(raw, beat(epoch)) for _ in range(5)]
-        assert live.call(lambda: api.quick) == before + 5
+        assert live.call(lambda: api.fast_path.served) == before + 5
         assert [(answer.error_code, answer.member_epoch, answer.assignment) for answer in at_rest] == [
             (0, epoch, None)
         ] * 5

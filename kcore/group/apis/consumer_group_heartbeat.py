@@ -1,14 +1,13 @@
-"""ConsumerGroupHeartbeat (API key 68), v0-1: the one request of a member of a consumer group (KIP-848).
+"""ConsumerGroupHeartbeat (API key 68), v0-1: joins, keeps alive, reconciles and leaves a consumer group (KIP-848).
 
-v1 brings patterns, and member ids that the client makes (KIP-1082). A member at rest in a group at rest is answered
-after two look-ups, whatever the size of the group: by compiled code, which does what is said here.
+v1 adds regular expressions and member ids that the client generates (KIP-1082).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from kcore.group.apis.front import visible_topics
+from kcore.group.apis.front import READ_GROUP, GroupApi, visible_topics
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.heartbeat import JOIN, UNCHANGED, heartbeat
 from kcore.group.consumer.member import LEFT_FOR_A_WHILE, ConsumerMember, MemberMetadata
@@ -29,8 +28,8 @@ from kcore.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from kcore.runtime.api import Api, RequestContext
-from kcore_ext.consumer_heartbeat import ConsumerHeartbeatCore
+from kcore.runtime.api import RequestContext
+from kcore_ext.heartbeat import ConsumerHeartbeatFastPath
 
 if TYPE_CHECKING:
     from kcore.group.consumer.services import ConsumerServices
@@ -42,22 +41,20 @@ LEAVE: Final = -1
 
 
 def is_blank(text: str | None) -> bool:
-    """Whether a text is there and says nothing."""
+    """Tells if a text is not null and has only white space."""
     return text is not None and not text.strip()
 
 
-class ConsumerGroupHeartbeatApi(
-    ConsumerHeartbeatCore, Api[ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse]
-):
-    """Serves ConsumerGroupHeartbeat to those who may READ the group and DESCRIBE the topics that they name.
+class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse]):
+    """Serves ConsumerGroupHeartbeat.
 
-    `handle_any` and `decide_any` are the definition of what a heartbeat means. `handle` and `decide` are compiled and
-    do the same for a member at rest in a group at rest: see `ConsumerHeartbeatCore`.
+    The client needs READ on the group and DESCRIBE on the topics that it names. The fast path serves members at rest in
+    a group at rest, whatever the group's size.
 
     Args:
         shards: the group shards.
-        services: whether the protocol is on, and which assignors there are.
-        authorizer: who may do what; None allows all.
+        services: the protocol's switch, assignors, and settings of groups.
+        authorizer: decides about the permissions; None allows all.
     """
 
     key = ApiKey.CONSUMER_GROUP_HEARTBEAT
@@ -74,15 +71,20 @@ class ConsumerGroupHeartbeatApi(
         "heartbeats, and a later one brings it."
     )
 
-    __slots__ = ()
+    __slots__ = ("_services", "fast", "fast_path")
 
     def __init__(
         self, shards: Shards[GroupShard], services: ConsumerServices, authorizer: Authorizer | None = None
     ) -> None:
-        super().__init__(
+        super().__init__(shards, authorizer)
+        self._services = services
+        self.fast_path = ConsumerHeartbeatFastPath(
+            self,
             shards,
-            services,
             authorizer,
+            READ_GROUP,
+            ConsumerGroupHeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED),
+            services=services,
             request=ConsumerGroupHeartbeatRequest,
             response=ConsumerGroupHeartbeatResponse,
             context=RequestContext,
@@ -93,25 +95,19 @@ class ConsumerGroupHeartbeatApi(
             member=ConsumerMember,
             metadata=MemberMetadata,
         )
+        self.fast = self.fast_path.serve
 
-    def handle_any(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Any:
-        """Checks what does not need the group, then goes to its shard."""
+    def handle(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Any:
+        """Authorizes the client, validates the request by itself, and runs it in the group's shard."""
         if not self._services.enabled:
             return self.error(context, request, ErrorCode.UNSUPPORTED_VERSION)
         if self._authorizer is not None:
             code = self._authorize(self._authorizer, context, request)
             if code:
                 return self.error(context, request, code)
-        if not (
-            request.member_epoch > JOIN  # most heartbeats: then this is all that `invalid` looks at
-            and request.instance_id is None
-            and request.rack_id is None
-            and request.member_id.strip()
-            and request.group_id.strip()
-        ):
-            reason = invalid(context.api_version, request)
-            if reason is not None:
-                return self.error(context, request, ErrorCode.INVALID_REQUEST, reason)
+        reason = invalid(context.api_version, request)
+        if reason is not None:
+            return self.error(context, request, ErrorCode.INVALID_REQUEST, reason)
         assignor = request.server_assignor
         if assignor is not None and assignor not in self._services.assignors:
             known = ", ".join(self._services.assignors)
@@ -129,31 +125,8 @@ class ConsumerGroupHeartbeatApi(
                 return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return ErrorCode.NONE
 
-    def decide_any(self, machine: GroupShard, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Any:
-        """Answers a member at rest at once; see `kcore.group.consumer.heartbeat` for everything else."""
-        group = machine.groups.get(request.group_id)
-        if type(group) is ConsumerGroup:
-            member = group.members.get(request.member_id)
-            if (
-                member is not None
-                and request.member_epoch == member.settled_epoch == group.assignment_epoch
-                and request.subscribed_topic_names is None
-                and request.rebalance_timeout_ms == UNCHANGED
-                and request.subscribed_topic_regex is None
-                and request.server_assignor is None
-                and request.rack_id is None
-                and group.is_quiet()
-            ):
-                metadata = member.metadata
-                if (
-                    (request.instance_id is None or request.instance_id == metadata.instance_id)
-                    and context.client_id == metadata.client_id
-                    and context.client_host == metadata.client_host
-                    and member.timer is not None
-                ):
-                    settings = machine.consumer.settings(group.group_id)
-                    member.timer.extend(machine.now.now_ms + settings.session_timeout_ms)
-                    return member.reply_at_rest(settings.heartbeat_interval_ms)
+    def decide(self, machine: GroupShard, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Any:
+        """See `kcore.group.consumer.heartbeat`."""
         return heartbeat(machine, context, request, visible_topics(self._authorizer, context))
 
     def error(
@@ -163,12 +136,12 @@ class ConsumerGroupHeartbeatApi(
         code: ErrorCode,
         message: str | None = None,
     ) -> ConsumerGroupHeartbeatResponse:
-        """The code and why, and nothing of the member."""
+        """Returns a response with the code and the message."""
         return ConsumerGroupHeartbeatResponse(error_code=code, error_message=message)
 
 
 def invalid(api_version: int, request: ConsumerGroupHeartbeatRequest) -> str | None:
-    """What is wrong with a request by itself, in Kafka's order; None if nothing is."""
+    """Validates a request by itself, in Kafka's order; returns the reason for refusing it, or None."""
     epoch = request.member_epoch
     needs_id = api_version >= CLIENT_IDS_SINCE or epoch > JOIN or epoch == LEAVE
     if needs_id and is_blank(request.member_id):

@@ -27,6 +27,9 @@ UUID_BYTES: Final = 37
 
 READ: Final = Operation.READ  # found once: see `NO_ERROR`
 
+READ_GROUP: Final = (Operation.READ, ResourceType.GROUP)
+"""The permission that fast paths of group APIs require."""
+
 _SURELY_FITS = (MAX_TEXT_BYTES - UUID_BYTES) // 4  # characters: UTF-8 takes four bytes for one at most
 
 

@@ -1,13 +1,13 @@
-"""Heartbeat (API key 12), v0-4: a member is alive, and hears whether it must rejoin.
+"""Heartbeat (API key 12), v0-4: keeps a member of a classic group alive, and tells it when to rejoin.
 
-v3 brings static members (KIP-345). The most frequent request of all: its way is two look-ups and one store, by compiled
-code, which does what is said here.
+v3 adds static members (KIP-345).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kcore.group.apis.front import READ_GROUP, GroupApi
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.member import Member
 from kcore.group.classic.replies import HEARTBEAT
@@ -16,26 +16,25 @@ from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.migration import classic_calls
 from kcore.group.shard import GroupShard
 from kcore.protocol.api_keys import ApiKey
-from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kcore.runtime.api import Api, RequestContext
-from kcore_ext.heartbeat import HeartbeatCore
+from kcore_ext.heartbeat import HeartbeatFastPath
 
 if TYPE_CHECKING:
     from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
     from kcore.runtime.shards import Shards
 
 
-class HeartbeatApi(HeartbeatCore, Api[HeartbeatRequest, HeartbeatResponse]):
-    """Serves Heartbeat to those who may READ the group.
+class HeartbeatApi(GroupApi[HeartbeatRequest, HeartbeatResponse]):
+    """Serves Heartbeat.
 
-    `handle_any` and `decide_any` are the definition of what a heartbeat means. `handle` and `decide` are compiled and
-    do the same for a dynamic member in the generation that it believes to be in: see `HeartbeatCore`.
+    The fast path serves dynamic members that send the group's current generation.
 
     Args:
         shards: the group shards.
-        authorizer: who may do what; None allows all.
+        authorizer: decides who may READ a group; None allows all.
     """
 
     key = ApiKey.HEARTBEAT
@@ -45,49 +44,38 @@ class HeartbeatApi(HeartbeatCore, Api[HeartbeatRequest, HeartbeatResponse]):
     brief = True
     repeats = True
 
-    __slots__ = ()
+    __slots__ = ("fast", "fast_path")
 
     def __init__(self, shards: Shards[GroupShard], authorizer: Authorizer | None = None) -> None:
-        super().__init__(
+        super().__init__(shards, authorizer)
+        self.fast_path = HeartbeatFastPath(
+            self,
             shards,
             authorizer,
+            READ_GROUP,
+            HEARTBEAT[ErrorCode.GROUP_AUTHORIZATION_FAILED],
             request=HeartbeatRequest,
             machine=GroupShard,
             group=ClassicGroup,
             member=Member,
             dead=DEAD,
         )
+        self.fast = self.fast_path.serve
 
-    def handle_any(self, context: RequestContext, request: HeartbeatRequest) -> Any:
-        """Checks what does not need the group, then goes to its shard."""
-        group_id = request.group_id
-        authorizer = self._authorizer
-        if authorizer is not None and not authorizer.allowed(context, Operation.READ, ResourceType.GROUP, group_id):
-            return HEARTBEAT[ErrorCode.GROUP_AUTHORIZATION_FAILED]
-        if not group_id:
-            return HEARTBEAT[ErrorCode.INVALID_GROUP_ID]
-        return self._shards.of(group_id).run(self, context, request)
+    def handle(self, context: RequestContext, request: HeartbeatRequest) -> Any:
+        """Authorizes the client, validates the group id, and runs the request in the group's shard."""
+        code = self.refusal(context, Operation.READ, request.group_id)
+        if code:
+            return HEARTBEAT[code]
+        return self._shards.of(request.group_id).run(self, context, request)
 
-    def decide_any(self, machine: GroupShard, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
-        """Re-arms the member's session and says how its group is."""
+    def decide(self, machine: GroupShard, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+        """Validates member and generation in Kafka's order, and re-arms the member's session."""
         group = machine.groups.get(request.group_id)
         if not isinstance(group, ClassicGroup):
             if isinstance(group, ConsumerGroup):
                 return classic_calls.heartbeat(group, request)
             return HEARTBEAT[ErrorCode.UNKNOWN_MEMBER_ID]
-        member = group.members.get(request.member_id)
-        if (
-            member is None
-            or request.group_instance_id is not None
-            or request.generation_id != group.generation_id
-            or group.state is DEAD
-        ):
-            return self._checked(group, request)
-        member.timer.extend(machine.now.now_ms + member.session_timeout_ms)
-        return group.heartbeat_reply
-
-    def _checked(self, group: ClassicGroup, request: HeartbeatRequest) -> HeartbeatResponse:
-        """The same with every check, in Kafka's order."""
         if group.state is DEAD:
             return group.heartbeat_reply
         code = group.validate_member(request.member_id, request.group_instance_id)
@@ -102,7 +90,7 @@ class HeartbeatApi(HeartbeatCore, Api[HeartbeatRequest, HeartbeatResponse]):
     def error(
         self, context: RequestContext, request: HeartbeatRequest, code: ErrorCode, message: str | None = None
     ) -> HeartbeatResponse:
-        """The code; but while the group is still being loaded every heartbeat is fine, so that nobody rejoins."""
+        """Returns a response with the code. A loading shard answers NONE, as Kafka does, so that no member rejoins."""
         if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return HEARTBEAT[ErrorCode.NONE]
         return HEARTBEAT[code]

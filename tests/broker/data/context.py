@@ -25,6 +25,7 @@ from kcore.runtime.cluster import SingleNodeCluster
 from kcore_ext.batch import BatchBuilder, iter_records, parse_header, split_batches
 from kcore_ext.purgatory import Purgatory
 from kcore_ext.timer_wheel import TimerWheel
+from tests.kit import serve
 
 NODE_ID = 1
 
@@ -107,7 +108,7 @@ class DataPlane:
     def send(self, request: Any, version: int, client_id: str = "", connection_id: int = 0) -> Any:
         """Hands a request in without a commit: a response, None or a `Pending`."""
         context = RequestContext(version, client_id=client_id, connection_id=connection_id)
-        return self.apis[type(request)].handle(context, request)
+        return serve(self.apis[type(request)], context, request)
 
     def call(self, request: Any, version: int, client_id: str = "") -> Any:
         """A request, with the commit behind it: the response as a client reads it, None, or a `Pending` still open."""

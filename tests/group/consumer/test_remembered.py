@@ -13,6 +13,7 @@ from kcore.group.consumer.group import ConsumerGroup
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kcore.runtime import Pending, RequestContext
 from tests.group.context import GroupContext
+from tests.kit import serve
 
 CONTEXT = RequestContext(1, "one", "/127.0.0.1")
 TOPICS = {f"topic-{number}": number * 3 + 1 for number in range(4)}
@@ -44,7 +45,7 @@ class Life:
         if self.forgets:
             self._forget()
         request = self._request()
-        answer = self.api.handle(CONTEXT, request)
+        answer = serve(self.api, CONTEXT, request)
         self.context.pipeline.commit()
         self.context.slices.finish()
         response = answer.response if isinstance(answer, Pending) else answer

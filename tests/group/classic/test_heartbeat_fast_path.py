@@ -1,4 +1,4 @@
-"""Heartbeat's compiled way does what the plain one does: the same answers, the same log and timers."""
+"""The fast path of Heartbeat and the generic path give the same responses, log and timers."""
 
 from __future__ import annotations
 
@@ -23,17 +23,20 @@ from kcore.runtime import Pending, RequestContext
 from tests.group.classic.world import CHANGED, COMPLETING, DEAD, SESSION_MS, STABLE
 from tests.group.classic.world import World as ClassicWorld
 from tests.group.offsets.test_offset_commit import Denies
+from tests.kit import serve
 
 GENERATION = 2
 """That of a group that was built; in some states it is one more."""
 
 
-class PlainApi(HeartbeatApi):
-    """Every heartbeat goes the way that is written out in Python."""
+class GenericHeartbeatApi(HeartbeatApi):
+    """HeartbeatApi without its fast path."""
 
     __slots__ = ()
-    handle = HeartbeatApi.handle_any
-    decide = HeartbeatApi.decide_any
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.fast = None
 
 
 class World(ClassicWorld):
@@ -56,7 +59,7 @@ class World(ClassicWorld):
         place = len(self.answers)
         self.answers.append(None)
         try:
-            result = api.handle(context, request)
+            result = serve(api, context, request)
         except KafkaError as error:
             result = api.error(context, request, error.code, error.message)
         if isinstance(result, Pending):
@@ -172,18 +175,18 @@ def facts(kind: type[HeartbeatApi], denied: Any, *script: Any) -> dict[str, Any]
 
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from([None, DENIED]), st.lists(steps, max_size=14), states)
-def test_both_ways_do_the_same(denied: Any, script: list[Any], state: GroupState | None) -> None:
-    assert facts(HeartbeatApi, denied, script, state) == facts(PlainApi, denied, script, state)
+def test_fast_path_equals_generic_path(denied: Any, script: list[Any], state: GroupState | None) -> None:
+    assert facts(HeartbeatApi, denied, script, state) == facts(GenericHeartbeatApi, denied, script, state)
 
 
 @pytest.mark.parametrize("denied", [None, DENIED])
 @pytest.mark.parametrize("state", [None, *GroupState])
-def test_both_ways_do_the_same_in_every_state_with_whatever_is_said(state: GroupState | None, denied: Any) -> None:
+def test_fast_path_equals_generic_path_in_every_state_for_every_request(state: GroupState | None, denied: Any) -> None:
     script = [step for who in WHO for said in SAID for step in (("wait", 7), ("beat", who, said))]
-    assert facts(HeartbeatApi, denied, script, state) == facts(PlainApi, denied, script, state)
+    assert facts(HeartbeatApi, denied, script, state) == facts(GenericHeartbeatApi, denied, script, state)
 
 
-# ---- which way is taken
+# ---- what the fast path serves
 
 
 @pytest.fixture(params=[None, Denies()])
@@ -194,34 +197,34 @@ def world(request: Any) -> World:
     return world
 
 
-def is_quick(world: World, request: HeartbeatRequest) -> bool:
-    """Whether the compiled way answered."""
-    before = world.heartbeat_api.quick
+def served_fast(world: World, request: HeartbeatRequest) -> bool:
+    """Tells if the fast path answers the request."""
+    before = world.heartbeat_api.fast_path.served
     world.ask(request)
-    return world.heartbeat_api.quick > before
+    return world.heartbeat_api.fast_path.served > before
 
 
-def test_dynamic_members_take_the_compiled_way_and_others_do_not(world):
+def test_fast_path_serves_dynamic_members_of_the_current_generation_only(world):
     for who in ("leader", "follower", "static"):
-        assert is_quick(world, world.request(who))
-        assert not is_quick(world, world.request(who, generation_id=world.generation + 1))
-    assert not is_quick(world, world.request("static", group_instance_id="one"))
-    assert not is_quick(world, world.request("nobody"))
+        assert served_fast(world, world.request(who))
+        assert not served_fast(world, world.request(who, generation_id=world.generation + 1))
+    assert not served_fast(world, world.request("static", group_instance_id="one"))
+    assert not served_fast(world, world.request("nobody"))
     world.group().transition(DEAD, "the test wants it")
-    assert not is_quick(world, world.request("leader"))
+    assert not served_fast(world, world.request("leader"))
 
 
 def test_a_session_lasts_from_the_last_heartbeat(world):
     for _ in range(3):
         world.context.advance(SESSION_MS - 1)
-        assert is_quick(world, world.request("leader"))
+        assert served_fast(world, world.request("leader"))
     assert list(world.group().members) == [world.leader]
     assert world.answers[-1].error_code == ErrorCode.REBALANCE_IN_PROGRESS, "the others are out"
     world.context.advance(SESSION_MS)
     assert list(world.group().members) == []
 
 
-def test_an_answer_waits_for_the_commit_of_what_it_stands_on():
+def test_response_waits_for_the_commit_of_the_state_it_shows():
     world = World(HeartbeatApi)
     world.build(COMPLETING)
     world.context.auto_commit = False
@@ -230,15 +233,15 @@ def test_an_answer_waits_for_the_commit_of_what_it_stands_on():
     waiting = world.ask(world.request("leader"))
     assert isinstance(waiting, Pending)
     assert (waiting.api, waiting.parked, waiting.done) == (world.heartbeat_api, False, False)
-    assert world.heartbeat_api.quick == 1
+    assert world.heartbeat_api.fast_path.served == 1
     world.context.pipeline.commit()
     assert waiting.response.error_code == 0
 
 
-def test_a_request_of_another_class_goes_the_plain_way(world):
+def test_fast_path_declines_a_request_of_a_subclass(world):
     class Request(HeartbeatRequest):
         """Looks the same."""
 
     request = Request(group_id="g", member_id=world.leader, generation_id=world.generation)
-    assert not is_quick(world, request)
+    assert not served_fast(world, request)
     assert world.answers[-1].error_code == 0

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat's compiled way does what the plain one does: the same answers, the same log and timers."""
+"""The fast path of ConsumerGroupHeartbeat and the generic path give the same responses, log and timers."""
 
 from __future__ import annotations
 
@@ -22,18 +22,21 @@ from tests.group.consumer.members import World as ConsumerWorld
 from tests.group.context import CLIENT_HOST
 from tests.group.migration.members import ClassicClient
 from tests.group.offsets.test_offset_commit import Denies
+from tests.kit import serve
 
 SESSION_MS = 45_000
 TOPICS = {"t": 4, "u": 2}
 MEMBERS = ("m0", "m1", "m2", "static")
 
 
-class PlainApi(ConsumerGroupHeartbeatApi):
-    """Every heartbeat goes the way that is written out in Python."""
+class GenericHeartbeatApi(ConsumerGroupHeartbeatApi):
+    """ConsumerGroupHeartbeatApi without its fast path."""
 
     __slots__ = ()
-    handle = ConsumerGroupHeartbeatApi.handle_any
-    decide = ConsumerGroupHeartbeatApi.decide_any
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.fast = None
 
 
 class World(ConsumerWorld):
@@ -104,7 +107,7 @@ class World(ConsumerWorld):
 
         context = RequestContext(version, client_id, client_host)
         try:
-            result = self.api.handle(context, request)
+            result = serve(self.api, context, request)
         except KafkaError as error:
             result = self.api.error(context, request, error.code, error.message)
         if isinstance(result, Pending):
@@ -129,7 +132,7 @@ class World(ConsumerWorld):
             "answers": self.answers,
             "asked": self.authorizer.asked if self.authorizer is not None else [],
             "group": repr(group),
-            "members": [(repr(m), m.settled_epoch, m.reply, m.timer and m.timer.deadline_ms) for m in members],
+            "members": [(repr(m), m.settled_epoch, m.timer and m.timer.deadline_ms) for m in members],
             "timers": (len(self.wheel), self.wheel.next_deadline_ms(), self.wheel.fired_total),
             "log": b"".join(bytes(batch) for _, batch in self.log().batches(start=0)),
             "waiting": self.pipeline.waiting,
@@ -239,7 +242,7 @@ def facts(kind: type[ConsumerGroupHeartbeatApi], denied: Any, interval_ms: int, 
 )
 def test_both_ways_do_the_same(denied: Any, interval_ms: int, script: list[Any], resting: int) -> None:
     compiled = facts(ConsumerGroupHeartbeatApi, denied, interval_ms, script, resting)
-    assert compiled == facts(PlainApi, denied, interval_ms, script, resting)
+    assert compiled == facts(GenericHeartbeatApi, denied, interval_ms, script, resting)
 
 
 @pytest.mark.parametrize("denied", [None, DENIED])
@@ -253,10 +256,10 @@ def test_both_ways_do_the_same_with_whatever_a_member_at_rest_says(client: str, 
             ("beat", client, "beat", {}, {}),
         ]
         compiled = facts(ConsumerGroupHeartbeatApi, denied, 0, script, 4)
-        assert compiled == facts(PlainApi, denied, 0, script, 4), (said, context)
+        assert compiled == facts(GenericHeartbeatApi, denied, 0, script, 4), (said, context)
 
 
-# ---- which way is taken
+# ---- what the fast path serves
 
 
 @pytest.fixture(params=[None, Denies()])
@@ -267,11 +270,11 @@ def world(request: Any) -> World:
     return world
 
 
-def is_quick(world: World, request: Any, **context: Any) -> bool:
-    """Whether the compiled way answered."""
-    before = world.api.quick
+def served_fast(world: World, request: Any, **context: Any) -> bool:
+    """Tells if the fast path answers the request."""
+    before = world.api.fast_path.served
     world.ask(request, **context)
-    return world.api.quick > before
+    return world.api.fast_path.served > before
 
 
 def test_a_member_at_rest_is_answered_with_the_same_response(world):
@@ -281,27 +284,27 @@ def test_a_member_at_rest_is_answered_with_the_same_response(world):
     assert (first.error_code, first.member_epoch, first.assignment) == (0, world.group.group_epoch, None)
     world.set_group(GROUP, consumer_heartbeat_interval_ms=7_000)
     assert world.ask(request).heartbeat_interval_ms == 7_000
-    assert is_quick(world, request)
+    assert served_fast(world, request)
 
 
-def test_members_at_rest_take_the_compiled_way_and_others_do_not(world):
+def test_fast_path_serves_members_at_rest_only(world):
     for who in ("m0", "static"):
-        assert is_quick(world, world.request(who, "beat"))
-        assert is_quick(world, world.request(who, "confirm"))
-        assert not is_quick(world, world.request(who, "beat", epoch=-1))
-    assert not is_quick(world, world.request("nobody", "confirm"))
-    assert not is_quick(world, world.request("m0", "beat"), client_id="renamed")
+        assert served_fast(world, world.request(who, "beat"))
+        assert served_fast(world, world.request(who, "confirm"))
+        assert not served_fast(world, world.request(who, "beat", epoch=-1))
+    assert not served_fast(world, world.request("nobody", "confirm"))
+    assert not served_fast(world, world.request("m0", "beat"), client_id="renamed")
     world.make_topic("t", 6)
-    assert not is_quick(world, world.request("m0", "beat"), client_id="renamed")
+    assert not served_fast(world, world.request("m0", "beat"), client_id="renamed")
 
 
 def test_a_pattern_is_asked_for_with_every_heartbeat(world):
     world.ask(world.request("m1", "join", subscribed_topic_names=None, subscribed_topic_regex="u"))
     world.rest("m0", "static", "m1")
-    assert is_quick(world, world.request("m0", "beat"))
+    assert served_fast(world, world.request("m0", "beat"))
     world.make_topic("u2", 1)
     world.advance(20_000)
-    assert not is_quick(world, world.request("m0", "beat"))
+    assert not served_fast(world, world.request("m0", "beat"))
 
 
 def test_a_session_lasts_from_the_last_heartbeat():
@@ -309,17 +312,17 @@ def test_a_session_lasts_from_the_last_heartbeat():
     world.rest("m0")
     for _ in range(3):
         world.advance(SESSION_MS - 1)
-        assert is_quick(world, world.request("m0", "beat"))
+        assert served_fast(world, world.request("m0", "beat"))
     assert list(world.group.members) == ["m0"]
     world.set_group(GROUP, consumer_session_timeout_ms=50_000)
-    assert is_quick(world, world.request("m0", "beat"))
+    assert served_fast(world, world.request("m0", "beat"))
     world.advance(49_999)
     assert list(world.group.members) == ["m0"]
     world.advance(1)
     assert list(world.group.members) == []
 
 
-def test_an_answer_waits_for_the_commit_of_what_it_stands_on():
+def test_response_waits_for_the_commit_of_the_state_it_shows():
     world = World(ConsumerGroupHeartbeatApi)
     world.rest("m0", "m1")
     world.auto_commit = False
@@ -328,27 +331,30 @@ def test_an_answer_waits_for_the_commit_of_what_it_stands_on():
     group.assignment_epoch = group.group_epoch = group.members["m0"].settled_epoch  # as if nothing were to be done
     waiting = world.ask(world.request("m0", "beat"))
     assert isinstance(waiting, Pending)
-    assert (waiting.api, waiting.parked, waiting.done, world.api.quick > 0) == (world.api, False, False, True)
+    assert (waiting.api, waiting.parked, waiting.done) == (world.api, False, False)
+    assert world.api.fast_path.served > 0
     world.pipeline.commit()
     assert waiting.response.member_epoch == group.group_epoch
 
 
-def test_a_request_of_another_class_goes_the_plain_way(world):
+def test_fast_path_declines_a_request_of_a_subclass(world):
     class Request(ConsumerGroupHeartbeatRequest):
         """Looks the same."""
 
     epoch, _ = world.told["m0"]
-    assert not is_quick(world, Request(group_id=GROUP, member_id="m0", member_epoch=epoch))
+    assert not served_fast(world, Request(group_id=GROUP, member_id="m0", member_epoch=epoch))
     assert world.answers[-1].error_code == 0
 
 
-def test_slots_are_told_from_what_is_none():
-    assert Slots(ConsumerMember, "timer", "reply").names == ("timer", "reply")
-    assert Slots(ConsumerGroup, "group_id").cls is ConsumerGroup, "a slot of its base"
+def test_slots_refuses_names_of_no_slot():
+    assert Slots(ConsumerMember, {0: "timer", 1: "reply"}).names == ("timer", "reply")
+    assert Slots(ConsumerGroup, {0: "group_id"}).cls is ConsumerGroup, "a slot of its base"
     for name in ("is_classic", "say", "nothing"):
         with pytest.raises(TypeError, match=f"ConsumerMember.{name} is no slot"):
-            Slots(ConsumerMember, name)
+            Slots(ConsumerMember, {0: name})
     with pytest.raises(TypeError, match="is no class"):
-        Slots("ConsumerMember", "timer")  # type: ignore[arg-type]
+        Slots("ConsumerMember", {0: "timer"})  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="9 slots, and not 8 at most"):
-        Slots(ConsumerMember, *["timer"] * 9)
+        Slots(ConsumerMember, dict.fromkeys(range(9), "timer"))
+    with pytest.raises(TypeError, match="indices must be 0 to 1, each once"):
+        Slots(ConsumerMember, {0: "timer", 2: "reply"})
