@@ -1,0 +1,99 @@
+"""The writing rules that a program can check, and the files they apply to."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+ALLOWED = Path(__file__).with_name("allowed.json")
+GLOSSARY = ROOT / "docs" / "glossary.md"
+TABLE_LIMIT = 40
+
+QUESTION_WORDS = frozenset(
+    {"How", "Nobody", "Nothing", "What", "Whatever", "Where", "Whether", "Which", "Who", "Whoever", "Whose"}
+)
+"""A docstring begins with a verb phrase or a noun phrase that names the thing, never with one of these."""
+
+INDEFINITE = re.compile(r"\b(?:nobody|somebody|whoever|everybody|whatever)\b", re.IGNORECASE)
+"""The subject of a sentence is a component, not one of these."""
+
+VOCABULARY = re.compile(
+    r"\b(?:facts?|told|wanted|flights?|flies|bystanders?|patience|landed|landing|take[s]? off|quick|usual|plainly)\b",
+    re.IGNORECASE,
+)
+"""Words that stand where the field has a term of its own: see docs/glossary.md."""
+
+RULES = ("question", "indefinite", "vocabulary")
+
+
+@cache
+def tracked_files(*suffixes: str) -> list[Path]:
+    """Lists the files with one of these suffixes that git tracks, without the recorded scenarios and their helpers."""
+    names = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    paths = [Path(name) for name in names]
+    skipped = ("tests/golden/", "bench/peers/")
+    return [
+        ROOT / path
+        for path in paths
+        if path.suffix in suffixes and not str(path).startswith(skipped) and (ROOT / path).is_file()
+    ]
+
+
+@cache
+def docstrings() -> list[tuple[str, int, str]]:
+    """Lists file, line and text of each docstring in Python files and stubs."""
+    found = []
+    for path in tracked_files(".py", ".pyi"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                text = ast.get_docstring(node)
+                if text:
+                    found.append((str(path.relative_to(ROOT)), getattr(node, "lineno", 1), text.strip()))
+    return found
+
+
+def _breaks(rule: str, text: str) -> Iterator[str]:
+    first_line = text.splitlines()[0]
+    if rule == "question" and re.split(r"\W", text, maxsplit=1)[0] in QUESTION_WORDS:
+        yield first_line
+    elif rule == "indefinite":
+        yield from (match.group(0) for match in INDEFINITE.finditer(text))
+    elif rule == "vocabulary":
+        yield from (match.group(0) for match in VOCABULARY.finditer(text))
+
+
+def violations(rule: str) -> dict[str, list[tuple[int, str]]]:
+    """Finds what breaks a rule.
+
+    Args:
+        rule: one of `RULES`.
+
+    Returns:
+        For each file the lines of the docstrings, and what breaks the rule there.
+    """
+    found: dict[str, list[tuple[int, str]]] = {}
+    for path, line, text in docstrings():
+        if path.startswith("tests/tidy/"):
+            continue
+        for broken in _breaks(rule, text):
+            found.setdefault(path, []).append((line, broken))
+    return found
+
+
+def glossary_terms() -> tuple[list[str], list[str]]:
+    """Reads the terms of the glossary's two tables: Kafka's and kcore's own."""
+    tables: list[list[str]] = []
+    for line in GLOSSARY.read_text().splitlines():
+        if line.startswith("| term"):
+            tables.append([])
+        elif line.startswith("| ") and tables:
+            tables[-1].append(line.split("|")[1].strip())
+    kafka, own = tables
+    return kafka, own

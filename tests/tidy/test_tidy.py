@@ -1,0 +1,102 @@
+"""Checks of the source text itself: docstrings, vocabulary, sizes, commit subjects, private paths.
+
+`allowed.json` holds the number of violations that each file of an older style still has. A file may have fewer than its
+number, never more, and a file without a number must have none. `python -m tests.tidy.update` lowers the numbers.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.rules import ALLOWED, ROOT, TABLE_LIMIT, glossary_terms, tracked_files, violations
+
+MAX_FILE_LINES = 600
+MAX_FUNCTION_LINES = 70
+MAX_SUBJECT_LENGTH = 72
+FIRST_CHECKED_COMMIT = "6916a37"
+"""Commits up to this one were made before the rule for subjects."""
+
+SUBJECT = re.compile(r"^(?:[a-z0-9_.,/ -]+: \S|Merge |Revert ).*")
+PRIVATE_PATH = re.compile(r"(?<![\w.])/(?:work|farm|root)/\w+|\.\./shared")
+VERSION_CONSTANT = re.compile(r"^_?(?:NAMES|COMMIT|OFFSETS|METADATA)_VERSION\b.*=\s*\d", re.MULTILINE)
+
+SOURCES = tracked_files(".py", ".pyi", ".pyx", ".pxd")
+
+
+@pytest.mark.parametrize("rule", ["question", "indefinite", "vocabulary"])
+def test_docstrings_have_no_more_violations_than_allowed(rule: str) -> None:
+    allowed = json.loads(ALLOWED.read_text())[rule]
+    found = violations(rule)
+    worse = {
+        path: [f"{line}: {text}" for line, text in rows]
+        for path, rows in found.items()
+        if len(rows) > allowed.get(path, 0)
+    }
+    assert not worse
+
+
+def test_allowed_numbers_name_existing_files_and_are_not_too_high() -> None:
+    for rule, numbers in json.loads(ALLOWED.read_text()).items():
+        found = violations(rule)
+        stale = {path: count for path, count in numbers.items() if count > len(found.get(path, ()))}
+        assert not stale, f"run python -m tests.tidy.update: {rule}"
+
+
+def test_glossary_has_at_most_forty_terms_in_order() -> None:
+    kafka, own = glossary_terms()
+    assert len(kafka) + len(own) <= TABLE_LIMIT
+    assert kafka == sorted(kafka, key=str.lower)
+    assert own == sorted(own, key=str.lower)
+    assert not set(kafka) & set(own)
+
+
+def test_files_are_at_most_600_lines() -> None:
+    long = {str(path): lines for path in SOURCES if (lines := path.read_text().count("\n")) > MAX_FILE_LINES}
+    assert not long
+
+
+def test_functions_are_at_most_70_lines() -> None:
+    long = []
+    for path in SOURCES:
+        if path.suffix != ".py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > MAX_FUNCTION_LINES:
+                    long.append(f"{path}:{node.lineno}: {node.name} has {lines} lines")
+    assert not long
+
+
+def test_no_file_names_a_private_path() -> None:
+    texts = tracked_files(".py", ".pyi", ".pyx", ".pxd", ".md", ".toml", ".sh", ".yml", ".yaml", ".cfg", ".in")
+    this = Path(__file__).resolve()
+    named = {
+        str(path.relative_to(ROOT)): match.group(0)
+        for path in texts
+        if path.resolve() != this and (match := PRIVATE_PATH.search(path.read_text()))
+    }
+    assert not named
+
+
+def test_commit_subjects_have_a_prefix_and_at_most_72_characters() -> None:
+    known = subprocess.run(
+        ["git", "-C", str(ROOT), "cat-file", "-e", f"{FIRST_CHECKED_COMMIT}^{{commit}}"],
+        capture_output=True,
+        check=False,
+    )
+    if known.returncode:
+        pytest.skip("not a full clone: the history is not here")
+    subjects = subprocess.run(
+        ["git", "-C", str(ROOT), "log", "--format=%s", f"{FIRST_CHECKED_COMMIT}..HEAD"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    assert not [subject for subject in subjects if len(subject) > MAX_SUBJECT_LENGTH or not SUBJECT.match(subject)]
