@@ -11,16 +11,16 @@ from kcore.group.apis.front import READ_GROUP, GroupApi, visible_topics
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.heartbeat import JOIN, UNCHANGED, heartbeat
 from kcore.group.consumer.member import LEFT_FOR_A_WHILE, ConsumerMember, MemberMetadata
-from kcore.group.consumer.regex import (
+from kcore.group.consumer.services import INLINE_MEMBERS, ConsumerSettings
+from kcore.group.consumer.subscriptions import Subscriptions
+from kcore.group.shard import GroupShard
+from kcore.patterns import (
     MAX_CHARACTERS,
     MAX_NAMED_GROUPS,
     MAX_PROGRAM_BYTES,
     MAX_REPEATS,
     MAX_UNICODE_CLASSES,
 )
-from kcore.group.consumer.services import INLINE_MEMBERS, ConsumerSettings
-from kcore.group.consumer.subscriptions import Subscriptions
-from kcore.group.shard import GroupShard
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode

@@ -7,13 +7,12 @@ record; members read what the record says, not what would match now.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from kcore.errors import KafkaError
 from kcore.group.consumer import records as facts
+from kcore.patterns import PatternError, compile_pattern
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.machine import Outcome
 
@@ -34,70 +33,18 @@ SLICE_NAMES: Final = 1_000
 SLICE_STEPS: Final = 2_000_000
 """The same in steps of the slowest way to match: characters times instructions of the program."""
 
-MAX_CHARACTERS: Final = 4_096
-"""How long a pattern may be."""
 
-MAX_REPEATS: Final = 1_000
-"""What the counts of all repetitions in a pattern, `{n}` or `{m,n}`, may come to. RE2 bounds each by itself."""
-
-MAX_UNICODE_CLASSES: Final = 8
-r"""How often a pattern may have a class like `\pL`: each is hundreds of ranges, and topics have ASCII names."""
-
-MAX_PROGRAM_BYTES: Final = 1 << 20
-"""What a compiled pattern may take; larger ones do not compile."""
-
-MAX_NAMED_GROUPS: Final = 16
-"""Named groups are captured whatever is asked for, at a cost that grows with the square of their number."""
-
-_REPETITION: Final = re.compile(r"\{(?:\d+,)?(\d{1,9})(?:,)?\}")
-_UNICODE_CLASS: Final = re.compile(r"\\[pP]")
-
-
-@lru_cache(maxsize=256)
 def _compiled(regex: str) -> Any:
-    """A pattern, compiled.
+    """Compiles a pattern.
 
     Raises:
         KafkaError: INVALID_REGULAR_EXPRESSION.
     """
-    import re2  # noqa: PLC0415  # a library of megabytes: a node whose groups have no patterns starts without it
-
-    reason = _beyond_limits(regex)
-    if reason is None:
-        options = re2.Options()
-        options.log_errors = False
-        options.max_mem = MAX_PROGRAM_BYTES
-        options.never_capture = True  # whether it matches is all that is asked; 5,000 groups cost seconds for each name
-        try:
-            compiled = re2.compile(regex, options)
-        except UnicodeError as error:
-            reason = str(error)
-        except re2.error as error:
-            said = error.args[0] if error.args else error
-            reason = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
-        else:
-            if compiled.groups <= MAX_NAMED_GROUPS:
-                return compiled
-            reason = f"it has {compiled.groups} named groups, of which {MAX_NAMED_GROUPS} may be"
-    raise KafkaError(
-        ErrorCode.INVALID_REGULAR_EXPRESSION, f"{regex[:MAX_SHOWN]!r} is no regular expression that is served: {reason}"
-    )
-
-
-def _beyond_limits(regex: str) -> str | None:
-    """Why a pattern is not even compiled: that takes time on the thread that serves everybody.
-
-    What is counted stands in the text; a bracket or a backslash that is meant literally counts, too.
-    """
-    if len(regex) > MAX_CHARACTERS:
-        return f"it has {len(regex)} characters, of which {MAX_CHARACTERS} may be"
-    repeats = sum(int(count) for count in _REPETITION.findall(regex))
-    if repeats > MAX_REPEATS:
-        return f"its repetitions come to {repeats}, of which {MAX_REPEATS} may be"
-    classes = len(_UNICODE_CLASS.findall(regex))
-    if classes > MAX_UNICODE_CLASSES:
-        return f"it has {classes} Unicode classes, of which {MAX_UNICODE_CLASSES} may be"
-    return None
+    try:
+        return compile_pattern(regex)
+    except PatternError as error:
+        message = f"{regex[:MAX_SHOWN]!r} is not a regular expression that kcore accepts: {error}"
+        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from error
 
 
 def check_regex(regex: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from kcore.patterns import PatternError, compile_pattern
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -17,7 +18,6 @@ from kcore.protocol.messages.list_transactions import (
 )
 from kcore.runtime.api import Api
 from kcore.runtime.pending import gather
-from kcore.transaction.pattern import Pattern, PatternError
 from kcore.transaction.states import BY_NAME, NAMES
 
 if TYPE_CHECKING:
@@ -110,11 +110,11 @@ class _Selection:
         self._states = {BY_NAME[name] for name in names if name in BY_NAME} if names else None
         self._producer_ids = set(request.producer_id_filters) or None
         self._duration_ms = request.duration_filter
-        self._pattern: Pattern | None = None
+        self._pattern: Any = None
         self.pattern_fault = False
         if request.transactional_id_pattern:
             try:
-                self._pattern = Pattern(request.transactional_id_pattern)
+                self._pattern = compile_pattern(request.transactional_id_pattern)
             except PatternError:
                 self.pattern_fault = True
 
@@ -127,4 +127,4 @@ class _Selection:
         # An id that never had a transaction has begun at -1, and so lasts longer than anything: as in Kafka.
         if self._duration_ms >= 0 and wall_ms - transaction.start_ms <= self._duration_ms:
             return False
-        return self._pattern is None or self._pattern.matches(transactional_id)
+        return self._pattern is None or self._pattern.fullmatch(transactional_id) is not None

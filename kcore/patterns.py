@@ -1,0 +1,80 @@
+"""Regular expressions from clients, compiled by RE2 (KIP-848, KIP-1152).
+
+RE2 matches in time linear in the text, so no client's pattern can keep the node busy. The limits here bound the time
+and memory of the compilation itself, which runs on the thread that serves all clients.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any, Final
+
+MAX_CHARACTERS: Final = 4_096
+"""Maximum length of a pattern."""
+
+MAX_REPEATS: Final = 1_000
+"""Maximum sum of the counts of all repetitions in a pattern, `{n}` or `{m,n}`. RE2 bounds only each one by itself."""
+
+MAX_UNICODE_CLASSES: Final = 8
+r"""Maximum number of classes like `\pL` in a pattern: each one expands to hundreds of ranges."""
+
+MAX_PROGRAM_BYTES: Final = 1 << 20
+"""Maximum size of a compiled pattern."""
+
+MAX_NAMED_GROUPS: Final = 16
+"""Maximum number of named groups: RE2 captures them even if not asked to, at a cost quadratic in their number."""
+
+_REPETITION: Final = re.compile(r"\{(?:\d+,)?(\d{1,9})(?:,)?\}")
+_UNICODE_CLASS: Final = re.compile(r"\\[pP]")
+
+
+class PatternError(ValueError):
+    """A pattern that RE2 refuses, or that exceeds a limit. The message is the reason."""
+
+
+@lru_cache(maxsize=256)
+def compile_pattern(text: str) -> Any:
+    """Compiles a pattern in RE2's syntax.
+
+    Args:
+        text: the pattern.
+
+    Returns:
+        A pattern object of the re2 module; `fullmatch` tells if a whole string matches.
+
+    Raises:
+        PatternError: the pattern is invalid or exceeds a limit.
+    """
+    import re2  # noqa: PLC0415  # several megabytes: a node without patterns must not pay for them at the start
+
+    reason = _beyond_limits(text)
+    if reason is not None:
+        raise PatternError(reason)
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = MAX_PROGRAM_BYTES
+    options.never_capture = True  # captures would cost seconds for each match of a pattern with 5,000 groups
+    try:
+        compiled = re2.compile(text, options)
+    except UnicodeError as error:
+        raise PatternError(str(error)) from error
+    except re2.error as error:
+        cause = error.args[0] if error.args else error
+        raise PatternError(cause.decode(errors="replace") if isinstance(cause, bytes) else str(cause)) from error
+    if compiled.groups > MAX_NAMED_GROUPS:
+        raise PatternError(f"it has {compiled.groups} named groups; the maximum is {MAX_NAMED_GROUPS}")
+    return compiled
+
+
+def _beyond_limits(text: str) -> str | None:
+    """Returns the reason for not compiling a pattern at all, or None. Escaped brackets and backslashes count, too."""
+    if len(text) > MAX_CHARACTERS:
+        return f"it has {len(text)} characters; the maximum is {MAX_CHARACTERS}"
+    repeats = sum(int(count) for count in _REPETITION.findall(text))
+    if repeats > MAX_REPEATS:
+        return f"its repetitions add up to {repeats}; the maximum is {MAX_REPEATS}"
+    classes = len(_UNICODE_CLASS.findall(text))
+    if classes > MAX_UNICODE_CLASSES:
+        return f"it has {classes} Unicode classes; the maximum is {MAX_UNICODE_CLASSES}"
+    return None
