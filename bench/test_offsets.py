@@ -20,7 +20,6 @@ from kcore.clock import ManualClock, Now
 from kcore.config import Config
 from kcore.group.apis.offset_commit import OffsetCommitApi
 from kcore.group.apis.offset_fetch import OffsetFetchApi
-from kcore.group.offsets.commit import plan_commit
 from kcore.group.offsets.store import OffsetStore
 from kcore.group.shard import TOPIC_NAME, GroupShard
 from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine, PartitionKey
@@ -130,49 +129,23 @@ def test_commit(benchmark: Any, folder: Path, partitions: int, durability: str) 
 
 
 @pytest.mark.parametrize("partitions", [1, 10])
-def test_decide_commit(benchmark: Any, partitions: int) -> None:
-    decide_commit(benchmark, partitions, plain=False)
-
-
-@pytest.mark.parametrize("partitions", [1, 10])
-def test_decide_commit_the_plain_way(benchmark: Any, partitions: int) -> None:
-    decide_commit(benchmark, partitions, plain=True)
-
-
-def decide_commit(benchmark: Any, partitions: int, plain: bool) -> None:
-    benchmark.group = f"offsets: decide and replay {COMMITS} commits of {partitions} partitions"
-    node = Node(MemoryLogEngine())
-    machine = node.load().machine
-    api = OffsetCommitApi(node.shards, Topics())
-    plan = plan_commit(CONTEXT, commit_request(partitions), Topics(), None, False)
-    if not plain:
-        api.recall(CONTEXT, plan)
-
-    def commits() -> None:
-        for _ in range(COMMITS):
-            machine.replay_block(0, -1, api.decide(machine, CONTEXT, plan).records)
-
-    benchmark.extra_info["operations"] = COMMITS
-    benchmark(commits)
-
-
-@pytest.mark.parametrize("partitions", [1, 10])
 def test_handle_commit(benchmark: Any, partitions: int) -> None:
-    handle_commit(benchmark, partitions, plain=False)
+    handle_commit(benchmark, partitions, generic=False)
 
 
 @pytest.mark.parametrize("partitions", [1, 10])
-def test_handle_commit_the_plain_way(benchmark: Any, partitions: int) -> None:
-    handle_commit(benchmark, partitions, plain=True)
+def test_handle_commit_generic(benchmark: Any, partitions: int) -> None:
+    handle_commit(benchmark, partitions, generic=True)
 
 
-def handle_commit(benchmark: Any, partitions: int, plain: bool) -> None:
+def handle_commit(benchmark: Any, partitions: int, generic: bool) -> None:
     """From the decoded request to its records in the shard's open batch and its answer in the pipeline."""
     benchmark.group = f"offsets: handle {COMMITS} commits of {partitions} partitions"
     node = Node(MemoryLogEngine())
     node.load()
     api = OffsetCommitApi(node.shards, Topics())
-    handle = api.handle_any if plain else api.handle
+    handle = api.handle if generic else api.fast
+    assert handle is not None
     requests = [commit_request(partitions, f"group {i}") for i in range(COMMITS)]
 
     def commits() -> None:

@@ -1,52 +1,106 @@
 from typing import Any
 
-from kcore_ext.commit_shapes import CommitShapes
 from kcore_ext.consumer_records import ConsumerRecords
-from kcore_ext.offset_block import CommitPlan, OffsetBlock
+from kcore_ext.offset_block import OffsetBlock
 
-class OffsetCommitCore(CommitShapes):
-    """What `OffsetCommitApi` does for a commit in which nothing is refused, and for every other one as its own
-    `handle_any`, `decide_any` and `take_any` say.
+class CommitFastPath:
+    """The common part of the fast paths of both commits.
+
+    It remembers up to 1024 combinations of topics and partitions with the topics found and the response that accepts
+    them all. A combination is valid as long as the cluster's topic objects are the same.
+    """
+
+    @property
+    def served(self) -> int:
+        """Counts the requests that the fast path answered."""
+
+    @property
+    def remembered(self) -> int:
+        """Counts the remembered combinations of partitions."""
+
+class OffsetCommitFastPath(CommitFastPath):
+    """The fast path of OffsetCommit: existing partitions, short metadata, and a group that accepts the member.
 
     Args:
+        api: the API, for its errors and for responses that wait for a commit.
         shards: the group shards.
         topics: the cluster's topics.
-        authorizer: who may read groups and topics; with one, the checks in front are the plain ones.
-        request_type: the class of the request.
-        topic_type: the class of a topic of the request.
-        record_type: the named tuple (key, value, version) that a record is.
-        classic: the class of classic groups, and their states Empty and Stable: in these it is known whom they take.
+        authorizer: decides who may READ groups and topics; None allows all.
+        request: the class of the request.
+        topic: the class of a topic of the request.
+        record: the named tuple (key, value, version) of a record.
+        permissions: `Operation.READ`, `ResourceType.GROUP`, `ResourceType.TOPIC`.
+        classic: the class of classic groups, and their states Empty and Stable.
     """
 
     def __init__(
         self,
+        api: Any,
         shards: Any,
         topics: Any,
         authorizer: Any,
-        request_type: type,
-        topic_type: type,
-        record_type: type,
+        *,
+        request: type,
+        topic: type,
+        record: type,
+        permissions: tuple[Any, Any, Any],
         classic: tuple[type, Any, Any],
     ) -> None: ...
-    def handle(self, context: Any, request: Any) -> Any:
-        """Serves one request: see `kcore.runtime.Api.handle`."""
+    def serve(self, context: Any, request: Any) -> Any:
+        """Writes the offsets.
 
-    def decide(self, machine: Any, context: Any, request: Any) -> Any:
-        """Decides a `CommitPlan` within its shard: see `kcore.runtime.Api.decide`."""
+        Returns:
+            The response, a `Pending` that waits for the commit, or None if the request is not the common case. Nothing
+            durable has changed then.
+        """
 
-    def recall(self, context: Any, plan: CommitPlan) -> None:
-        """Gives a plan in which nothing is refused the response that is remembered for it."""
+class TxnOffsetCommitFastPath(CommitFastPath):
+    """The fast path of TxnOffsetCommit: existing partitions, a verified transaction, and a group that accepts it.
+
+    Args:
+        api: the API, for its errors, for responses that wait for a commit, and for transactions that are not verified
+            at once (`after_verification`).
+        shards: the group shards.
+        topics: the cluster's topics.
+        authorizer: decides who may WRITE transactions, and READ groups and topics; None allows all.
+        verifier: see `kcore.group.offsets.verifier.TransactionVerifier`.
+        verified: the verifier's result for a transaction in order: this very object.
+        request: the class of the request.
+        topic: the class of a topic of the request.
+        record: the named tuple (key, value, version) of a record.
+        permissions: `Operation.READ`, `ResourceType.GROUP`, `ResourceType.TOPIC`.
+        write_permission: `Operation.WRITE`, `ResourceType.TRANSACTIONAL_ID`.
+        classic: the class of classic groups, and their state Empty.
+    """
+
+    def __init__(
+        self,
+        api: Any,
+        shards: Any,
+        topics: Any,
+        authorizer: Any,
+        *,
+        verifier: Any,
+        verified: Any,
+        request: type,
+        topic: type,
+        record: type,
+        permissions: tuple[Any, Any, Any],
+        write_permission: tuple[Any, Any],
+        classic: tuple[type, Any],
+    ) -> None: ...
+    def serve(self, context: Any, request: Any) -> Any:
+        """Writes the offsets; see `OffsetCommitFastPath.serve`."""
 
 def replay_block(shard: Any, offset: int, producer_id: int, records: OffsetBlock[Any] | ConsumerRecords) -> None:
-    """Applies the offsets of a commit to a group shard, as `replay_commit` does with each of its records; records of a
-    consumer group as they say themselves.
+    """Applies the offsets of a commit to a group shard, or the records of a consumer group.
 
     Args:
         shard: the state to change.
-        offset: where the first record stands in the shard's log; the others follow.
-        producer_id: the producer in whose transaction they stand: then `replay_pending_block` applies them. -1: none.
-        records: the offsets; or the records, which stand in no transaction.
+        offset: the offset of the first record; the others follow.
+        producer_id: the producer whose transaction holds the records; they are applied as pending offsets. -1: none.
+        records: the offsets; or records of a consumer group, which are never part of a transaction.
 
     Raises:
-        ValueError: the records already stand somewhere.
+        ValueError: the records have been applied already.
     """

@@ -48,6 +48,7 @@ cdef class ShardCore:
     cpdef object write(self, Outcome outcome)
     cdef object append(self, Outcome outcome)
     cdef int enlist(self) except -1
+    cdef object write_and_respond(self, api, context, request, Outcome outcome)
     cdef object when_durable(self, api, context, request, response)
     cdef int replay(self, object records, int64_t producer_id, int64_t first_offset) except -1
     cdef int collect(self, BatchBuilder batch, object records) except -1

@@ -159,6 +159,18 @@ cdef class ShardCore:
             result = pending.response
         return self.when_durable(api, context, request, result)
 
+    cdef object write_and_respond(self, api, context, request, Outcome outcome):
+        """Appends what a fast path decided, and returns its response, which waits for the commit.
+
+        The shard must be active and have no responses to release, as `ready_shard` checks.
+        """
+        refused = self.append(outcome)
+        if refused is not None:
+            return self._refuse(api, context, request, outcome.reply, refused)
+        if self._outbox:
+            self._release()
+        return self.when_durable(api, context, request, outcome.reply)
+
     cdef object when_durable(self, api, context, request, response):
         """The response, or a `Pending` of it if it may stand on facts that are not durable yet."""
         cdef Pending pending

@@ -38,11 +38,13 @@ class PlainCoordinator(TransactionCoordinator):
 
 
 class PlainCommits(TxnOffsetCommitApi):
-    """Every commit does."""
+    """TxnOffsetCommitApi without its fast path."""
 
     __slots__ = ()
-    handle = TxnOffsetCommitApi.handle_any
-    decide = TxnOffsetCommitApi.decide_any
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.fast = None
 
 
 class PlainEnds(EndTxnApi):
@@ -259,7 +261,7 @@ def test_equal_commits_of_all_producers_get_the_same_response():
     first = commit_of(world, "a")
     assert [part.error_code for topic in first.topics for part in topic.partitions] == [ErrorCode.NONE]
     assert commit_of(world, "b", "other") is first
-    assert world.engine.apis[ApiKey.TXN_OFFSET_COMMIT].remembered == 1
+    assert world.engine.apis[ApiKey.TXN_OFFSET_COMMIT].fast_path.remembered == 1
 
 
 def test_a_bug_while_partitions_are_added_is_answered():

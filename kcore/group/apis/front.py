@@ -28,7 +28,10 @@ UUID_BYTES: Final = 37
 READ: Final = Operation.READ  # found once: see `NO_ERROR`
 
 READ_GROUP: Final = (Operation.READ, ResourceType.GROUP)
-"""The permission that fast paths of group APIs require."""
+"""The permission that the fast paths of both heartbeats require."""
+
+READ_GROUP_AND_TOPICS: Final = (Operation.READ, ResourceType.GROUP, ResourceType.TOPIC)
+"""The permissions that the fast paths of both commits require."""
 
 _SURELY_FITS = (MAX_TEXT_BYTES - UUID_BYTES) // 4  # characters: UTF-8 takes four bytes for one at most
 

@@ -1,7 +1,7 @@
-"""OffsetCommit (API key 8), v2-10: a group remembers how far it has read.
+"""OffsetCommit (API key 8), v2-10: stores the offsets up to which a group has consumed.
 
-v2-4 may ask for a retention time of their own (KIP-211 took it away), v6 brings leader epochs (KIP-320), v7 static
-members (KIP-345), v9 member epochs (KIP-848), v10 topic ids. There are only errors per partition.
+v2-4 may set a retention time (removed by KIP-211), v6 adds leader epochs (KIP-320), v7 static members (KIP-345), v9
+member epochs (KIP-848), v10 topic ids. All errors are per partition.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import KafkaError
+from kcore.group.apis.front import READ_GROUP_AND_TOPICS, GroupApi
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.states import EMPTY, STABLE
 from kcore.group.offsets.commit import NONE, Answers, accept, plan_commit, refuse
 from kcore.protocol.api_keys import ApiKey
-from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -22,9 +23,8 @@ from kcore.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from kcore.runtime.api import Api
 from kcore.runtime.machine import Outcome, Record
-from kcore_ext.offset_commit import OffsetCommitCore
+from kcore_ext.offset_commit import OffsetCommitFastPath
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
@@ -41,16 +41,15 @@ ABSENT_GROUP_SINCE = 9
 ANSWERS = Answers(OffsetCommitResponseTopic, True, OffsetCommitResponsePartition, OffsetCommitResponse, {})
 
 
-class OffsetCommitApi(OffsetCommitCore, Api[OffsetCommitRequest, OffsetCommitResponse]):
+class OffsetCommitApi(GroupApi[OffsetCommitRequest, OffsetCommitResponse]):
     """Serves OffsetCommit.
 
-    What it does is said here in full, in `handle_any` and `decide_any`. `handle` and `decide` are compiled, and do the
-    same for a commit in which nothing is refused: see `OffsetCommitCore`.
+    The fast path serves commits of which nothing is refused.
 
     Args:
         shards: the group shards.
-        topics: the cluster's topics; offsets of others are refused.
-        authorizer: who may read groups and topics; None allows all.
+        topics: the cluster's topics; offsets of unknown topics are refused.
+        authorizer: decides who may READ groups and topics; None allows all.
     """
 
     key = ApiKey.OFFSET_COMMIT
@@ -60,43 +59,47 @@ class OffsetCommitApi(OffsetCommitCore, Api[OffsetCommitRequest, OffsetCommitRes
     brief = True
     shares = True
 
-    __slots__ = ()
+    __slots__ = ("_topics", "fast", "fast_path")
 
     def __init__(self, shards: Shards[GroupShard], topics: TopicImage, authorizer: Authorizer | None = None) -> None:
-        classic = (ClassicGroup, EMPTY, STABLE)
-        super().__init__(shards, topics, authorizer, OffsetCommitRequest, OffsetCommitRequestTopic, Record, classic)
+        super().__init__(shards, authorizer)
+        self._topics = topics
+        self.fast_path = OffsetCommitFastPath(
+            self,
+            shards,
+            topics,
+            authorizer,
+            request=OffsetCommitRequest,
+            topic=OffsetCommitRequestTopic,
+            record=Record,
+            permissions=READ_GROUP_AND_TOPICS,
+            classic=(ClassicGroup, EMPTY, STABLE),
+        )
+        self.fast = self.fast_path.serve
 
-    def handle_any(self, context: RequestContext, request: OffsetCommitRequest) -> Any:
-        """Checks topics and partitions; what is left of them goes to the group's shard."""
-        authorizer = self._authorizer
-        group_id = request.group_id
-        if authorizer is not None and not authorizer.allowed(context, Operation.READ, ResourceType.GROUP, group_id):
-            return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        plan = plan_commit(context, request, self._topics, authorizer, context.api_version >= TOPIC_IDS_SINCE)
+    def handle(self, context: RequestContext, request: OffsetCommitRequest) -> Any:
+        """Authorizes the client, validates topics and partitions, and runs the rest in the group's shard."""
+        code = self.refusal(context, Operation.READ, request.group_id, may_be_empty=True)
+        if code:
+            return self.error(context, request, code)
+        plan = plan_commit(context, request, self._topics, self._authorizer, context.api_version >= TOPIC_IDS_SINCE)
         if plan.empty:
             return refuse(ANSWERS, plan, NONE)
-        if authorizer is not None:
-            self.recall(context, plan)
-        return self.routed(context, group_id, plan)
-
-    def routed(self, context: RequestContext, group_id: str, plan: CommitPlan) -> Any:
-        """Has the group's shard decide."""
         try:
-            shard = self._shards.of(group_id)
+            shard = self._shards.of(request.group_id)
         except KafkaError as error:
             return self.error(context, plan, error.code)
         return shard.run(self, context, plan)
 
-    def decide_any(self, machine: GroupShard, context: RequestContext, plan: CommitPlan) -> Any:
-        """Asks the group; one record for each accepted entry, in the request's order, so that the last one wins."""
-        asked: OffsetCommitRequest = plan.request
-        group_id = asked.group_id
-        member_id = asked.member_id
-        generation_id = asked.generation_id_or_member_epoch
-        group = machine.groups.get(group_id)
+    def decide(self, machine: GroupShard, context: RequestContext, plan: CommitPlan) -> Any:  # type: ignore[override]
+        """Validates the member; one record for each accepted entry, in request order, so that the last one wins."""
+        request: OffsetCommitRequest = plan.request
+        member_id = request.member_id
+        generation_id = request.generation_id_or_member_epoch
+        group = machine.groups.get(request.group_id)
         if group is not None:
             code = group.validate_offset_commit(
-                member_id, asked.group_instance_id, generation_id, context.api_version, False, plan
+                member_id, request.group_instance_id, generation_id, context.api_version, False, plan
             )
             if code:
                 return self.error(context, plan, code)
@@ -104,12 +107,9 @@ class OffsetCommitApi(OffsetCommitCore, Api[OffsetCommitRequest, OffsetCommitRes
         elif generation_id >= 0:
             absent = context.api_version >= ABSENT_GROUP_SINCE
             return self.error(context, plan, ErrorCode.GROUP_ID_NOT_FOUND if absent else ErrorCode.ILLEGAL_GENERATION)
-        return self.take_any(machine, plan)
-
-    def take_any(self, machine: GroupShard, plan: CommitPlan) -> Outcome:
-        """The records and the answer of a commit that its group takes."""
-        retention_time_ms = plan.request.retention_time_ms
-        records, response = accept(ANSWERS, machine, plan, with_topic_ids=True, retention_time_ms=retention_time_ms)
+        records, response = accept(
+            ANSWERS, machine, plan, with_topic_ids=True, retention_time_ms=request.retention_time_ms
+        )
         return Outcome(records, response)
 
     def error(
@@ -119,6 +119,6 @@ class OffsetCommitApi(OffsetCommitCore, Api[OffsetCommitRequest, OffsetCommitRes
         code: ErrorCode,
         message: str | None = None,
     ) -> OffsetCommitResponse:
-        """`code` for every partition that reached the group; without a plan for all."""
+        """Returns a response with `code` for all partitions of a request, or for those that a plan has not refused."""
         response: OffsetCommitResponse = refuse(ANSWERS, request, code)
         return response

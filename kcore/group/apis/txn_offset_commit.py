@@ -1,7 +1,7 @@
-"""TxnOffsetCommit (API key 28), v0-5: offsets that become a group's with the commit of a transaction (KIP-98).
+"""TxnOffsetCommit (API key 28), v0-5: stores offsets that take effect when a transaction commits (KIP-98).
 
-v2 brings leader epochs (KIP-320), v3 the member, so that zombies are fenced by the group (KIP-447), v4 may answer
-TRANSACTION_ABORTABLE, v5 adds the group's partition to the transaction by itself (KIP-890).
+v2 adds leader epochs (KIP-320), v3 the member, so that the group fences zombies (KIP-447), v4 the error
+TRANSACTION_ABORTABLE; from v5 on the request adds the group's partition to the transaction (KIP-890).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import KafkaError
+from kcore.group.apis.front import READ_GROUP_AND_TOPICS, GroupApi
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.states import EMPTY
 from kcore.group.offsets.commit import NONE, Answers, accept, plan_commit, refuse
@@ -23,10 +24,9 @@ from kcore.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from kcore.runtime.api import Api
 from kcore.runtime.machine import Outcome, Record
 from kcore.runtime.pending import Pending
-from kcore_ext.txn_offset_commit import TxnOffsetCommitCore
+from kcore_ext.offset_commit import TxnOffsetCommitFastPath
 
 if TYPE_CHECKING:
     from kcore.group.offsets.verifier import TransactionVerifier
@@ -57,17 +57,16 @@ def transaction_error(code: ErrorCode, api_version: int) -> ErrorCode:
     return code
 
 
-class TxnOffsetCommitApi(TxnOffsetCommitCore, Api[TxnOffsetCommitRequest, TxnOffsetCommitResponse]):
+class TxnOffsetCommitApi(GroupApi[TxnOffsetCommitRequest, TxnOffsetCommitResponse]):
     """Serves TxnOffsetCommit.
 
-    What it does is said here in full, in `handle_any` and `decide_any`. `handle` and `decide` are compiled, and do the
-    same for a commit in which nothing is refused: see `TxnOffsetCommitCore`.
+    The fast path serves commits of which nothing is refused, in a transaction that is verified at once.
 
     Args:
         shards: the group shards.
-        topics: the cluster's topics; offsets of others are refused.
-        verifier: asks the transaction coordinator.
-        authorizer: who may write transactions, read groups and topics; None allows all.
+        topics: the cluster's topics; offsets of unknown topics are refused.
+        verifier: verifies transactions with their coordinator.
+        authorizer: decides who may WRITE transactions, and READ groups and topics; None allows all.
     """
 
     key = ApiKey.TXN_OFFSET_COMMIT
@@ -77,7 +76,7 @@ class TxnOffsetCommitApi(TxnOffsetCommitCore, Api[TxnOffsetCommitRequest, TxnOff
     brief = True
     shares = True
 
-    __slots__ = ()
+    __slots__ = ("_topics", "_verifier", "fast", "fast_path")
 
     def __init__(
         self,
@@ -86,22 +85,29 @@ class TxnOffsetCommitApi(TxnOffsetCommitCore, Api[TxnOffsetCommitRequest, TxnOff
         verifier: TransactionVerifier,
         authorizer: Authorizer | None = None,
     ) -> None:
-        super().__init__(
+        super().__init__(shards, authorizer)
+        self._topics = topics
+        self._verifier = verifier
+        self.fast_path = TxnOffsetCommitFastPath(
+            self,
             shards,
             topics,
-            verifier,
             authorizer,
-            NO_ERROR,
-            TxnOffsetCommitRequest,
-            TxnOffsetCommitRequestTopic,
-            Record,
-            (ClassicGroup, EMPTY),
+            verifier=verifier,
+            verified=NO_ERROR,
+            request=TxnOffsetCommitRequest,
+            topic=TxnOffsetCommitRequestTopic,
+            record=Record,
+            permissions=READ_GROUP_AND_TOPICS,
+            write_permission=(Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+            classic=(ClassicGroup, EMPTY),
         )
+        self.fast = self.fast_path.serve
 
-    def handle_any(self, context: RequestContext, request: TxnOffsetCommitRequest) -> Any:
-        """Checks topics and partitions, then the transaction; the group is asked last.
+    def handle(self, context: RequestContext, request: TxnOffsetCommitRequest) -> Any:
+        """Authorizes the client, validates topics and partitions, verifies the transaction, and asks the group.
 
-        So a v5 commit that the group refuses has joined, or begun, the transaction all the same.
+        A v5 commit that the group refuses has added its partition to the transaction all the same, as in Kafka.
         """
         authorizer = self._authorizer
         group_id = request.group_id
@@ -121,7 +127,7 @@ class TxnOffsetCommitApi(TxnOffsetCommitCore, Api[TxnOffsetCommitRequest, TxnOff
             shard = self._shards.of(group_id)
         except KafkaError as error:
             return self.error(context, plan, error.code)
-        verdict = self._verifier.verify(
+        result = self._verifier.verify(
             request.transactional_id,
             request.producer_id,
             request.producer_epoch,
@@ -129,44 +135,46 @@ class TxnOffsetCommitApi(TxnOffsetCommitCore, Api[TxnOffsetCommitRequest, TxnOff
             shard.index,
             context.api_version >= ADDS_PARTITION_SINCE,
         )
-        return self.go_on(shard, context, plan, verdict)
+        return self.after_verification(shard, context, plan, result)
 
-    def go_on(
-        self, shard: Shard[GroupShard], context: RequestContext, plan: CommitPlan, verdict: ErrorCode | Pending
+    def after_verification(
+        self, shard: Shard[GroupShard], context: RequestContext, plan: CommitPlan, result: ErrorCode | Pending
     ) -> Any:
-        """What the transaction coordinator says is there, or will be; with NONE the group is asked."""
-        if isinstance(verdict, Pending):
-            return Continued(self, context, plan, verdict, lambda code: self.go_on(shard, context, plan, code))
-        if verdict is not NO_ERROR:
-            return self.error(context, plan, transaction_error(verdict, context.api_version))
+        """Runs the commit in the group's shard once its transaction is verified.
+
+        Args:
+            shard: the group's shard.
+            context: the request's context.
+            plan: the commit.
+            result: the verifier's result, or a `Pending` of it.
+        """
+        if isinstance(result, Pending):
+            return Continued(
+                self, context, plan, result, lambda code: self.after_verification(shard, context, plan, code)
+            )
+        if result is not NO_ERROR:
+            return self.error(context, plan, transaction_error(result, context.api_version))
         return shard.run(self, context, plan)
 
-    def decide_any(self, machine: GroupShard, context: RequestContext, plan: CommitPlan) -> Any:
-        """Asks the group; the records become a transactional batch, the offsets pending under the producer's id."""
-        asked: TxnOffsetCommitRequest = plan.request
-        group = machine.groups.get(asked.group_id)
+    def decide(  # type: ignore[override]
+        self, machine: GroupShard, context: RequestContext, plan: CommitPlan
+    ) -> TxnOffsetCommitResponse | Outcome:
+        """Validates the member; the records become a transactional batch with pending offsets of the producer."""
+        request: TxnOffsetCommitRequest = plan.request
+        group = machine.groups.get(request.group_id)
         if group is not None:
             code = group.validate_offset_commit(
-                asked.member_id, asked.group_instance_id, asked.generation_id, context.api_version, True, plan
+                request.member_id, request.group_instance_id, request.generation_id, context.api_version, True, plan
             )
+            if code == ErrorCode.STALE_MEMBER_EPOCH:
+                code = ErrorCode.ILLEGAL_GENERATION  # this API has no error for member epochs
             if code:
-                return self.refused(context, plan, code)
-        elif asked.generation_id >= 0:
+                return self.error(context, plan, code)
+        elif request.generation_id >= 0:
             return self.error(context, plan, ErrorCode.ILLEGAL_GENERATION)
-        return self.taken(machine, plan)
-
-    def refused(self, context: RequestContext, plan: CommitPlan, code: ErrorCode) -> TxnOffsetCommitResponse:
-        """What is answered to a commit that its group does not take."""
-        if code == ErrorCode.STALE_MEMBER_EPOCH:
-            code = ErrorCode.ILLEGAL_GENERATION  # the request has no error of its own for epochs
-        return self.error(context, plan, code)
-
-    def taken(self, machine: GroupShard, plan: CommitPlan) -> Outcome:
-        """The records and the answer of a commit that its group takes."""
-        asked: TxnOffsetCommitRequest = plan.request
         # Kafka writes no topic ids here, though it knows them: the request's versions carry names.
         records, response = accept(ANSWERS, machine, plan, with_topic_ids=False)
-        return Outcome(records, response, asked.producer_id, asked.producer_epoch)
+        return Outcome(records, response, request.producer_id, request.producer_epoch)
 
     def error(
         self,
@@ -175,9 +183,9 @@ class TxnOffsetCommitApi(TxnOffsetCommitCore, Api[TxnOffsetCommitRequest, TxnOff
         code: ErrorCode,
         message: str | None = None,
     ) -> TxnOffsetCommitResponse:
-        """`code` for every partition that reached the group; without a plan for all.
+        """Returns a response with `code` for all partitions of a request, or for those that a plan has not refused.
 
-        Producers before v2 crash on COORDINATOR_LOAD_IN_PROGRESS.
+        Producers before v2 do not know COORDINATOR_LOAD_IN_PROGRESS.
         """
         if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and context.api_version < LOADING_SINCE:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
