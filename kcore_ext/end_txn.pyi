@@ -2,25 +2,36 @@ from typing import Any
 
 from kcore_ext.transaction_core import CoordinatorCore
 
-class EndTxnCore:
-    """What `EndTxnApi` does from v5 on for a transaction that is open and ended by its own producer, and for every
-    other request as its own `handle_any` and `decide_any` say.
+class EndTxnFastPath:
+    """The fast path of EndTxn: from version 5 on, for an open transaction with the same producer id and epoch.
 
     Args:
-        coordinator: the node's transactions.
-        authorizer: who may do what; with one, the checks in front are the plain ones.
-        request_type: the class of the request.
-        response_type: the class of the response.
+        api: the API, for responses that wait for a commit.
+        coordinator: the node's transaction coordinator.
+        authorizer: decides who may WRITE the transactional id; None allows all.
+        permission: `Operation.WRITE`, `ResourceType.TRANSACTIONAL_ID`.
+        request: the class of the request.
+        response: the class of the response.
     """
 
-    _coordinator: Any
-    _authorizer: Any
-
     def __init__(
-        self, coordinator: CoordinatorCore, authorizer: Any, request_type: type, response_type: type
+        self,
+        api: Any,
+        coordinator: CoordinatorCore,
+        authorizer: Any,
+        permission: tuple[Any, Any],
+        *,
+        request: type,
+        response: type,
     ) -> None: ...
-    def handle(self, context: Any, request: Any) -> Any:
-        """Serves one request: see `kcore.runtime.Api.handle`."""
+    @property
+    def served(self) -> int:
+        """Counts the requests that the fast path answered."""
 
-    def decide(self, machine: Any, context: Any, request: Any) -> Any:
-        """Decides it within its shard: see `kcore.runtime.Api.decide`."""
+    def serve(self, context: Any, request: Any) -> Any:
+        """Prepares the end of the transaction, and writes the markers of partitions of this node.
+
+        Returns:
+            The response, a `Pending` that waits for the commit, or None if the request is not the common case. Nothing
+            has changed then.
+        """

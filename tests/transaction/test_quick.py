@@ -37,7 +37,7 @@ class PlainCoordinator(TransactionCoordinator):
     run = TransactionCoordinator.run_any
 
 
-class PlainCommits(TxnOffsetCommitApi):
+class GenericCommits(TxnOffsetCommitApi):
     """TxnOffsetCommitApi without its fast path."""
 
     __slots__ = ()
@@ -47,12 +47,14 @@ class PlainCommits(TxnOffsetCommitApi):
         self.fast = None
 
 
-class PlainEnds(EndTxnApi):
-    """Every end does."""
+class GenericEnds(EndTxnApi):
+    """EndTxnApi without its fast path."""
 
     __slots__ = ()
-    handle = EndTxnApi.handle_any
-    decide = EndTxnApi.decide_any
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.fast = None
 
 
 class Compared(World):
@@ -76,10 +78,10 @@ class Compared(World):
             apis = self.engine.apis
             commits: Any = apis[ApiKey.TXN_OFFSET_COMMIT]
             ends: Any = apis[ApiKey.END_TXN]
-            apis.made[ApiKey.TXN_OFFSET_COMMIT] = PlainCommits(
+            apis.made[ApiKey.TXN_OFFSET_COMMIT] = GenericCommits(
                 commits._shards, commits._topics, commits._verifier, commits._authorizer
             )
-            apis.made[ApiKey.END_TXN] = PlainEnds(ends._coordinator, ends._authorizer)
+            apis.made[ApiKey.END_TXN] = GenericEnds(ends._coordinator, ends._authorizer)
         self.answers: list[Any] = []
         self.who = {tid: self.begin(tid) for tid in TIDS}
 

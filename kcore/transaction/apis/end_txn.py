@@ -12,7 +12,7 @@ from kcore.runtime.api import Api
 from kcore.runtime.machine import Outcome
 from kcore.transaction import ending
 from kcore.transaction.ending import EPOCH_BUMPS_SINCE, ProducerIdsExhaustedError
-from kcore_ext.end_txn import EndTxnCore
+from kcore_ext.end_txn import EndTxnFastPath
 
 if TYPE_CHECKING:
     from kcore.protocol.authorizer import Authorizer
@@ -27,21 +27,18 @@ FENCED_SINCE = 2
 BUMPS_SINCE = 5
 
 
-class EndTxnApi(EndTxnCore, Api[EndTxnRequest, EndTxnResponse]):
-    """Serves EndTxn.
+class EndTxnApi(Api[EndTxnRequest, EndTxnResponse]):
+    """Serves EndTxn. The fast path serves producers of transaction version 2 that end their open transaction.
 
-    The answer says that the end is decided. Where all partitions are of this node, their markers are part of the same
-    commit; otherwise they follow.
-
-    What it does is said here in full, in `handle_any` and `decide_any`. `handle` and `decide` are compiled, and do the
-    same for the end of an open transaction: see `EndTxnCore`.
+    The response means that the outcome is decided. If this node leads all partitions of the transaction, their markers
+    are part of the same commit; otherwise the coordinator writes them afterwards.
 
     Args:
         coordinator: the node's transactions.
-        authorizer: who may do what; None allows all.
+        authorizer: decides who may WRITE the transactional id; None allows all.
     """
 
-    __slots__ = ()
+    __slots__ = ("_authorizer", "_coordinator", "fast", "fast_path")
 
     key: ClassVar[ApiKey] = ApiKey.END_TXN
     request_type: ClassVar[type] = EndTxnRequest
@@ -50,10 +47,20 @@ class EndTxnApi(EndTxnCore, Api[EndTxnRequest, EndTxnResponse]):
     brief: ClassVar[bool] = True
 
     def __init__(self, coordinator: TransactionCoordinator, authorizer: Authorizer | None = None) -> None:
-        super().__init__(coordinator, authorizer, EndTxnRequest, EndTxnResponse)
+        self._coordinator = coordinator
+        self._authorizer = authorizer
+        self.fast_path = EndTxnFastPath(
+            self,
+            coordinator,
+            authorizer,
+            (Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+            request=EndTxnRequest,
+            response=EndTxnResponse,
+        )
+        self.fast = self.fast_path.serve
 
-    def handle_any(self, context: RequestContext, request: EndTxnRequest) -> Any:
-        """Checks access, and goes to the id's shard."""
+    def handle(self, context: RequestContext, request: EndTxnRequest) -> Any:
+        """Authorizes the client, and runs the request in the shard of the transactional id."""
         transactional_id = request.transactional_id
         if self._authorizer is not None and not self._authorizer.allowed(
             context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
@@ -63,8 +70,8 @@ class EndTxnApi(EndTxnCore, Api[EndTxnRequest, EndTxnResponse]):
             return self.error(context, request, ErrorCode.INVALID_REQUEST)
         return self._coordinator.run(self, context, transactional_id, request)
 
-    def decide_any(self, machine: TransactionShard, context: RequestContext, request: EndTxnRequest) -> Any:
-        """Prepares the end, or says why not; what repeats an end that happened is answered as that was."""
+    def decide(self, machine: TransactionShard, context: RequestContext, request: EndTxnRequest) -> Any:
+        """Prepares the end of the transaction. A repeated request gets the response of the first one."""
         transactional_id = request.transactional_id
         transaction = machine.transactions.get(transactional_id)
         bumps = context.api_version >= BUMPS_SINCE
@@ -90,14 +97,14 @@ class EndTxnApi(EndTxnCore, Api[EndTxnRequest, EndTxnResponse]):
     def error(
         self, context: RequestContext, request: EndTxnRequest, code: ErrorCode, message: str | None = None
     ) -> EndTxnResponse:
-        """The code, with no identity."""
+        """Returns a response with the code and without a producer id."""
         if code is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_SINCE:
             code = ErrorCode.INVALID_PRODUCER_EPOCH
         return EndTxnResponse(error_code=code)
 
 
 def _ended(transaction: Transaction, bumps: bool) -> EndTxnResponse:
-    """Done, and from v5 on who the producer is in its next transaction."""
+    """Returns the response of success; from v5 on it has the producer id and epoch of the next transaction."""
     if not bumps:
         return EndTxnResponse()
     producer_id, producer_epoch = transaction.completed_identity
