@@ -34,6 +34,7 @@ from kcore.runtime import CommitPipeline, RequestContext, Shard, Shards, Slices,
 from kcore_ext.batch import BatchBuilder
 from kcore_ext.offsets import OffsetAndMetadata
 from kcore_ext.timer_wheel import TimerWheel
+from tests.kit import serve
 
 COMMITS = 100
 TOPIC = TopicInfo("topic", bytes(range(16)), 1_000)
@@ -120,7 +121,7 @@ def test_commit(benchmark: Any, folder: Path, partitions: int, durability: str) 
 
     def commits() -> None:
         for request in requests:
-            api.handle(CONTEXT, request)
+            serve(api, CONTEXT, request)
         assert node.pipeline.commit()
 
     benchmark.extra_info["operations"] = COMMITS
@@ -171,7 +172,7 @@ def test_fetch(benchmark: Any, partitions: int) -> None:
 
     def fetches() -> None:
         for _ in range(COMMITS):
-            response = api.handle(CONTEXT, request)
+            response = serve(api, CONTEXT, request)
         assert len(response.groups[0].topics[0].partitions) == partitions
 
     benchmark.extra_info["operations"] = COMMITS
@@ -191,12 +192,12 @@ def test_fetch_anew(benchmark: Any) -> None:
 
     def fetches() -> None:
         for _ in range(COMMITS // 2):
-            api.handle(CONTEXT, forward)
-            api.handle(CONTEXT, backward)
+            serve(api, CONTEXT, forward)
+            serve(api, CONTEXT, backward)
 
     benchmark.extra_info["operations"] = COMMITS
     benchmark(fetches)
-    assert api.again == 0
+    assert api.fast_path.again == 0
 
 
 def fill(node: Node, count: int, per_group: int) -> None:

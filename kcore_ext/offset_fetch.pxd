@@ -40,13 +40,14 @@ cdef struct Making:         # what an answer is made of, while it is made
     uint64_t print          # a fingerprint of all of it
 
 
-cdef class OffsetFetchCore:
-    cdef readonly int64_t quick
-    cdef readonly int64_t again
+cdef class OffsetFetchFastPath:
+    cdef readonly int64_t served        # requests that the fast path answered, ...
+    cdef readonly int64_t again         # ... and those of them with a remembered response
+    cdef object _api
     cdef object _by_id      # topic id: topic
     cdef object _by_name
-    cdef tuple _rights
-    cdef dict _shards       # partition: shard; None if every request takes the plain way
+    cdef tuple _permissions # the authorizer's `allowed` and its arguments; None: everything is allowed
+    cdef dict _shards       # partition: shard
     cdef int _partitions
     cdef dict _remembered   # group id: Remembered
     cdef uint64_t[4096] _seen   # by the group's hash: the fingerprint of the last answer
@@ -61,11 +62,9 @@ cdef class OffsetFetchCore:
     cdef Shape _partition
     cdef Shape _old_partition
 
-    cdef object _answer(self, object context, object request, list told)
     cdef bint _read(self, object request, Question* question, PyObject** member_id, PyObject** member_epoch,
                     bint* stable) except -1
-    cdef bint _may_see(self, object context, Question* question, list told) except -1
-    cdef bint _allows(self, object context, object kind, object name, list told) except -1
+    cdef bint _permitted(self, object context, Question* question) except -1
     cdef bint _is_same(self, Remembered known, Question* question) except -1
     cdef bint _is_same_topic(self, Remembered known, Question* question, Py_ssize_t i, PyObject* name,
                              PyObject* topic_id, PyObject* indexes, Py_ssize_t* place) except -1

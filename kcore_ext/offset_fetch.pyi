@@ -1,5 +1,4 @@
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 @final
 class OffsetTables:
@@ -13,55 +12,48 @@ class OffsetTables:
 
     def __init__(self, groups: dict[str, Any], offsets: dict[str, Any], pending: dict[str, Any]) -> None: ...
 
-class OffsetFetchCore:
-    """The part of `OffsetFetchApi` that is used for the usual request: one group, some topics or all, no error.
+class OffsetFetchFastPath:
+    """The fast path of OffsetFetch: one group, some of its topics or all, no error.
 
-    The last answers of some groups are remembered, and given out again while every offset in them is still the same
-    object: the same question then has the same response object, whose bytes a connection need not make again.
+    It remembers the last responses of some groups, and returns one again while every offset in it is still the same
+    object; a connection need not encode it again.
 
-    Attributes:
-        quick: how many requests were answered here.
-        again: how many of these with a response that was given out before.
+    Args:
+        api: the API, for responses that wait for a commit.
+        shards: the group shards, whose machines have `offset_tables`.
+        topics: the cluster's topics.
+        permissions: the authorizer's `allowed`, `Operation.DESCRIBE`, `ResourceType.GROUP` and `ResourceType.TOPIC`;
+            None allows all.
+        request: the class of the request.
+        response: the class of the response.
     """
 
-    request_type: ClassVar[type[Any]]
-    response_type: ClassVar[type[Any]]
-
-    def _serve(
+    def __init__(
         self,
-        shards: dict[int, Any],
-        partitions: int,
-        by_id: Callable[[bytes], Any],
-        by_name: Callable[[str], Any],
-        rights: tuple[Any, ...] | None,
-    ) -> None:
-        """Begins to answer; before that, every request goes to `handle_plainly`.
-
-        Args:
-            shards: the group shards by partition. Their machines have `offset_tables`.
-            partitions: the number of partitions of all nodes.
-            by_id: the topic of an id, None if there is none.
-            by_name: the topic of a name, likewise.
-            rights: an authorizer's `allowed`, and what it is asked: the operation, and the kinds of groups and topics.
-                What it refuses is refused by the plain way. None: everything is allowed.
-        """
+        api: Any,
+        shards: Any,
+        topics: Any,
+        permissions: tuple[Any, Any, Any, Any] | None,
+        *,
+        request: type,
+        response: type,
+    ) -> None: ...
+    @property
+    def served(self) -> int:
+        """Counts the requests that the fast path answered."""
 
     @property
-    def quick(self) -> int: ...
-    @property
-    def again(self) -> int: ...
+    def again(self) -> int:
+        """Counts those of them that it answered with a remembered response."""
+
     @property
     def remembered(self) -> int:
-        """Of how many groups an answer is remembered: 1,024 at most, each of up to 64 partitions."""
+        """Counts the remembered responses: at most 1,024, each of at most 64 partitions."""
 
-    def handle(self, context: Any, request: Any) -> Any:
-        """Serves one request: the response, or a `Pending` if it must wait for the commit of what it stands on."""
+    def serve(self, context: Any, request: Any) -> Any:
+        """Reads the offsets of a group.
 
-    def handle_plainly(self, context: Any, request: Any, told: Sequence[tuple[Any, str, bool]] = ()) -> Any:
-        """The same in full, for every request; subclasses have it.
-
-        Args:
-            context: who asks.
-            request: the request.
-            told: what the authorizer said to it already: the kind of resource, its name, whether it is allowed.
+        Returns:
+            The response, a `Pending` that waits for the commit of offsets it shows, or None if the request is not the
+            common case.
         """

@@ -59,7 +59,7 @@ def test_fetches_of_offsets_say_what_was_committed_last(live: LiveServer) -> Non
             assert offsets(raw, SOME) == [{0: -1, 1: -1}] * (2 * FETCHES)
             assert offsets(raw, EVERYTHING) == [{}] * (2 * FETCHES)
         api = live.engine.apis[SOME.API_KEY]
-        assert live.call(lambda: api.again) > 100
+        assert live.call(lambda: api.fast_path.again) > 100
 
 
 def test_a_fetch_behind_a_commit_on_one_connection_sees_it(live: LiveServer) -> None:

@@ -1,8 +1,8 @@
-"""OffsetFetch (API key 9), v1-10: how far groups have read.
+"""OffsetFetch (API key 9), v1-10: reads the committed offsets of groups.
 
-v2 may ask for everything and has an error for the group, v5 brings leader epochs (KIP-320), v7 waits for open
-transactions (KIP-447), v8 asks for several groups at once (KIP-709), v9 names the member (KIP-848), v10 has topic ids.
-Nothing that is not there is an error: no group, no topic, no offset are all -1.
+v2 can fetch all topics and adds an error for the group, v5 leader epochs (KIP-320), v7 the error for open transactions
+(KIP-447), v8 several groups (KIP-709), v9 the member (KIP-848), v10 topic ids. A group, topic or offset that does not
+exist is not an error: its offset is -1.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kcore.protocol.messages.offset_fetch import (
 from kcore.protocol.schema import ZERO_UUID
 from kcore.runtime.api import Api
 from kcore.runtime.pending import Pending, gather
-from kcore_ext.offset_fetch import OffsetFetchCore
+from kcore_ext.offset_fetch import OffsetFetchFastPath
 from kcore_ext.offsets import answer_fetch
 
 if TYPE_CHECKING:
@@ -46,10 +46,6 @@ NO_OFFSET = -1
 NO_LEADER_EPOCH = -1
 
 
-Told = tuple[ResourceType, str, bool]
-"""What an authorizer said: the kind of resource, its name, whether whoever asks may see it."""
-
-
 class GroupQuery:
     """One group of a fetch, after the checks in front.
 
@@ -61,10 +57,9 @@ class GroupQuery:
         wanted: the topics that the group is asked for, (asked, name, id or None); empty for all.
         refused: topics of the response that were refused in front.
         require_stable: whether partitions with an open transaction are answered UNSTABLE_OFFSET_COMMIT.
-        told: what the authorizer said already, by kind and name of the resource: it is not asked twice.
     """
 
-    __slots__ = ("asked", "group_id", "member_epoch", "member_id", "refused", "require_stable", "told", "wanted")
+    __slots__ = ("asked", "group_id", "member_epoch", "member_id", "refused", "require_stable", "wanted")
 
     def __init__(
         self,
@@ -73,7 +68,6 @@ class GroupQuery:
         member_epoch: int,
         asked: Sequence[Any] | None,
         require_stable: bool,
-        told: Sequence[Told] = (),
     ) -> None:
         self.group_id = group_id
         self.member_id = member_id
@@ -82,7 +76,6 @@ class GroupQuery:
         self.require_stable = require_stable
         self.wanted: list[tuple[Any, str, bytes | None]] = []
         self.refused: list[Any] = []
-        self.told = {(kind, name): allowed for kind, name, allowed in told}
 
 
 class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
@@ -103,7 +96,7 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
 
     def handle(self, context: RequestContext, request: GroupQuery) -> Any:
         """Checks the right to see group and topics, and what the ids name; the shard does the rest."""
-        if not self._may_see(context, request, ResourceType.GROUP, request.group_id):
+        if not self._may_see(context, ResourceType.GROUP, request.group_id):
             return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if request.asked is not None:
             by_id = context.api_version >= TOPIC_IDS_SINCE
@@ -127,17 +120,14 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
                     query.refused.append(_refused_topic(context.api_version, asked, ErrorCode.UNKNOWN_TOPIC_ID))
                     continue
                 name, topic_id = topic.name, topic.topic_id
-            if self._may_see(context, query, ResourceType.TOPIC, name):
+            if self._may_see(context, ResourceType.TOPIC, name):
                 query.wanted.append((asked, name, topic_id))
             else:
                 query.refused.append(_refused_topic(context.api_version, asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
 
-    def _may_see(self, context: RequestContext, query: GroupQuery, kind: ResourceType, name: str) -> bool:
+    def _may_see(self, context: RequestContext, kind: ResourceType, name: str) -> bool:
         authorizer = self._authorizer
-        if authorizer is None:
-            return True
-        told = query.told.get((kind, name))
-        return authorizer.allowed(context, Operation.DESCRIBE, kind, name) if told is None else told
+        return authorizer is None or authorizer.allowed(context, Operation.DESCRIBE, kind, name)
 
     def decide(self, machine: GroupShard, context: RequestContext, query: GroupQuery) -> Any:
         """Reads. What it saw may not be durable yet: then the runtime gives the answer with the commit of that."""
@@ -188,7 +178,7 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
         version = context.api_version
         topics = []
         for name, partitions in offsets.items():
-            if not self._may_see(context, query, ResourceType.TOPIC, name):
+            if not self._may_see(context, ResourceType.TOPIC, name):
                 continue
             topic_id = ZERO_UUID
             if version >= TOPIC_IDS_SINCE:
@@ -242,13 +232,13 @@ def _answer(version: int, group_id: str, topics: list[Any], code: ErrorCode) -> 
     return OffsetFetchResponse(topics=topics, error_code=code)
 
 
-class OffsetFetchApi(OffsetFetchCore, Api[OffsetFetchRequest, OffsetFetchResponse]):
-    """Serves OffsetFetch. What is asked of one group, the usual request, is answered by compiled code; see there.
+class OffsetFetchApi(Api[OffsetFetchRequest, OffsetFetchResponse]):
+    """Serves OffsetFetch. The fast path serves requests for one group without an error.
 
     Args:
         shards: the group shards.
         topics: the cluster's topics, for their ids.
-        authorizer: who may describe groups and topics; None allows all.
+        authorizer: decides who may DESCRIBE groups and topics; None allows all.
     """
 
     key = ApiKey.OFFSET_FETCH
@@ -257,33 +247,31 @@ class OffsetFetchApi(OffsetFetchCore, Api[OffsetFetchRequest, OffsetFetchRespons
     versions = (1, 10)
     repeats = True
 
-    __slots__ = ("_of_group",)
+    __slots__ = ("_of_group", "fast", "fast_path")
 
     def __init__(self, shards: Shards[GroupShard], topics: TopicImage, authorizer: Authorizer | None = None) -> None:
         self._of_group = OffsetFetchOfGroupApi(shards, topics, authorizer)
-        rights = None
+        permissions = None
         if authorizer is not None:
-            rights = (authorizer.allowed, Operation.DESCRIBE, ResourceType.GROUP, ResourceType.TOPIC)
-        self._serve(shards.by_partition, shards.partitions, topics.by_id, topics.by_name, rights)
+            permissions = (authorizer.allowed, Operation.DESCRIBE, ResourceType.GROUP, ResourceType.TOPIC)
+        self.fast_path = OffsetFetchFastPath(
+            self, shards, topics, permissions, request=OffsetFetchRequest, response=OffsetFetchResponse
+        )
+        self.fast = self.fast_path.serve
 
-    def handle_plainly(self, context: RequestContext, request: OffsetFetchRequest, told: Sequence[Told] = ()) -> Any:
-        """Asks each group's shard; one group's failure is no other's. What `handle` does means the same.
-
-        `told` is what the authorizer said already of a request for one group.
-        """
+    def handle(self, context: RequestContext, request: OffsetFetchRequest) -> Any:
+        """Reads each group in its shard; an error of one group does not affect the others."""
         if context.api_version < SEVERAL_GROUPS_SINCE:
-            query = GroupQuery(request.group_id, None, -1, request.topics, request.require_stable, told)
+            query = GroupQuery(request.group_id, None, -1, request.topics, request.require_stable)
             return self._of_group.handle(context, query)
-        parts = [self._of_group.handle(context, self._query(group, request, told)) for group in request.groups]
+        parts = [self._of_group.handle(context, self._query(group, request)) for group in request.groups]
         if len(parts) == 1 and not isinstance(parts[0], Pending):
             return OffsetFetchResponse(groups=parts)
         return gather(self, context, request, parts, self._response)
 
     @staticmethod
-    def _query(group: OffsetFetchRequestGroup, request: OffsetFetchRequest, told: Sequence[Told] = ()) -> GroupQuery:
-        return GroupQuery(
-            group.group_id, group.member_id, group.member_epoch, group.topics, request.require_stable, told
-        )
+    def _query(group: OffsetFetchRequestGroup, request: OffsetFetchRequest) -> GroupQuery:
+        return GroupQuery(group.group_id, group.member_id, group.member_epoch, group.topics, request.require_stable)
 
     @staticmethod
     def _response(groups: list[OffsetFetchResponseGroup]) -> OffsetFetchResponse:
