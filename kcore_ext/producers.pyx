@@ -147,14 +147,14 @@ cdef class ProducersCore:
     # ---- data
 
     cdef bint follows(self, int64_t producer_id, int16_t epoch, int32_t first_sequence, bint transactional) except -1:
-        """Whether a batch certainly may be appended: the next one of a known producer, in the transaction that it is in
-        or outside of any, or the first one of an unknown producer. Of any other batch this says nothing.
+        """True if a batch certainly may be appended: it is the next one of a known producer, in its open transaction
+        or outside of any, or the first one of an unknown producer outside of any. False decides nothing.
+
+        Verifications do not matter here: they concern only the batch that opens a transaction.
         """
         cdef PyObject* found
         cdef State* now
         cdef int64_t last = -1
-        if self.verifications:
-            return False
         found = PyDict_GetItemWithError(self.entries, producer_id)
         if found is NULL:
             return not transactional

@@ -416,22 +416,28 @@ def test_v12_asks_again_while_the_last_transaction_is_completed() -> None:
     assert pending.response.responses[0].partition_responses[0].error_code == ErrorCode.CONCURRENT_TRANSACTIONS
 
 
-def test_a_transactional_id_asks_one_question_at_a_time() -> None:
-    """A newer request of the same epoch takes the older one's place (NETWORK_EXCEPTION, as clients see it 19); one of
-    a newer epoch fences it; one of an older epoch is fenced.
+def test_a_producer_asks_one_question_at_a_time() -> None:
+    """A newer request of the same ids and epoch takes the older one's place (NETWORK_EXCEPTION, which clients see as
+    NOT_ENOUGH_REPLICAS). Between two epochs the coordinator decides.
     """
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")
-    first = plane.send(request(("t", 0, transactional(producer=(7, 1))), tid="tid"), 11)
-    second = plane.send(request(("t", 0, transactional(producer=(7, 1))), tid="tid"), 11)
-    third = plane.send(request(("t", 0, transactional(producer=(7, 2))), tid="tid"), 11)
-    plane.topic("u")
-    fourth = plane.send(request(("u", 0, transactional(producer=(7, 0))), tid="tid"), 11)
-    codes = [p.response.responses[0].partition_responses[0].error_code for p in (first, second)]
-    assert codes == [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.INVALID_PRODUCER_EPOCH]
-    assert fourth.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert not third.done
+    first, second, third, fourth = (
+        plane.send(request(("t", 0, transactional(producer=producer)), tid="tid"), 11)
+        for producer in ((7, 1), (7, 1), (7, 2), (7, 0))
+    )
+    assert [pending.done for pending in (first, second, third, fourth)] == [True, False, False, False]
+    assert first.response.responses[0].partition_responses[0].error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    coordinator.answer(ErrorCode.NONE)  # to the first: it comes too late
+    for code in (ErrorCode.PRODUCER_FENCED, ErrorCode.NONE, ErrorCode.PRODUCER_FENCED):
+        coordinator.answer(code)
+    plane.commit()
+    assert [pending.response for pending in (second, third, fourth)] == [
+        response(refused(ErrorCode.INVALID_PRODUCER_EPOCH)),
+        response(taken(0)),
+        response(refused(ErrorCode.INVALID_PRODUCER_EPOCH)),
+    ]
 
 
 def test_a_late_answer_does_not_open_a_transaction_again() -> None:
