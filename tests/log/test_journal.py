@@ -15,6 +15,7 @@ from kcore.log import DataFolderError, LmdbLogEngine, MemoryLogEngine, verify_fo
 from kcore.log.lmdb_journal import MAX_ROUND_BYTES, MAX_ROUNDS, MAX_SIZE_BYTES, Journal
 from kcore.log.lmdb_layout import JOURNAL_DB, LOG_DB
 from tests.log.batches import batch, contents, key, stamped
+from tests.seeds import SEED
 
 PARTITIONS = 7
 
@@ -146,7 +147,8 @@ def test_deletions_and_drops_find_what_is_in_the_journal(engine: LmdbLogEngine, 
         assert (entries(copy, JOURNAL_DB), entries(copy, LOG_DB)) == (0, 10 * PARTITIONS - 4 - 10)
 
 
-@pytest.mark.parametrize("seed", [1, 2, random.SystemRandom().randrange(1 << 32)], ids=["1", "2", "random"])
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", [1, 2, SEED], ids=["1", "2", "seed"])
 def test_any_rounds_read_as_they_do_in_memory(seed: int, folder: Path, tmp_path: Path) -> None:
     """Rounds of all sizes, deletions, drops and crashes, beside the same in memory."""
     rng = random.Random(seed)

@@ -72,6 +72,8 @@ class LiveServer:
         self.port = self.server.addresses["PLAINTEXT"][1]
         self._up.set()
         self.loop.run_forever()
+        # asyncio reports a task that never ends only when the garbage collector finds it, which is after the check.
+        self.errors += [{"message": "a task is still pending", "task": task} for task in asyncio.all_tasks(self.loop)]
         self.loop.close()
 
     async def _stop(self) -> None:
@@ -84,6 +86,14 @@ class LiveServer:
 
         async def run() -> T:
             return function()
+
+        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(30)
+
+    def wait_for(self, task: asyncio.Task[T]) -> T:
+        """Waits until a task of the loop is done, and returns its result."""
+
+        async def run() -> T:
+            return await task
 
         return asyncio.run_coroutine_threadsafe(run(), self.loop).result(30)
 
