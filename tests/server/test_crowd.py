@@ -46,7 +46,7 @@ def test_a_stop_sends_the_answers_that_are_there_and_waits_for_nobody(serve: Any
     threading.Thread(target=unread.try_send, args=(many,), daemon=True).start()
     live.wait_for_connections(4)
     wait_until(lambda: live.call(lambda: len(live.engine.purgatory)), "the poll is parked")
-    asyncio.run_coroutine_threadsafe(live.server.stop(), live.loop).result(10)
+    asyncio.run_coroutine_threadsafe(live.server.stop(), live.loop).result(60)
     assert live.connections == 0
     for raw in (parked, half, silent):
         assert raw.closed

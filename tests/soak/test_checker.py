@@ -318,9 +318,9 @@ def test_a_folder_that_is_damaged_is_found(tmp_path: Path, ledger: Ledger) -> No
 
 @pytest.mark.crash
 def test_a_short_soak_finds_nothing(tmp_path: Path) -> None:
-    """Every client gets on, the server is killed at least once, and what was written is read."""
+    """Every client has a first success before the first kill, and everything is read in the end."""
     ledger = soak(tmp_path, 3.0, 1, ["kill"])
     assert ledger.violations == []
     assert ledger.counts["rounds"] == ledger.counts["faults: kill"] > 0
-    for name in ("offset commits", "idempotent batches", "records read", "commits of members", "classic joins"):
+    for name in ("offset commits", "idempotent batches", "records read", "classic joins"):
         assert ledger.counts[name] > 0, name
