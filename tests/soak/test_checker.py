@@ -208,6 +208,20 @@ def test_the_committed_offset_tells_how_a_transaction_ended(offset: int, outcome
     assert transaction.outcome == outcome
 
 
+@pytest.mark.parametrize(("began_s_ago", "kinds"), [(0, {"ended early": 1}), (61, {})])
+def test_only_the_timeout_may_end_a_transaction(
+    began_s_ago: int, kinds: dict[str, int], ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = TransactionalWriter("p", PORT, ledger, random.Random(1), 2)
+    writer.identity = (7, 0)
+    times = [100.0, 100.0 + began_s_ago]
+    monkeypatch.setattr("tools.soak.writers.time.monotonic", lambda: times.pop(0) if len(times) > 1 else times[0])
+    answered(writer, produced(-1, 47))
+    writer.step()
+    assert dict(ledger.kinds) == kinds
+    assert (writer.transactions[0].outcome, writer.identity) == ("aborted", None)
+
+
 # ---------------------------------------------------------------- groups
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import dataclass, field
 
 from tests.golden import kwire
@@ -13,8 +14,8 @@ PLAIN, TRANSACTIONAL = "plain", "transactional"
 TRANSACTION_PARTITIONS = 3
 OUT_OF_ORDER = 45
 # The coordinator ended the transaction (its producer was away for too long), or fenced it.
-ENDED = frozenset({45, 47, 48, 49, 90, 120})
-TRANSACTION_TIMEOUT_MS = 60_000
+ENDED = frozenset({47, 48, 49, 90, 120})
+TRANSACTION_TIMEOUT_S = 60
 
 
 class OffsetWriter(Client):
@@ -161,7 +162,7 @@ class TransactionalWriter(Client):
             if transaction.outcome == "unknown":
                 self.resolve(len(self.transactions) - 1, transaction)
         transaction = Transaction(self.rng.sample(range(TRANSACTION_PARTITIONS), self.rng.randint(1, 3)))
-        number = len(self.transactions)
+        number, began = len(self.transactions), time.monotonic()
         self.transactions.append(transaction)
         try:
             self.write(number, transaction)
@@ -173,8 +174,11 @@ class TransactionalWriter(Client):
             self.end(commit)
             transaction.outcome = "committed" if commit else "aborted"
             self.ledger.count(f"transactions v{self.version} {transaction.outcome}")
-        except _EndedError:
-            self.ledger.count("transactions ended by the coordinator")
+        except _EndedError as error:
+            # No other client has this transactional id: only the timeout may end its transaction.
+            if time.monotonic() - began < TRANSACTION_TIMEOUT_S:
+                self.ledger.violation("ended early", f"{self.name}: transaction {number} is refused, {error}")
+            self.ledger.count("transactions that timed out")
             self.identity = None
             if transaction.outcome == "open":
                 transaction.outcome = "aborted"
@@ -186,7 +190,7 @@ class TransactionalWriter(Client):
             4,
             {
                 "transactional_id": self.name,
-                "transaction_timeout_ms": TRANSACTION_TIMEOUT_MS,
+                "transaction_timeout_ms": 1000 * TRANSACTION_TIMEOUT_S,
                 "producer_id": -1,
                 "producer_epoch": -1,
             },
