@@ -104,6 +104,7 @@ class TransactionalProduce:
             partitions,
             adds,
             self._verified,
+            self._renew_guards,
         )
         self._api.desk.verify(call)
         if self._finished:
@@ -135,6 +136,23 @@ class TransactionalProduce:
                 continue
             unverified.append(item)
         return unverified
+
+    def _renew_guards(self) -> None:
+        """Begins the verification again where the end of the last transaction has removed the guard."""
+        for item in self._items:
+            guard, partition, header = item.guard, item.partition, item.header
+            if guard is None or partition is None or header is None:
+                continue
+            try:
+                item.guard = partition.producers.begin_verification(
+                    header.producer_id,
+                    guard.transactional_id,
+                    guard.epoch,
+                    guard.supports_epoch_bump,
+                    self._api.wall_ms,
+                )
+            except KafkaError as error:
+                item.guard, item.error = None, error
 
     def _verified(self, results: Results) -> None:
         """Settles the guards with the coordinator's answer, and appends every batch that it did not refuse."""

@@ -65,6 +65,8 @@ class Call:
         partitions: what is written to.
         add: add, or only look.
         done: called once with the results.
+        renew: called before the coordinator is asked once more: an end marker that was written meanwhile has removed
+            the guards of the request.
     """
 
     __slots__ = (
@@ -76,6 +78,7 @@ class Call:
         "partitions",
         "producer_epoch",
         "producer_id",
+        "renew",
         "results",
         "transactional_id",
     )
@@ -89,6 +92,7 @@ class Call:
         partitions: list[TopicPartition],
         add: bool,
         done: Callable[[Results], None],
+        renew: Callable[[], None],
     ) -> None:
         self.desk = desk
         self.transactional_id = transactional_id
@@ -97,6 +101,7 @@ class Call:
         self.partitions = partitions
         self.add = add
         self.done = done
+        self.renew = renew
         self.answered = False
         self.give_up_ms = -1
         self.results: Results = {}
@@ -107,8 +112,9 @@ class Call:
         return self.transactional_id, self.producer_id, self.producer_epoch
 
     def __call__(self) -> None:
-        """Asks (again): what the timer of a retry does."""
+        """Asks the coordinator once more, when the timer of a retry fires."""
         if not self.answered:
+            self.renew()
             self.desk.ask(self)
 
     def arrive(self, results: Results) -> None:

@@ -416,6 +416,35 @@ def test_v12_asks_again_while_the_last_transaction_is_completed() -> None:
     assert pending.response.responses[0].partition_responses[0].error_code == ErrorCode.CONCURRENT_TRANSACTIONS
 
 
+def test_a_transaction_begins_once_the_last_one_is_completed() -> None:
+    """The marker of the last transaction is written between two questions: it does not fence the next transaction."""
+    coordinator = Coordinator()
+    plane = DataPlane(verifier=coordinator)
+    plane.topic("t")
+    pending = plane.send(request(("t", 0, transactional(producer=(7, 1))), tid="tid"), 12)
+    coordinator.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+    plane.partition("t").append_marker(7, 1, 0, True, WALL_MS, 2)
+    plane.advance(20)
+    coordinator.answer(ErrorCode.NONE)
+    plane.commit()
+    assert pending.response == response(taken(1))
+    assert plane.partition("t").producers.verifications == {}
+
+
+def test_a_newer_epoch_that_comes_between_two_questions_fences() -> None:
+    coordinator = Coordinator()
+    plane = DataPlane(verifier=coordinator)
+    plane.topic("t")
+    pending = plane.send(request(("t", 0, transactional(producer=(7, 1))), tid="tid"), 12)
+    coordinator.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+    plane.partition("t").append_marker(7, 2, 0, False, WALL_MS)
+    plane.advance(20)
+    coordinator.answer(ErrorCode.NONE)
+    plane.commit()
+    assert pending.response == response(refused(ErrorCode.INVALID_PRODUCER_EPOCH))
+    assert plane.partition("t").producers.verifications == {}
+
+
 def test_a_producer_asks_one_question_at_a_time() -> None:
     """A newer request of the same ids and epoch takes the older one's place (NETWORK_EXCEPTION, which clients see as
     NOT_ENOUGH_REPLICAS). Between two epochs the coordinator decides.
