@@ -46,6 +46,9 @@ r"""How often a pattern may have a class like `\pL`: each is hundreds of ranges,
 MAX_PROGRAM_BYTES: Final = 1 << 20
 """What a compiled pattern may take; larger ones do not compile."""
 
+MAX_COMPILED: Final = 64
+"""Compiled patterns that are kept: with `MAX_PROGRAM_BYTES` each they take 64 MiB at most."""
+
 MAX_NAMED_GROUPS: Final = 16
 """Named groups are captured whatever is asked for, at a cost that grows with the square of their number."""
 
@@ -53,7 +56,7 @@ _REPETITION: Final = re.compile(r"\{(?:\d+,)?(\d{1,9})(?:,)?\}")
 _UNICODE_CLASS: Final = re.compile(r"\\[pP]")
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=MAX_COMPILED)
 def _compiled(regex: str) -> Any:
     """A pattern, compiled.
 
