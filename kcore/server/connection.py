@@ -48,6 +48,7 @@ class Connection(asyncio.Protocol):
 
     Attributes:
         claimed_bytes: what it holds of requests, as the server's `RequestMemory` knows it.
+        client_host: the client's address with a slash in front of it, as Kafka shows it.
         principal: who the client is.
         unread_bytes: what its peer has left unread, as the server's `ResponseMemory` knows it.
         taken_s: when its peer was last seen to have read something, in the loop's time.
@@ -126,15 +127,8 @@ class Connection(asyncio.Protocol):
         """A client came."""
         self.transport = transport
         self._write = self._writer(transport)
-        peer = transport.get_extra_info("peername")
-        self.client_host = f"/{peer[0]}" if isinstance(peer, tuple) else "/127.0.0.1"
-        why = self.server.refusal(self.client_host)
-        if why is not None:
-            logger.warning("%s closes: %s", self.client_host, why, extra=fields(connection=self.connection_id))
-            self.server.refused_connections += 1
-            self._closing = True
-            self.transport.abort()
-            return
+        if self.server.stopping:  # its handshake was over at the last moment
+            self.abort()
         self._admitted = True
         self.server.came(self)
         self.transport.set_write_buffer_limits(high=self._buffer_bytes)

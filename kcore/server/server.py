@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
+from kcore.server.accept import Acceptor, ConnectionQuota, listening_sockets, resolve
 from kcore.server.authentication import ListenerSecurity
 from kcore.server.connection import Connection
 from kcore.server.dispatch import Dispatch
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-BACKLOG = 1_024  # connections that the system keeps until they are accepted
 FAREWELL_S = 1.0  # how long a stop waits for peers to take their last answers ...
 FAREWELL_LOOK_S = 0.005  # ... and how often it looks whether they have
 
@@ -35,9 +36,10 @@ class Server:
 
     Attributes:
         addresses: listener name -> (host, port) that is listened on, once started.
-        connections: those that are open.
-        accepted_connections: how many came, refused ones included.
-        refused_connections: how many of them were too many.
+        connections: those that are open, without those in a TLS handshake.
+        quota: counts connections from their accept on.
+        acceptors: accept connections, one for each address that is listened on.
+        accepted_connections: how many were accepted; those that were closed at once are not counted.
         refused_requests: how many requests closed their connection: not served, or not to be read.
         received_bytes: what clients sent.
         sent_bytes: what they were answered.
@@ -56,12 +58,12 @@ class Server:
         limit_bytes = self.config.queued_max_request_bytes
         self.memory = RequestMemory(limit_bytes, self.connections) if limit_bytes >= 0 else None
         self.responses = self._response_memory()
-        self._by_host: dict[str, int] = {}
+        self.quota = ConnectionQuota(self.config)
+        self.acceptors: list[Acceptor] = []
+        self.stopping = False
         self._listeners = [(listener, ListenerSecurity(listener, self.engine)) for listener in listeners]
-        self._servers: list[asyncio.Server] = []
         self._to_flush: dict[Connection, None] = {}
         self.accepted_connections = 0
-        self.refused_connections = 0
         self.refused_requests = 0
         self.received_bytes = 0
         self.sent_bytes = 0
@@ -87,39 +89,28 @@ class Server:
             raise
 
     async def _listen(self, listener: Listener, security: ListenerSecurity) -> None:
-        server = await self.loop.create_server(
-            lambda: self._connection(security),
-            listener.host or None,
-            listener.port,
-            backlog=BACKLOG,
-            ssl=security.tls,
-        )
-        self._servers.append(server)
-        port = server.sockets[0].getsockname()[1]
+        sockets = listening_sockets(await resolve(listener.host, self.loop), listener.port)
+        for listening in sockets:
+            make = partial(self._connection, security)
+            self.acceptors.append(Acceptor(listening, security, self.quota, make, self.loop))
+        port = sockets[0].getsockname()[1]
         self.addresses[listener.name] = (listener.host, port)
         self.engine.cluster.advertise(listener.name, listener.advertised_host, listener.advertised_port or port)
+        for acceptor in self.acceptors[-len(sockets) :]:
+            acceptor.resume()
         logger.info("%s listens on %s:%d", listener.name, listener.host, port)
 
-    def _connection(self, security: ListenerSecurity) -> Connection:
+    def _connection(self, security: ListenerSecurity, host: str) -> Connection:
         self.accepted_connections += 1
-        return security.connection(self, security, self.accepted_connections)
+        connection = security.connection(self, security, self.accepted_connections)
+        connection.client_host = host
+        return connection
 
     # ---- what connections tell
-
-    def refusal(self, host: str) -> str | None:
-        """Why a new connection from `host` is not served; None if it is."""
-        config = self.config
-        if len(self.connections) >= config.max_connections:
-            return f"there are {len(self.connections)} connections, as many as max.connections allows"
-        from_host = self._by_host.get(host, 0)
-        if from_host >= config.max_connections_per_ip:
-            return f"it has {from_host} connections, as many as max.connections.per.ip allows"
-        return None
 
     def came(self, connection: Connection) -> None:
         """`connection` is open."""
         self.connections.add(connection)
-        self._by_host[connection.client_host] = self._by_host.get(connection.client_host, 0) + 1
 
     def went(self, connection: Connection) -> None:
         """`connection` is gone."""
@@ -127,11 +118,7 @@ class Server:
         if self.responses is not None and connection.unread_bytes:
             self.responses.claim(connection, 0)
         self._to_flush.pop(connection, None)
-        left = self._by_host[connection.client_host] - 1
-        if left:
-            self._by_host[connection.client_host] = left
-        else:
-            del self._by_host[connection.client_host]
+        self.quota.release(connection.client_host)
         if self.memory is not None:
             self.memory.claim(connection, 0)
 
@@ -154,8 +141,9 @@ class Server:
 
     async def stop(self) -> None:
         """Closes the listeners, then the connections: what was decided is committed and its answers are sent."""
-        for server in self._servers:
-            server.close()
+        self.stopping = True
+        for acceptor in self.acceptors:
+            acceptor.close()
         self.engine.commit()
         for connection in list(self.connections):
             connection.close()
@@ -166,6 +154,5 @@ class Server:
             connection.abort()
         if self.responses is not None:
             self.responses.close()
-        for server in self._servers:
-            await server.wait_closed()
-        self._servers.clear()
+        for acceptor in self.acceptors:
+            await acceptor.wait_closed()

@@ -161,7 +161,7 @@ def test_mutated_requests_harm_nobody_else(live: LiveServer, request: pytest.Fix
     assert answered > COUNT // 20
     assert closed > COUNT // 20
     live.wait_for_connections(0)
-    assert live.call(lambda: live.server._by_host) == {}
+    assert live.call(lambda: live.server.quota.by_host) == {}
 
 
 def waits_for_others(body: bytes) -> bool:

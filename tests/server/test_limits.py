@@ -73,21 +73,39 @@ def test_a_client_that_reads_late_gets_everything_in_order(serve: Any) -> None:
             assert len(answer.responses[0].partitions[0].records) > RECORD
 
 
-def test_connections_beyond_the_limit_are_closed_at_once(serve: Any, log_lines: list[str]) -> None:
+def test_connections_beyond_the_limit_wait_for_a_slot(serve: Any, log_lines: list[str]) -> None:
+    """As in Kafka: the listener accepts no more until a connection ends; nobody is turned away."""
     live: LiveServer = serve({"max.connections": "3"})
     kept = [live.raw() for _ in range(3)]
     live.wait_for_connections(3)
-    with live.raw() as more:
-        assert more.closed
-    assert log_lines == ["/127.0.0.1 closes: there are 3 connections, as many as max.connections allows"]
-    kept.pop().socket.close()
-    live.wait_for_connections(2)
-    with live.connect() as again:
-        assert again.send(BEAT).error_code == 25
+    waiting = [live.raw() for _ in range(2)]
+    for raw in waiting:
+        raw.send(raw.request(BEAT, 4))
+    wait_until(lambda: log_lines, "the listener stops")
     for raw in kept:
         raw.send(raw.request(BEAT, 4))
         assert raw.answer(BEAT, 4)[1].error_code == 25
+    assert live.call(lambda: (live.server.quota.total, live.server.accepted_connections)) == (3, 3)
+    for raw, served in zip(kept, waiting, strict=False):
         raw.socket.close()
+        assert served.answer(BEAT, 4)[1].error_code == 25
+    for raw in (*kept, *waiting):
+        raw.socket.close()
+    live.wait_for_connections(0, came=5)
+    assert live.call(lambda: (live.server.quota.total, live.server.quota.by_host)) == (0, {})
+    assert log_lines[0] == "new connections wait: there are 3, as many as max.connections allows"
+
+
+def test_a_higher_limit_counts_at_once(serve: Any) -> None:
+    """`max.connections` may be changed while the server runs."""
+    live: LiveServer = serve({"max.connections": "1"})
+    with live.raw() as first, live.raw() as second:
+        live.wait_for_connections(1)
+        second.send(second.request(BEAT, 4))
+        live.call(lambda: live.config.set("max.connections", "2", "test"))
+        assert second.answer(BEAT, 4)[1].error_code == 25
+        first.send(first.request(BEAT, 4))
+        assert first.answer(BEAT, 4)[1].error_code == 25
 
 
 def test_connections_of_one_address_beyond_its_limit_are_closed_at_once(serve: Any, log_lines: list[str]) -> None:

@@ -22,7 +22,7 @@ MAX_KEPT_NAMES: Final = 16_384
 """How many names a subscription has at most that is kept."""
 
 MAX_KEPT_CHARACTERS: Final = 249
-"""Characters of a name in a subscription that is kept: no topic has a longer name, but a client may subscribe to one."""
+"""Characters of a name in a subscription that is kept: no topic has a longer one, but clients may subscribe to it."""
 
 INLINE_MEMBERS: Final = 512
 """Up to how many members a target is computed within the heartbeat that finds it due."""
