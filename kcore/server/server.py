@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from kcore.server.accept import Acceptor, ConnectionQuota, listening_sockets, resolve
@@ -15,10 +16,21 @@ from kcore.server.listeners import Listener
 from kcore.server.memory import RequestMemory, ResponseMemory
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kcore.config import Config
     from kcore.drivers import AsyncDriver
 
 logger = logging.getLogger(__name__)
+
+PRELOAD_AFTER_S = 1.0
+"""Time from the start until modules are imported that requests need: clients that wait for the start come first."""
+
+PRELOAD_AGAIN_S = 10.0
+"""Time until imports that failed are tried again."""
+
+PRELOADED = ("kcore.protocol.compression_cramjam", "kcore.security.scram")
+"""Modules that the APIs import when a request first needs them."""
 
 FAREWELL_S = 1.0  # how long a stop waits for peers to take their last answers ...
 FAREWELL_LOOK_S = 0.005  # ... and how often it looks whether they have
@@ -61,6 +73,7 @@ class Server:
         self.quota = ConnectionQuota(self.config)
         self.acceptors: list[Acceptor] = []
         self.stopping = False
+        self._preload: asyncio.TimerHandle | None = None
         self._listeners = [(listener, ListenerSecurity(listener, self.engine)) for listener in listeners]
         self._to_flush: dict[Connection, None] = {}
         self.accepted_connections = 0
@@ -87,6 +100,7 @@ class Server:
         except OSError:
             await self.stop()
             raise
+        self._preload_later(PRELOAD_AFTER_S)
 
     async def _listen(self, listener: Listener, security: ListenerSecurity) -> None:
         sockets = listening_sockets(await resolve(listener.host, self.loop), listener.port)
@@ -99,6 +113,28 @@ class Server:
         for acceptor in self.acceptors[-len(sockets) :]:
             acceptor.resume()
         logger.info("%s listens on %s:%d", listener.name, listener.host, port)
+
+    def _preload_later(self, delay_s: float) -> None:
+        def begin() -> None:
+            self.engine.slices.add(self._preload_modules())
+            self.driver.round_is_open()
+
+        self._preload = self.loop.call_later(delay_s, begin)
+
+    def _preload_modules(self) -> Iterator[None]:
+        """Imports every module that serves requests, so that none of them needs a file descriptor for it."""
+        if self.stopping:
+            return
+        try:
+            yield from self.engine.apis.make_all()
+            for name in PRELOADED:
+                import_module(name)
+                yield
+        except (ImportError, OSError) as error:
+            logger.warning("not every API can be imported now, tried again in %g s: %s", PRELOAD_AGAIN_S, error)
+            self._preload_later(PRELOAD_AGAIN_S)
+        else:
+            logger.info("every API is imported")
 
     def _connection(self, security: ListenerSecurity, host: str) -> Connection:
         self.accepted_connections += 1
@@ -142,6 +178,8 @@ class Server:
     async def stop(self) -> None:
         """Closes the listeners, then the connections: what was decided is committed and its answers are sent."""
         self.stopping = True
+        if self._preload is not None:
+            self._preload.cancel()
         for acceptor in self.acceptors:
             acceptor.close()
         self.engine.commit()

@@ -181,7 +181,7 @@ class Lines(logging.Handler):
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        if "listens on" not in record.getMessage():
+        if not record.getMessage().endswith("every API is imported") and "listens on" not in record.getMessage():
             self.lines.append(record.getMessage())
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kcore.protocol.messages.fetch import FetchRequest
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
+from kcore.testing import ServerProcess
 from tests.kit import batch, create, fetch, produce, wait_until
 from tests.server.live import LiveServer, Raw
 
@@ -161,6 +164,31 @@ def test_a_connection_that_moves_is_not_idle(serve: Any) -> None:
             assert live.call(lambda: pass_s(50))
         assert not live.call(lambda: pass_s(50))
         assert raw.closed
+
+
+# ---- frames that never come whole
+
+
+def data_bytes(pid: int) -> int:
+    """The private memory that a process has asked for, used or not."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmData:")[1].split()[0]) * 1024
+
+
+def test_a_frame_that_is_announced_takes_no_memory_before_it_comes() -> None:
+    """A hundred clients announce 95 MB each and send two bytes of it: 9.5 GB that are never asked for."""
+    with ServerProcess() as server, ExitStack() as stack:
+
+        def announce(count: int) -> None:
+            for _ in range(count):
+                raw = stack.enter_context(Raw(server.port))
+                raw.send(raw.request(BEAT, 4) + struct.pack(">i", 95 << 20) + b"\0\1")
+                assert raw.answer(BEAT, 4)[1].error_code == 25
+
+        announce(10)
+        before_bytes = data_bytes(server.pid)
+        announce(100)
+        assert data_bytes(server.pid) - before_bytes < 100 << 20
 
 
 # ---- queued.max.request.bytes
