@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import EngineClosedError
+from kcore.late_timers import LateTimers
 from kcore.metrics import RoundTimes
 from kcore.runtime import Pending
 
@@ -51,6 +52,7 @@ class AsyncDriver:
         self._timed = False  # the clock was read for this round
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ms = -1
+        self._timers = LateTimers(loop, engine.clock, engine.now, self._fire_timers)
         self._slicing = False
         self._closed = False
         self._waiting: set[asyncio.Future[Any]] = set()
@@ -206,6 +208,11 @@ class AsyncDriver:
     def _ring(self) -> None:
         self._alarm = None
         self._alarm_ms = -1
+        if not self._closed:
+            self._timers.ring()
+
+    def _fire_timers(self) -> None:
+        """Lets every timer fire that is due, in a round of its own."""
         if self._closed:
             return
         self.engine.fire_timers()

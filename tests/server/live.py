@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from kcore.client import Connection
-from kcore.clock import SystemClock
+from kcore.clock import Clock, SystemClock
 from kcore.config import Config
 from kcore.coordinator import Engine
 from kcore.drivers import AsyncDriver
@@ -40,11 +40,16 @@ class LiveServer:
     """A server that runs until the `with` ends; everything in memory unless a log is given."""
 
     def __init__(
-        self, settings: Mapping[str, str] | None = None, loop: str = "asyncio", log: LogEngine | None = None
+        self,
+        settings: Mapping[str, str] | None = None,
+        loop: str = "asyncio",
+        log: LogEngine | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.config = Config.of({**SMALL, **(settings or {})})
         self.loop = loop_of(loop)
         self.log = log or MemoryLogEngine()
+        self.clock = clock or SystemClock()
         self.port = 0
         self.errors: list[dict[str, Any]] = []
         self._up = threading.Event()
@@ -64,7 +69,7 @@ class LiveServer:
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.set_exception_handler(lambda _, what: self.errors.append(what))
-        self.engine = Engine(self.log, self.config, SystemClock())
+        self.engine = Engine(self.log, self.config, self.clock)
         self.driver = AsyncDriver(self.engine, self.loop)
         self.server = Server(self.driver, parse_listeners(self.config))
         self.loop.run_until_complete(self.server.start())
