@@ -19,9 +19,8 @@ from kcore.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from kcore.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
-from kcore.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, ScramMechanism
+from kcore.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, NEW_SALT_BYTES, ScramMechanism
 
-SALT_BYTES = 32
 MECHANISMS = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism}
 
 
@@ -99,7 +98,7 @@ def _ask() -> tuple[str, str]:
 def add(server: Target, user: str, password: str, mechanisms: list[ScramMechanism], iterations: int) -> int:
     """Gives a user a password; what is sent is its salted form."""
     for mechanism in mechanisms:
-        salt = secrets.token_bytes(SALT_BYTES)
+        salt = secrets.token_bytes(NEW_SALT_BYTES)
         upsertion = ScramCredentialUpsertion(
             name=user,
             mechanism=mechanism,
