@@ -16,14 +16,20 @@ import time
 import traceback
 from typing import IO, Any, Final
 
+from kcore.printable import escaped
+
 FORMATS: Final = ("text", "json")
 MAX_TEXT: Final = 1_000  # characters of a message or of a field: names come from clients, and may be long
 
-_ESCAPES: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160), 0x2028, 0x2029)} | {
+_INVISIBLE: Final = (0x61C, *range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2060, 0x2070), 0xFEFF)
+"""Characters that end a line, turn the writing direction round, or cannot be seen."""
+
+_ESCAPES: Final = {code: escaped(chr(code)) for code in (*range(32), *range(127, 160), *_INVISIBLE)} | {
     ord("\n"): "\\n",
     ord("\r"): "\\r",
     ord("\t"): "\\t",
 }
+_TRACE_ESCAPES: Final = {code: text for code, text in _ESCAPES.items() if chr(code) not in "\n\t"}
 
 
 def fields(**values: Any) -> dict[str, Any]:
@@ -46,7 +52,7 @@ class TextFormatter(logging.Formatter):
             line += "  " + " ".join(f"{name}={_value(value)}" for name, value in said.items())
         trace = _trace(record)
         if trace:
-            line += "\n    " + trace.rstrip().replace("\n", "\n    ")
+            line += "\n    " + trace.translate(_TRACE_ESCAPES).rstrip().replace("\n", "\n    ")
         return line
 
 

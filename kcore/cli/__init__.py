@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from kcore.errors import KcoreError
+from kcore.printable import clean
 
 # verb -> (module below kcore.cli, what it does); a module is imported when its verb is asked for
 VERBS: dict[str, tuple[str, str]] = {
@@ -53,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser = parser_for(verb if verb in VERBS else "")
         options = parser.parse_args(arguments)
     except KcoreError as error:  # what the verb needs is not installed
-        print(f"kcore: {error}", file=sys.stderr)
+        print(f"kcore: {clean(error)}", file=sys.stderr)
         return 1
     finally:
         gc.enable()
@@ -70,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = int(module.run(options) or 0)
         sys.stdout.flush()
     except KcoreError as error:
-        print(f"kcore: {error}", file=sys.stderr)
+        print(f"kcore: {clean(error)}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         # The reader of our output went away: nothing to complain about, now or when the interpreter flushes at its end.

@@ -107,7 +107,7 @@ def add(server: Target, user: str, password: str, mechanisms: list[ScramMechanis
             salted_password=mechanism.salted_password(password.encode(), salt, max(iterations, 1)),
         )
         _alter(server, AlterUserScramCredentialsRequest(upsertions=[upsertion]))
-        print(f"{user}: {mechanism.sasl_name} password set")
+        output.say(f"{user}: {mechanism.sasl_name} password set")
     return 0
 
 
@@ -121,7 +121,7 @@ def remove(server: Target, user: str, mechanisms: list[ScramMechanism], named: b
     for mechanism in mechanisms:
         deletion = ScramCredentialDeletion(name=user, mechanism=mechanism)
         _alter(server, AlterUserScramCredentialsRequest(deletions=[deletion]))
-        print(f"{user}: {mechanism.sasl_name} password removed")
+        output.say(f"{user}: {mechanism.sasl_name} password removed")
     return 0
 
 
