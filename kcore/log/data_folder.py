@@ -6,6 +6,7 @@ import fcntl
 import os
 from typing import Final
 
+from kcore.log.data_lock import DataFileLock
 from kcore.log.errors import DataFolderError
 from kcore.log.lmdb_pages import check_file
 
@@ -22,16 +23,18 @@ class DataFolder:
     """A folder that this process has to itself, from construction to `release`.
 
     The lock is flock(2) on `kcore.lock`: the kernel lets it go however the process ends, so a lock file that a killed
-    process left behind means nothing. The file holds the owner's process id, for people.
+    process left behind means nothing. The file holds the owner's process id, for people. The data file is locked, too,
+    in case somebody removes `kcore.lock` (see `DataFileLock`).
 
     With `create` an absent folder is made (its missing parents too); without, a folder that holds no log is refused.
     """
 
-    __slots__ = ("_lock_fd", "new", "path")
+    __slots__ = ("_data_lock", "_lock_fd", "new", "path")
 
     def __init__(self, path: str | os.PathLike[str], create: bool = True) -> None:
         self.path = os.path.abspath(os.fspath(path))
         self._lock_fd = -1
+        self._data_lock: DataFileLock | None = None
         try:
             if not create and not self._has_data():
                 raise DataFolderError(self.path, "no kcore data folder", DATA_NAME)
@@ -84,6 +87,12 @@ class DataFolder:
             self._close_lock()
             whose = "this process" if holder == str(os.getpid()) else f"process {holder}"
             raise DataFolderError(self.path, f"in use by {whose}", LOCK_NAME) from None
+        try:
+            self._data_lock = DataFileLock(os.path.join(self.path, DATA_NAME))
+        except BlockingIOError:
+            self._close_lock()
+            why = f"in use by another process, although its {LOCK_NAME} was removed"
+            raise DataFolderError(self.path, why, DATA_NAME) from None
         os.ftruncate(self._lock_fd, 0)
         os.pwrite(self._lock_fd, f"{os.getpid()}\n".encode("ascii"), 0)
 
@@ -116,6 +125,8 @@ class DataFolder:
 
     def release(self) -> None:
         """Let others have the folder: unlocked, not just closed, since a child forked this instant has a copy."""
+        if self._data_lock is not None:
+            self._data_lock.release()
         if self._lock_fd >= 0:
             fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
         self._close_lock()
@@ -125,4 +136,6 @@ class DataFolder:
 
         Closing does not unlock while the parent's descriptor is open: flock belongs to the open file they share.
         """
+        if self._data_lock is not None:
+            self._data_lock.abandon()
         self._close_lock()

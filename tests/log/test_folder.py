@@ -112,6 +112,30 @@ def test_an_unwritable_folder_is_refused(folder: Path) -> None:
         folder.chmod(0o700)
 
 
+@pytest.mark.parametrize("removed", [["kcore.lock"], ["kcore.lock", "lock.mdb"]])
+@pytest.mark.parametrize("new", [True, False], ids=["new folder", "old folder"])
+def test_a_folder_whose_lock_file_was_removed_is_still_locked(folder: Path, removed: list[str], new: bool) -> None:
+    """For other processes and for this one; the owner goes on, and the folder is free when it ends."""
+    stored = [] if new else make(folder)
+    engine = LmdbLogEngine(folder)
+    for name in removed:
+        (folder / name).unlink()
+    refused = ("in use by another process, although its kcore.lock was removed", "data.mdb")
+    for _ in range(2):
+        assert refusal(folder) == refused
+    script = f"from kcore.log import LmdbLogEngine; LmdbLogEngine({str(folder)!r})"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert refused[0] in done.stderr
+    log = engine.open(key())
+    more = fill(log, engine, 3) if new else []
+    assert contents(log) == stored + more
+    engine.close()
+    again = LmdbLogEngine(folder)
+    assert contents(again.open(key())) == stored + more
+    again.close()
+
+
 def test_one_engine_at_a_time_in_one_process(folder: Path) -> None:
     engine = LmdbLogEngine(folder)
     assert refusal(folder) == ("in use by this process", "kcore.lock")
