@@ -271,8 +271,15 @@ class Config(SecuritySettings):
     # ---- connections
     socket_request_max_bytes: int = setting(104_857_600, "The largest frame a client may send.", low=1)
     connections_max_idle_ms: int = setting(600_000, "How long a connection may be silent; -1: for ever.", kind=LONG)
-    max_connections: int = setting(INT_MAX, "How many connections are served.", low=0, dynamic=True)
-    max_connections_per_ip: int = setting(INT_MAX, "How many connections one address may have.", low=0, dynamic=True)
+    max_connections: int = setting(
+        INT_MAX,
+        "How many connections are open at once, TLS handshakes included; further clients wait.",
+        low=0,
+        dynamic=True,
+    )
+    max_connections_per_ip: int = setting(
+        INT_MAX, "How many connections one address may have; further ones are closed.", low=0, dynamic=True
+    )
     queued_max_request_bytes: int = setting(
         -1, "Bytes of requests the whole server holds before it stops reading; -1: no limit.", kind=LONG
     )

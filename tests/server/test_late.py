@@ -17,7 +17,7 @@ from kcore.late_timers import LATE_MS, MAX_READS, LateTimers
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.testing import ServerProcess
-from tests.kit import heartbeat, make_topic, stable_alone
+from tests.kit import heartbeat, make_topic, stable_alone, wait_until
 from tests.server.live import LiveServer, Raw
 
 SESSION_MS = 3_000
@@ -131,6 +131,7 @@ def test_heartbeats_that_wait_are_read_before_timers_fire(
 
         live.call(hold_up)
         assert awake.code() == 0
+        wait_until(lambda: live.call(lambda: live.driver._timers._reads == 0), "timers have fired")
         silent.send()
         assert silent.code() == 25, "UNKNOWN_MEMBER_ID"
         awake.send()
