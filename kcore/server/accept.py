@@ -44,6 +44,10 @@ HANDSHAKE_GRACE_S: Final = 3.0
 QUIET_S: Final = 10.0
 """Time between two log lines of the same kind, so that clients cannot fill a disk with them."""
 
+FREE_PORT_ATTEMPTS: Final = 5
+"""Ports that are tried where any will do."""
+
+_NO_FAMILY: Final = frozenset((errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL))
 _NO_DESCRIPTORS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 _PEER_GONE: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.EINTR))
 
@@ -315,7 +319,7 @@ class Acceptor:
 
 
 def listening_sockets(addresses: list[tuple[int, str]], port: int) -> list[socket.socket]:
-    """Opens the sockets of a listener.
+    """Opens the sockets of a listener. Addresses of a family that this machine lacks are skipped if others are left.
 
     Args:
         addresses: family and numeric address of each.
@@ -324,17 +328,37 @@ def listening_sockets(addresses: list[tuple[int, str]], port: int) -> list[socke
     Raises:
         OSError: one cannot be opened; then none is.
     """
+    for _ in range(FREE_PORT_ATTEMPTS):
+        try:
+            return _listen(addresses, port)
+        except OSError as error:
+            # A port that is free on one address may be taken on the next: another one is tried.
+            if port or error.errno != errno.EADDRINUSE:
+                raise
+    return _listen(addresses, port)
+
+
+def _listen(addresses: list[tuple[int, str]], port: int) -> list[socket.socket]:
     opened: list[socket.socket] = []
+    absent: OSError | None = None
     try:
         for family, host in addresses:
-            found = socket.create_server((host, port), family=family, backlog=BACKLOG)
-            opened.append(found)
-            found.setblocking(False)
-            port = found.getsockname()[1]
+            try:
+                listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+            except OSError as error:
+                if error.errno not in _NO_FAMILY:
+                    raise
+                absent = error
+                continue
+            opened.append(listening)
+            listening.setblocking(False)
+            port = listening.getsockname()[1]
     except BaseException:
-        for found in opened:
-            found.close()
+        for listening in opened:
+            listening.close()
         raise
+    if absent is not None and not opened:
+        raise absent
     return opened
 
 

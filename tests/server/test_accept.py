@@ -184,6 +184,29 @@ def test_sockets_are_opened_for_every_address_or_for_none() -> None:
     again.close()
 
 
+def test_addresses_that_this_machine_lacks_are_skipped_if_others_are_left() -> None:
+    """A machine without IPv6 listens on IPv4; an address of another machine alone is an error."""
+    elsewhere = (socket.AF_INET, "192.0.2.1")
+    (only,) = listening_sockets([elsewhere, (socket.AF_INET, "127.0.0.1")], 0)
+    with closing(only):
+        assert only.getsockname()[0] == "127.0.0.1"
+    with pytest.raises(OSError, match="Cannot assign requested address"):
+        listening_sockets([elsewhere], 0)
+
+
+def test_every_address_is_listened_on_at_one_port(serve: Serve) -> None:
+    live = serve({"listeners": "PLAINTEXT://:0"})
+    names = {acceptor._socket.getsockname()[:2] for acceptor in live.server.acceptors}
+    assert {port for _, port in names} == {live.port}
+    assert ("0.0.0.0", live.port) in names
+    for host in ("127.0.0.2", *("::1" for name, _ in names if name == "::")):
+        with Raw(live.port) as raw:
+            raw.socket.close()
+            raw.socket = socket.create_connection((host, live.port), 20)
+            raw.send(raw.request(BEAT, 4))
+            assert raw.answer(BEAT, 4)[1].error_code == 25
+
+
 def test_repeated_warnings_are_counted(log_lines: list[str]) -> None:
     now_s = 0.0
     log = QuietLog(lambda: now_s)
