@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from kcore.logs import fields
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
     from kcore.config import Config
@@ -170,6 +171,7 @@ class Acceptor:
         self._closed = False
         self._retry: asyncio.TimerHandle | None = None
         self._opening: set[asyncio.Task[None]] = set()
+        self._burst = 1
         self._short = False  # of slots or of file descriptors
         self._short_log = QuietLog(loop.time)
         self._refused_log = QuietLog(loop.time)
@@ -196,7 +198,8 @@ class Acceptor:
             self._retry = self._loop.call_later(retry_s, self.resume)
 
     def _accept(self) -> None:
-        for _ in range(ACCEPTS_PER_TURN):
+        # A try in vain costs as much as an accept: as many are tried as there were connections the last time.
+        for _ in range(self._burst):
             if self._quota.full:
                 self._warn("there are %d, as many as max.connections allows", self._quota.total)
                 self._quota.wait(self)
@@ -208,6 +211,7 @@ class Acceptor:
             try:
                 client, address = self._socket.accept()
             except (BlockingIOError, InterruptedError):
+                self._burst = 1
                 return
             except OSError as error:
                 if not self._survives(error):
@@ -215,6 +219,7 @@ class Acceptor:
                 continue
             self._short = False
             self._accepted(client, f"/{address[0]}")
+        self._burst = min(2 * self._burst, ACCEPTS_PER_TURN)
 
     def _survives(self, error: OSError) -> bool:
         """Handles a failed accept. Returns whether the next one may be tried at once."""
@@ -254,49 +259,52 @@ class Acceptor:
             client.close()
             return
         client.setblocking(False)
-        try:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # finds peers that vanished, as in Kafka
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        except OSError:
-            logger.debug("%s went before it was served", host)  # what follows finds out
-        task = self._loop.create_task(self._open(client, self._make(host)))
-        self._opening.add(task)
-        if self._security.tls is not None:
+        connection = self._make(host)
+        if self._security.tls is None:
+            task = self._loop.create_task(self._open(client, connection))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+        else:
+            task = self._loop.create_task(self._shake_hands(client, connection, self._security.tls))
             self.handshakes[task] = self._loop.time()
-        task.add_done_callback(self._opened)
+            task.add_done_callback(self._handshake_ended)
 
     async def _open(self, client: socket.socket, connection: Connection) -> None:
-        """Gives the socket to the event loop; with TLS the handshake is over when this returns."""
-        tls = self._security.tls
+        """Gives the socket to the event loop."""
         try:
-            if tls is None:
-                await self._loop.connect_accepted_socket(lambda: connection, client)
-            else:
-                await self._loop.connect_accepted_socket(
-                    lambda: connection, client, ssl=tls, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
-                )
-        except BaseException as error:
-            if connection.transport is None:  # else the connection counts itself out at its end
-                self._quota.release(connection.client_host)
-            if tls is not None:
-                self._handshake_failed(connection.client_host, error)
-            if not isinstance(error, OSError | asyncio.CancelledError):
-                raise
+            await self._loop.connect_accepted_socket(lambda: connection, client)
+        except Exception as error:
+            self._not_opened(connection, error)
 
-    def _handshake_failed(self, host: str, error: BaseException) -> None:
-        """Logs why there is no connection; TLS errors themselves are logged by `kcore.server.handshake`."""
-        self.failed_handshakes += 1
-        if isinstance(error, asyncio.CancelledError) and not self._closed:
-            logger.info("%s closes: its TLS handshake was given up for those of others", host)
-        elif isinstance(error, ConnectionAbortedError):
-            logger.info("%s closes: its TLS handshake took longer than %g s", host, HANDSHAKE_TIMEOUT_S)
+    async def _shake_hands(self, client: socket.socket, connection: Connection, tls: ssl.SSLContext) -> None:
+        """Gives the socket to the event loop; when this returns the handshake is over."""
+        host = connection.client_host
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: connection, client, ssl=tls, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
+            )
+        except asyncio.CancelledError as error:
+            self.failed_handshakes += 1
+            self._not_opened(connection, error)
+            if not self._closed:
+                logger.info("%s closes: its TLS handshake was given up for those of others", host)
+        except Exception as error:
+            self.failed_handshakes += 1
+            self._not_opened(connection, error)
+            if isinstance(error, ConnectionAbortedError):
+                logger.info("%s closes: its TLS handshake took longer than %g s", host, HANDSHAKE_TIMEOUT_S)
 
-    def _opened(self, task: asyncio.Task[None]) -> None:
-        self._opening.discard(task)
-        if self.handshakes.pop(task, None) is not None and not self._quota.full:
+    def _not_opened(self, connection: Connection, error: BaseException) -> None:
+        """Counts a connection out, unless it will do so at its end. TLS errors are logged by `kcore.server.handshake`."""
+        if connection.transport is None:
+            self._quota.release(connection.client_host)
+        if not isinstance(error, OSError | asyncio.CancelledError):
+            logger.error("%s failed to open a connection", self._security.name, exc_info=error)
+
+    def _handshake_ended(self, task: asyncio.Task[None]) -> None:
+        del self.handshakes[task]
+        if not self._quota.full:
             self.resume()
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("%s failed to open a connection", self._security.name, exc_info=task.exception())
 
     # ---- the end
 
@@ -314,8 +322,9 @@ class Acceptor:
 
     async def wait_closed(self) -> None:
         """Returns when every socket that was accepted is a connection or closed."""
-        if self._opening:
-            await asyncio.wait(self._opening)
+        tasks = [*self._opening, *self.handshakes]
+        if tasks:
+            await asyncio.wait(tasks)
 
 
 def listening_sockets(addresses: list[tuple[int, str]], port: int) -> list[socket.socket]:
@@ -352,6 +361,9 @@ def _listen(addresses: list[tuple[int, str]], port: int) -> list[socket.socket]:
                 continue
             opened.append(listening)
             listening.setblocking(False)
+            # Accepted sockets inherit both. The former finds peers that vanished, as in Kafka.
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             port = listening.getsockname()[1]
     except BaseException:
         for listening in opened:

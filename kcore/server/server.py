@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PRELOAD_AFTER_S = 1.0
-"""Time from the start until modules are imported that requests need: clients that wait for the start come first."""
+"""Time from the end of all loads until modules are imported that requests need: waiting clients come first."""
 
 PRELOAD_AGAIN_S = 10.0
 """Time until imports that failed are tried again."""
@@ -100,7 +100,7 @@ class Server:
         except OSError:
             await self.stop()
             raise
-        self._preload_later(PRELOAD_AFTER_S)
+        self.engine.when_loaded(lambda: self._preload_later(PRELOAD_AFTER_S))
 
     async def _listen(self, listener: Listener, security: ListenerSecurity) -> None:
         sockets = listening_sockets(await resolve(listener.host, self.loop), listener.port)
@@ -115,6 +115,9 @@ class Server:
         logger.info("%s listens on %s:%d", listener.name, listener.host, port)
 
     def _preload_later(self, delay_s: float) -> None:
+        if self.stopping:
+            return
+
         def begin() -> None:
             self.engine.slices.add(self._preload_modules())
             self.driver.round_is_open()

@@ -207,6 +207,23 @@ def test_every_address_is_listened_on_at_one_port(serve: Serve) -> None:
             assert raw.answer(BEAT, 4)[1].error_code == 25
 
 
+def test_accepted_sockets_find_peers_that_vanished_and_do_not_wait_for_more(live: LiveServer) -> None:
+    """SO_KEEPALIVE and TCP_NODELAY, as Kafka sets them."""
+    with live.raw() as raw:
+        raw.send(raw.request(BEAT, 4))
+        assert raw.answer(BEAT, 4)[1].error_code == 25
+
+        def options() -> list[int]:
+            (connection,) = live.server.connections
+            accepted = connection.transport.get_extra_info("socket")
+            return [
+                accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+                accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY),
+            ]
+
+        assert live.call(options) == [1, 1]
+
+
 def test_repeated_warnings_are_counted(log_lines: list[str]) -> None:
     now_s = 0.0
     log = QuietLog(lambda: now_s)
