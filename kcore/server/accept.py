@@ -101,7 +101,7 @@ class ConnectionQuota:
 
     @property
     def full(self) -> bool:
-        """Whether no further connection may be accepted now."""
+        """True while no further connection may be accepted."""
         return self.total >= self._config.max_connections
 
     def take(self, host: str) -> bool:
@@ -295,7 +295,7 @@ class Acceptor:
                 logger.info("%s closes: its TLS handshake took longer than %g s", host, HANDSHAKE_TIMEOUT_S)
 
     def _not_opened(self, connection: Connection, error: BaseException) -> None:
-        """Counts a connection out, unless it will do so at its end. TLS errors are logged by `kcore.server.handshake`."""
+        """Counts a connection out, unless it does so itself at its end. `kcore.server.handshake` logs TLS errors."""
         if connection.transport is None:
             self._quota.release(connection.client_host)
         if not isinstance(error, OSError | asyncio.CancelledError):

@@ -124,7 +124,7 @@ class Connection(asyncio.Protocol):
     # ---- the transport's calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client came."""
+        """Begins to serve a client that the server accepted."""
         self.transport = transport
         self._write = self._writer(transport)
         if self.server.stopping:  # its handshake was over at the last moment

@@ -148,11 +148,11 @@ class Server:
     # ---- what connections tell
 
     def came(self, connection: Connection) -> None:
-        """`connection` is open."""
+        """Adds a connection that is open."""
         self.connections.add(connection)
 
     def went(self, connection: Connection) -> None:
-        """`connection` is gone."""
+        """Removes a connection that has ended, and gives back what it held."""
         self.connections.discard(connection)
         if self.responses is not None and connection.unread_bytes:
             self.responses.claim(connection, 0)

@@ -44,7 +44,7 @@ class Tls:
         return peer
 
     def served(self) -> bool:
-        """Whether a client with TLS gets an answer."""
+        """Sends a request through TLS; returns True if it is answered."""
         raw = Raw(self.port)
         raw.socket = self.context.wrap_socket(raw.socket, server_hostname="127.0.0.1")
         with raw:
