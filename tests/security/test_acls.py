@@ -252,7 +252,7 @@ def test_a_change_holds_at_once_and_from_each_host_by_itself() -> None:
 
 
 class Asked(NamedTuple):
-    """What the authorizer reads of a request's context."""
+    """The part of a request's context that the authorizer reads."""
 
     principal: str = ALICE
     client_host: str = f"/{HOST}"
