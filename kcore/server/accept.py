@@ -258,8 +258,13 @@ class Acceptor:
             )
             client.close()
             return
-        client.setblocking(False)
-        connection = self._make(host)
+        try:
+            client.setblocking(False)
+            connection = self._make(host)
+        except BaseException:  # for want of memory
+            self._quota.release(host)
+            client.close()
+            raise
         if self._security.tls is None:
             task = self._loop.create_task(self._open(client, connection))
             self._opening.add(task)

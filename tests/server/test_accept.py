@@ -15,6 +15,7 @@ from cryptography.x509.oid import NameOID
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.server import accept
 from kcore.server.accept import QUIET_S, QuietLog, listening_sockets
+from kcore.server.connection import Connection
 from tests.kit import wait_until
 from tests.security.certificates import Authority
 from tests.server.live import LiveServer, Raw
@@ -222,6 +223,26 @@ def test_accepted_sockets_find_peers_that_vanished_and_do_not_wait_for_more(live
             ]
 
         assert live.call(options) == [1, 1]
+
+
+def test_a_connection_that_cannot_be_made_is_not_counted(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    (acceptor,) = live.server.acceptors
+    make, failures = acceptor._make, [MemoryError()]
+
+    def fail_once(host: str) -> Connection:
+        if failures:
+            raise failures.pop()
+        return make(host)
+
+    monkeypatch.setattr(acceptor, "_make", fail_once)
+    with live.raw() as first:
+        assert ended(first.socket)
+    with live.raw() as second:
+        second.send(second.request(BEAT, 4))
+        assert second.answer(BEAT, 4)[1].error_code == 25
+        assert live.call(lambda: live.server.quota.total) == 1
+    assert [type(what["exception"]) for what in live.errors] == [MemoryError]
+    live.errors.clear()
 
 
 def test_repeated_warnings_are_counted(log_lines: list[str]) -> None:
