@@ -1,4 +1,4 @@
-"""A data folder before LMDB sees it: whose it is, who has it, and whether its file can be mapped without harm."""
+"""Ownership of a data folder: its lock, its files, and the check of its data file before LMDB opens it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import os
 from typing import Final
 
 from kcore.log.errors import DataFolderError
-from kcore.log.lmdb_pages import check_file
+from kcore.log.lmdb_pages import MAX_LEAVES_AT_OPEN, check_file
 
 LOCK_NAME: Final = "kcore.lock"
 DATA_NAME: Final = "data.mdb"
 LMDB_LOCK_NAME: Final = "lock.mdb"
 COMPACT_NAME: Final = "data.mdb.compact"
-OWN_NAMES: Final = frozenset((LOCK_NAME, DATA_NAME, LMDB_LOCK_NAME, COMPACT_NAME))
+REPAIR_NAME: Final = "data.mdb.repair"
+OWN_NAMES: Final = frozenset((LOCK_NAME, DATA_NAME, LMDB_LOCK_NAME, COMPACT_NAME, REPAIR_NAME))
 TOLERATED_NAMES: Final = frozenset(("lost+found",))
 """What a fresh file system may hold: a mount point is as good as an empty folder."""
 
@@ -22,16 +23,20 @@ class DataFolder:
     """A folder that this process has to itself, from construction to `release`.
 
     The lock is flock(2) on `kcore.lock`: the kernel lets it go however the process ends, so a lock file that a killed
-    process left behind means nothing. The file holds the owner's process id, for people.
+    process left behind means nothing. The file holds the owner's process id, for people; after a clean close it holds
+    the size and the modification time of the data file. As long as these are true the next opening checks only the
+    branches of LMDB's trees; otherwise it reads the leaves too, because the file may be damaged or another one.
 
     With `create` an absent folder is made (its missing parents too); without, a folder that holds no log is refused.
+    With `check` False the data file is not looked at: for a repair.
     """
 
-    __slots__ = ("_lock_fd", "new", "path")
+    __slots__ = ("_closed_cleanly", "_lock_fd", "new", "path")
 
-    def __init__(self, path: str | os.PathLike[str], create: bool = True) -> None:
+    def __init__(self, path: str | os.PathLike[str], create: bool = True, check: bool = True) -> None:
         self.path = os.path.abspath(os.fspath(path))
         self._lock_fd = -1
+        self._closed_cleanly = False
         try:
             if not create and not self._has_data():
                 raise DataFolderError(self.path, "no kcore data folder", DATA_NAME)
@@ -46,8 +51,8 @@ class DataFolder:
             if self.new:
                 if created:
                     self.sync_folder(os.path.dirname(self.path))
-            else:
-                check_file(self.path, DATA_NAME)
+            elif check:
+                check_file(self.path, DATA_NAME, 0 if self._closed_cleanly else MAX_LEAVES_AT_OPEN)
             self._remove_leftovers()
         except OSError as error:
             self.release()
@@ -84,8 +89,24 @@ class DataFolder:
             self._close_lock()
             whose = "this process" if holder == str(os.getpid()) else f"process {holder}"
             raise DataFolderError(self.path, f"in use by {whose}", LOCK_NAME) from None
+        self._closed_cleanly = os.pread(self._lock_fd, 100, 0) == self._closing_line()
         os.ftruncate(self._lock_fd, 0)
         os.pwrite(self._lock_fd, f"{os.getpid()}\n".encode("ascii"), 0)
+
+    def _closing_line(self) -> bytes:
+        """The content of the lock file after a clean close of the data file as it is now."""
+        try:
+            found = os.stat(os.path.join(self.path, DATA_NAME))
+        except FileNotFoundError:
+            return b"no data file"
+        return f"closed {found.st_size} {found.st_mtime_ns}\n".encode("ascii")
+
+    def mark_closed(self) -> None:
+        """Note that the data file was closed cleanly; to be called when nothing writes it any more."""
+        if self._lock_fd >= 0:
+            line = self._closing_line()
+            os.ftruncate(self._lock_fd, 0)
+            os.pwrite(self._lock_fd, line, 0)
 
     def _has_data(self) -> bool:
         """Whether there is a data file with anything in it; an empty one is a creation that a crash cut short."""
@@ -95,10 +116,11 @@ class DataFolder:
             return False
 
     def _remove_leftovers(self) -> None:
-        """A compaction that a crash cut short left a copy that never became the data file."""
-        leftover = os.path.join(self.path, COMPACT_NAME)
-        if os.path.exists(leftover):
-            os.unlink(leftover)
+        """Remove what a compaction or a repair that a crash cut short has built, and that never became the data file."""
+        for name in (COMPACT_NAME, REPAIR_NAME):
+            leftover = os.path.join(self.path, name)
+            if os.path.exists(leftover):
+                os.unlink(leftover)
 
     @staticmethod
     def sync_folder(path: str) -> None:

@@ -30,6 +30,7 @@ class LmdbLogEngine(StagedLogEngine):
 
     `map_size_bytes`: the first memory map, doubled whenever it is full, up to `max_size_bytes`, which is the bound of
     the file. `tail_size_bytes`: newest batches kept in memory for readers at the end, all partitions together.
+    `allow_orphans`: open a folder with batches of numbers that no partition has: for `verify`, which finds them.
     Raises DataFolderError when the folder is refused: it says what was found and where.
 
     LMDB's file is not to be opened by anything else while this runs, nor to lie on a network file system. Not usable
@@ -47,11 +48,14 @@ class LmdbLogEngine(StagedLogEngine):
         map_size_bytes: int = DEFAULT_MAP_SIZE_BYTES,
         max_size_bytes: int = MAX_MAP_SIZE_BYTES,
         tail_size_bytes: int = TAIL_SIZE_BYTES,
+        allow_orphans: bool = False,
     ) -> None:
         if durability not in ("fsync", "os"):
             raise ValueError(f"durability is 'fsync' or 'os' here (open_engine knows 'memory' too): {durability!r}")
         self.durability = durability
-        storage = LmdbStorage(path, create, durability == "fsync", map_size_bytes, max_size_bytes)
+        storage = LmdbStorage(
+            path, create, durability == "fsync", map_size_bytes, max_size_bytes, allow_orphans=allow_orphans
+        )
         self.path = storage.path
         super().__init__(storage, tail_size_bytes)
 
@@ -97,7 +101,7 @@ def verify_folder(path: str | os.PathLike[str], deep: bool = True) -> list[Findi
             check_pages(folder.path, DATA_NAME)
     finally:
         folder.release()
-    engine = LmdbLogEngine(path, create=False)
+    engine = LmdbLogEngine(path, create=False, allow_orphans=True)
     try:
         return engine.verify(deep)
     finally:

@@ -56,11 +56,19 @@ class LmdbStorage(Storage):
     Without, both go to the page cache: see `LmdbLogEngine`.
     """
 
-    __slots__ = ("_doubt", "_environment", "_folder", "_journal", "_write_lock", "node_epoch", "path")
+    __slots__ = ("_allow_orphans", "_doubt", "_environment", "_folder", "_journal", "_write_lock", "node_epoch", "path")
 
     def __init__(
-        self, path: str | os.PathLike[str], create: bool, sync: bool, map_size_bytes: int, max_size_bytes: int
+        self,
+        path: str | os.PathLike[str],
+        create: bool,
+        sync: bool,
+        map_size_bytes: int,
+        max_size_bytes: int,
+        *,
+        allow_orphans: bool = False,
     ) -> None:
+        self._allow_orphans = allow_orphans
         self._folder = DataFolder(path, create)
         self.path = self._folder.path
         self._environment = LmdbEnvironment(self.path, sync, map_size_bytes, max_size_bytes)
@@ -162,7 +170,7 @@ class LmdbStorage(Storage):
             with self._environment.gate:
                 txn = self._environment.begin_read(LOG_DB)
                 try:
-                    return load_partitions(txn, self._environment, self.path)
+                    return load_partitions(txn, self._environment, self.path, self._allow_orphans)
                 finally:
                     txn.abort()
         except lmdb.Error as error:
@@ -510,6 +518,7 @@ class LmdbStorage(Storage):
                     self._move_journal()
             with self._write_lock:
                 self._environment.close()
+            self._folder.mark_closed()
         except lmdb.Error as error:
             raise log_error(error, "closing the log") from error
         finally:
