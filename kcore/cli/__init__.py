@@ -17,7 +17,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "three client libraries share a group while processes die; or a log is told by Spark"),
     "export": ("export", "event logs as Parquet or JSON lines; verify exports"),
     "spark": ("spark", "jobs over event logs: rebuild, audit, restore, timeline"),
-    "log": ("log", "look into the event log, check it, shrink it: dump, verify, compact"),
+    "log": ("log", "the event log of a folder: dump, verify, repair, copy, compact"),
     "topics": ("topics", "create, list, describe and delete topics"),
     "produce": ("produce", "write lines to a topic"),
     "consume": ("consume", "print the records of topics"),

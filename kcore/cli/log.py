@@ -1,4 +1,4 @@
-"""`kcore log`: look into the event log, check it, shrink it."""
+"""`kcore log`: dump, verify, repair, copy and compact the event log of a folder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from kcore.cli import log_compact, log_verify, output, target
+from kcore.cli import log_compact, log_copy, log_repair, log_verify, output, target
 from kcore.inspect import Event, Selection, folder_events, server_events
 
 
@@ -25,6 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     dump.set_defaults(run=_dump)
     for name, module, summary in (
         ("verify", log_verify, "look for damage; exit status 1 if there is any"),
+        ("repair", log_repair, "keep what can be read of a damaged folder; says what is lost"),
+        ("copy", log_copy, "copy a folder, also while a server has it open"),
         ("compact", log_compact, "shrink a folder's file"),
     ):
         action = actions.add_parser(name, help=summary)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from typing import Final
 
 from kcore.log.errors import DataFolderError
@@ -119,7 +120,9 @@ class DataFolder:
         """Remove what a compaction or a repair that a crash cut short has built, and that never became the data file."""
         for name in (COMPACT_NAME, REPAIR_NAME):
             leftover = os.path.join(self.path, name)
-            if os.path.exists(leftover):
+            if os.path.isdir(leftover):
+                shutil.rmtree(leftover)
+            elif os.path.exists(leftover):
                 os.unlink(leftover)
 
     @staticmethod

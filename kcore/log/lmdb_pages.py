@@ -93,7 +93,7 @@ def check_file(path: str, name: str, max_leaves: int = MAX_LEAVES_AT_OPEN, deep:
     """
     if not supported():
         return 0
-    with open(os.path.join(path, name), "rb") as file:
+    with open(os.path.join(path, name), "rb", buffering=0) as file:
         first = read_meta(path, name, file, 0, 4096)
         second = read_meta(path, name, file, 1, first.page_size)
         newest = max(first, second, key=lambda meta: meta.txn_id)
@@ -104,6 +104,37 @@ def check_file(path: str, name: str, max_leaves: int = MAX_LEAVES_AT_OPEN, deep:
             )
         except ValueError as damage:
             raise DataFolderError(path, f"damaged: {damage} (the file has {size} bytes){REMEDY}", name) from None
+
+
+def check_snapshot(path: str, name: str, txn_id: int) -> bool:
+    """Check the state that a read transaction sees of a file that is being written.
+
+    Args:
+        path: the folder.
+        name: the file.
+        txn_id: the transaction's id; the transaction stays open, so that its pages are not reused.
+
+    Returns:
+        False if the file's meta pages have moved on: the check needs a newer transaction.
+
+    Raises:
+        DataFolderError: the file is damaged.
+    """
+    if not supported():
+        return True
+    with open(os.path.join(path, name), "rb", buffering=0) as file:
+        for page in (0, 1):
+            meta = read_meta(path, name, file, page, 4096 if page == 0 else meta.page_size)
+            if meta.txn_id == txn_id:
+                break
+        else:
+            return False
+        size = os.fstat(file.fileno()).st_size
+        try:
+            check_trees(file.fileno(), meta.page_size, meta.last_page, meta.free, meta.main, size, NO_PAGE, True)
+        except ValueError as damage:
+            raise DataFolderError(path, f"damaged: {damage} (the file has {size} bytes){REMEDY}", name) from None
+    return True
 
 
 def check_pages(path: str, name: str) -> int:
