@@ -51,9 +51,13 @@ def run(options: argparse.Namespace) -> int:
         _print(losses, readers[-1], options.format)
         return options.yes or _ask(len(losses))
 
-    result = repair_folder(
-        options.data, make_reader, check=_check, copy_to=options.copy_to, dry_run=options.dry_run, confirm=confirm
-    )
+    try:
+        result = repair_folder(
+            options.data, make_reader, check=_check, copy_to=options.copy_to, dry_run=options.dry_run, confirm=confirm
+        )
+    finally:
+        for reader in readers:
+            reader.close()
     if options.dry_run:
         _print(result.losses, readers[-1], options.format)
     return _conclude(options, changed=result.changed, copy=result.copy, losses=len(result.losses))

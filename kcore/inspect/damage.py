@@ -13,6 +13,7 @@ from kcore.broker.names import CLUSTER_METADATA, INTERNAL_TOPICS, METADATA_TOPIC
 from kcore.broker.records import producer_ids_record, topic_records
 from kcore.config import Config
 from kcore.errors import KcoreError
+from kcore.inspect.rehearsal import REHEARSED, Rehearsal
 from kcore.log import EpochEntry, PartitionKey
 from kcore.log.repair_plan import Loss, PartitionPlan, Plan
 from kcore.log.round import PartitionMeta
@@ -52,7 +53,7 @@ class FolderReader:
         self._node_id = 1
         self._next_producer_id = 0
         self._highest_producer_id = -1
-        self._decoders: dict[str, bool] = {}
+        self._rehearsal: Rehearsal | None = None
 
     def judge(self, key: PartitionKey, base: int, batch: bytes) -> str | None:
         """The reason why a sound batch cannot be loaded, or None."""
@@ -69,9 +70,22 @@ class FolderReader:
                         _decode(str(topic), name, value)
                     except DecodeError as error:
                         return f"the record at {offset} cannot be read: {error}"
+            if topic in REHEARSED:
+                return self._rehearse(str(topic), key, batch)
         except CorruptBatchError as error:
             return f"its records cannot be read: {error.reason}"
         return None
+
+    def _rehearse(self, topic: str, key: PartitionKey, batch: bytes) -> str | None:
+        if self._rehearsal is None:
+            self._rehearsal = Rehearsal()
+        return self._rehearsal.refusal(topic, key, batch)
+
+    def close(self) -> None:
+        """Release what the judgements needed."""
+        if self._rehearsal is not None:
+            self._rehearsal.close()
+            self._rehearsal = None
 
     def _judge_metadata(self, batch: bytes) -> str | None:
         """Refuse a batch that would fail the load: an unknown record, or a partition of a topic that is not there."""

@@ -58,8 +58,8 @@ class Loss(NamedTuple):
         from_offset: the first offset that is lost.
         to_offset: the offset behind the last one.
         records: the number of records as far as headers tell; None if it is not known.
-        kind: a word for programs: `gap`, `crc`, `header`, `overlap`, `start`, `record`, `orphan`, `snapshot`,
-            `metadata`, `page`.
+        kind: a word for programs: `gap`, `crc`, `header`, `overlap`, `start`, `end`, `record`, `epoch`, `orphan`,
+            `snapshot`, `metadata`, `page`.
         detail: the cause, for people.
         batch: the damaged batch, for what can still be read of it.
     """
@@ -412,6 +412,8 @@ class _Planner:
             else:
                 start = known
             expected = known
+        if self._salvage.doubts(meta.number, expected):
+            self._lose(expected, None, None, "end", "batches from here on may be lost; their offsets are given out again")
         new.end_offset = expected
         new.meta = meta._replace(log_start_offset=min(start, expected), cleaned_to=mark)
 

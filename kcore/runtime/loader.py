@@ -84,7 +84,11 @@ def replay_log(log: ShardLog, machine: Any, report: LoadReport) -> Iterator[None
         while at < len(run):
             plain = plain_run(run, at)
             if plain.stop > at:
-                unknown = replay_plain(run, at, plain.stop, next_offset)
+                try:
+                    unknown = replay_plain(run, at, plain.stop, next_offset)
+                except Exception as error:
+                    _name_offset(error, run[at : plain.stop], machine)
+                    raise
                 report.batches += plain.stop - at
                 report.size_bytes += plain.size_bytes
                 report.records += plain.records - unknown
@@ -100,6 +104,22 @@ def replay_log(log: ShardLog, machine: Any, report: LoadReport) -> Iterator[None
             yield
     if report.unknown:
         logger.warning("skipped %d records of unknown types", report.unknown)
+
+
+def replay_batch(batch: bytes, machine: Any) -> None:
+    """Replay one batch of any kind, without the shortcuts of a load."""
+    _replay_special(batch, 0, machine, LoadReport())
+
+
+def _name_offset(error: Exception, run: Run, machine: Any) -> None:
+    """Note the first record of a run that cannot be decoded on the error: the compiled replay does not tell it."""
+    for _, batch in run:
+        for offset, _, key, value in iter_entries(batch):
+            try:
+                machine.decode(key, value)
+            except Exception:
+                error.add_note(f"the record at offset {offset} cannot be decoded")
+                return
 
 
 def _replay_special(batch: bytes, from_offset: int, machine: Any, report: LoadReport) -> int:

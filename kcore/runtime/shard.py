@@ -329,7 +329,12 @@ class Shard(ShardCore, Generic[M]):
                 if self.generation != generation:
                     return
         except Exception:
-            logger.exception("%s-%d cannot be loaded", self.topic, self.index)
+            logger.exception(
+                "%s-%d cannot be loaded, and refuses every request; "
+                "stop the server and let `kcore log repair` skip what cannot be read",
+                self.topic,
+                self.index,
+            )
             self._transition(ShardState.FAILED, "load failed")
             return
         report.elapsed_ms = self._now.update() - started_ms

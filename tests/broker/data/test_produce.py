@@ -22,6 +22,7 @@ from kcore.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from kcore.runtime import Pending
 from kcore_ext.batch import iter_records, parse_header, validate
 from tests.broker.data.context import DataPlane, batch_of
@@ -265,13 +266,39 @@ def test_zstd_needs_v7() -> None:
     assert produce(plane, sent, 7).error_code == 0
 
 
+def commit_record() -> tuple[bytes, bytes]:
+    """Key and value of a committed offset, as a coordinator writes them."""
+    key = OffsetCommitKey(group="g", topic="t", partition=0)
+    return key.encode_key(), OffsetCommitValue(offset=1, metadata="", commit_timestamp=0).encode_value(3)
+
+
 def test_internal_topics_are_not_written_by_clients() -> None:
-    """Only the broker's own admin client may."""
-    plane = DataPlane()
+    """Only the admin client may, if there is an authorizer that allows it, and only records that can be loaded."""
+    key, value = commit_record()
+    asked = request(("__consumer_offsets", 0, batch_of(value, keys={0: key})))
+    invalid_topic = response(refused(ErrorCode.INVALID_TOPIC_EXCEPTION), name="__consumer_offsets")
+    for authorizer, client_id, expected in (
+        (None, "c", invalid_topic),
+        (None, "__admin_client", invalid_topic),
+        (Denying(), "c", invalid_topic),
+        (Denying(), "__admin_client", response(taken(0), name="__consumer_offsets")),
+    ):
+        plane = DataPlane(authorizer=authorizer)
+        plane.topic("__consumer_offsets", cleanup_policy="compact")
+        assert plane.call(asked, 11, client_id=client_id) == expected
+
+
+@pytest.mark.parametrize("damaged", ["key", "value"])
+def test_records_that_a_coordinator_cannot_load_are_refused(damaged: str) -> None:
+    key, value = commit_record()
+    plane = DataPlane(authorizer=Denying())
     plane.topic("__consumer_offsets", cleanup_policy="compact")
-    asked = request(("__consumer_offsets", 0, batch_of(b"v", keys={0: b"k"})))
-    assert plane.call(asked, 11) == response(refused(ErrorCode.INVALID_TOPIC_EXCEPTION), name="__consumer_offsets")
-    assert plane.call(asked, 11, client_id="__admin_client") == response(taken(0), name="__consumer_offsets")
+    sent = batch_of(value[:-1] if damaged == "value" else value, keys={0: key[:-1] if damaged == "key" else key})
+    answer = plane.call(request(("__consumer_offsets", 0, sent)), 11, client_id="__admin_client")
+    (partition,) = answer.responses[0].partition_responses
+    assert (partition.error_code, partition.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+    assert partition.error_message.startswith("record 0 cannot be read by the coordinator: ")
+    assert stored(plane, "__consumer_offsets") == []
 
 
 def test_without_acks_there_is_no_answer_and_errors_close() -> None:
