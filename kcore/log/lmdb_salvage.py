@@ -89,6 +89,7 @@ class Salvage:
         chunks: the place, size and tier of each snapshot chunk by (number, offset, index).
         problems: descriptions of what is damaged and belongs to no partition.
         scanned: whether every page was looked at.
+        doubts_all: whether batches of any partition may be missing.
     """
 
     def __init__(self, path: str, *, scan: bool = False) -> None:
@@ -101,6 +102,7 @@ class Salvage:
         self.meta: dict[bytes, list[tuple[Tier, bytes]]] = {}
         self.chunks: dict[tuple[int, int, int], tuple[int, int, Tier]] = {}
         self._doubts: list[tuple[bytes, bytes]] = []
+        self.doubts_all = False
         self._free: set[int] | None = set()
         self._rounds: list[bytes] = []
         try:
@@ -195,6 +197,7 @@ class Salvage:
             self._doubt_all()  # its batches may be of any partition
 
     def _doubt_all(self) -> None:
+        self.doubts_all = True
         self._doubts = [(b"", b"\xff" * LOG_KEY.size)]
 
     def _leaves(

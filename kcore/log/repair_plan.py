@@ -145,6 +145,9 @@ def make_plan(salvage: Salvage, reader: Reader) -> Plan:
         The plan; `changed` is False if the folder needs no repair.
     """
     losses = [Loss(None, None, None, None, "page", problem) for problem in salvage.problems]
+    if salvage.doubts_all:
+        detail = "the newest batches of any partition may be lost; their offsets are given out again"
+        losses.append(Loss(None, None, None, None, "end", detail))
     meta = {key: versions[0][1] for key, versions in salvage.meta.items() if versions[0][0] < Tier.FREE}
     changed = bool(losses)
     for key in (FORMAT_KEY, NODE_EPOCH_KEY, *(name for name in salvage.meta if name.startswith(b"user:"))):
@@ -216,10 +219,13 @@ def _orphan_loss(salvage: Salvage, number: int, orphan: Batches) -> Loss:
     """The loss of all batches of a number whose partition is not known."""
     records = 0
     first = b""
-    for position, size in zip(orphan.positions, orphan.sizes, strict=True):
-        batch = salvage.read(position, size)
-        first = first or batch
-        records += _record_count(batch) or 0
+    bases = set()
+    for place in orphan.in_order():
+        if orphan.bases[place] not in bases:
+            bases.add(orphan.bases[place])
+            batch = salvage.read(orphan.positions[place], orphan.sizes[place])
+            first = first or batch
+            records += _record_count(batch) or 0
     detail = f"batches of unknown partition number {number}"
     return Loss(None, min(orphan.bases), max(orphan.bases) + 1, records, "orphan", detail, first)
 
@@ -351,7 +357,8 @@ class _Planner:
         refusal = self._reader.judge(plan.key, base, batch)
         if refusal is not None:
             self._known_end = max(self._known_end, end)
-            self._bad.append(Loss(plan.key, base, end, _record_count(batch), "record", refusal, batch))
+            if base not in [loss.from_offset for loss in self._bad[-1:]]:  # an older copy is refused again
+                self._bad.append(Loss(plan.key, base, end, _record_count(batch), "record", refusal, batch))
             return False
         plan.bases.append(base)
         plan.positions.append(self._batches.positions[place])
@@ -412,7 +419,7 @@ class _Planner:
             else:
                 start = known
             expected = known
-        if self._salvage.doubts(meta.number, expected):
+        if self._salvage.doubts(meta.number, expected) and not self._salvage.doubts_all:
             self._lose(expected, None, None, "end", "batches from here on may be lost; their offsets are given out again")
         new.end_offset = expected
         new.meta = meta._replace(log_start_offset=min(start, expected), cleaned_to=mark)
