@@ -204,10 +204,12 @@ def _append_metadata(plan: Plan, records: list[Record]) -> None:
         log.meta = log.meta._replace(epochs=(EpochEntry(0, log.end_offset),))
     builder = BatchBuilder(MAX_BATCH_BYTES, base_timestamp_ms=0)
     for record in records:
-        if not builder.append(0, None, record.value.encode_value(record.version)):
+        assert record.value is not None, "the metadata log has no tombstones"
+        value = record.value.encode_value(record.version)
+        if not builder.append(0, None, value):
             log.append(builder.build(log.end_offset, log.meta.epochs[-1].epoch), builder.count)
             builder = BatchBuilder(MAX_BATCH_BYTES, base_timestamp_ms=0)
-            builder.append(0, None, record.value.encode_value(record.version))
+            builder.append(0, None, value)
     log.append(builder.build(log.end_offset, log.meta.epochs[-1].epoch), builder.count)
     log.changed = True
 
@@ -217,7 +219,7 @@ def _append_metadata(plan: Plan, records: list[Record]) -> None:
 
 def contents(loss: Loss, topic: str | None, limit: int) -> list[str]:
     """What can still be read of the records of a damaged batch: of a coordinator's their keys, else key and value."""
-    found = []
+    found: list[str] = []
     for name, value in _entries(loss.batch):
         if len(found) == limit:
             break

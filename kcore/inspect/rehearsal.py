@@ -11,7 +11,7 @@ from kcore.embed import SyncEngine
 from kcore.log import PartitionKey
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
-from kcore.runtime.loader import LoadReport, replay_batch
+from kcore.runtime.loader import replay_batch
 from kcore.runtime.machine import ShardContext
 
 REHEARSED = (CONSUMER_OFFSETS, TRANSACTION_STATE)

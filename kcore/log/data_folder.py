@@ -117,7 +117,7 @@ class DataFolder:
             return False
 
     def _remove_leftovers(self) -> None:
-        """Remove what a compaction or a repair that a crash cut short has built, and that never became the data file."""
+        """Remove the new files of a compaction or a repair that a crash cut short."""
         for name in (COMPACT_NAME, REPAIR_NAME):
             leftover = os.path.join(self.path, name)
             if os.path.isdir(leftover):

@@ -123,11 +123,10 @@ def check_snapshot(path: str, name: str, txn_id: int) -> bool:
     if not supported():
         return True
     with open(os.path.join(path, name), "rb", buffering=0) as file:
-        for page in (0, 1):
-            meta = read_meta(path, name, file, page, 4096 if page == 0 else meta.page_size)
-            if meta.txn_id == txn_id:
-                break
-        else:
+        first = read_meta(path, name, file, 0, 4096)
+        second = read_meta(path, name, file, 1, first.page_size)
+        meta = first if first.txn_id == txn_id else second
+        if meta.txn_id != txn_id:
             return False
         size = os.fstat(file.fileno()).st_size
         try:

@@ -65,7 +65,9 @@ def load_partitions(
             end_offset, garbage = _ends(log_cursor, key, meta, path)
             garbage = garbage or _has_old_snapshot(snap_cursor, meta)
         except struct.error as error:
-            raise DataFolderError(path, f"damaged: a key of the wrong size: {error}{REMEDY}", f"partition {key}") from error
+            raise DataFolderError(
+                path, f"damaged: a key of the wrong size: {error}{REMEDY}", f"partition {key}"
+            ) from error
         found.append(StoredPartition(key, meta, end_offset, garbage))
     if not allow_orphans:
         for finding in stray_numbers(txn, environment, known):

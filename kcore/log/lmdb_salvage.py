@@ -158,7 +158,7 @@ class Salvage:
             versions.sort(key=lambda version: version[0])
 
     def _newest_meta(self, path: str) -> Meta | None:
-        found = []
+        found: list[Meta] = []
         with open(self.path, "rb") as file:
             for page in (0, 1):
                 try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import lmdb
 
@@ -212,7 +212,7 @@ def _log_pairs(salvage: Salvage, plan: Plan) -> Iterator[tuple[bytes, bytes]]:
             yield LOG_KEY.pack(partition.meta.number, base), batch
 
 
-def _write_all(env: lmdb.Environment, database: object, pairs: Iterator[tuple[bytes, bytes]]) -> None:
+def _write_all(env: lmdb.Environment, database: Any, pairs: Iterator[tuple[bytes, bytes]]) -> None:
     """Write ascending pairs in transactions of a bounded size."""
     more = True
     while more:

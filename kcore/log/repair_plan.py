@@ -11,6 +11,7 @@ from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
 from kcore.log.batch_header import HEADER_SIZE, damage, last_offset, leader_epoch
@@ -150,9 +151,9 @@ def make_plan(salvage: Salvage, reader: Reader) -> Plan:
         losses.append(Loss(None, None, None, None, "end", detail))
     meta = {key: versions[0][1] for key, versions in salvage.meta.items() if versions[0][0] < Tier.FREE}
     changed = bool(losses)
-    for key in (FORMAT_KEY, NODE_EPOCH_KEY, *(name for name in salvage.meta if name.startswith(b"user:"))):
-        if key not in meta and key in salvage.meta:
-            meta[key] = salvage.meta[key][0][1]
+    for name in (FORMAT_KEY, NODE_EPOCH_KEY, *(one for one in salvage.meta if one.startswith(b"user:"))):
+        if name not in meta and name in salvage.meta:
+            meta[name] = salvage.meta[name][0][1]
     metas = _partition_metas(salvage, losses)
     partitions = []
     for number in sorted(metas, key=lambda number: (metas[number][0].topic_id != METADATA_TOPIC_ID, number)):
@@ -305,7 +306,9 @@ class _Planner:
         for meta in self._metas:
             if meta.log_start_offset <= end:
                 return meta.log_start_offset
-        self._lose(None, None, None, "metadata", f"the log start {self._plan.meta.log_start_offset} lies behind the end")
+        self._lose(
+            None, None, None, "metadata", f"the log start {self._plan.meta.log_start_offset} lies behind the end"
+        )
         return batches.bases[live[0]]
 
     # ---- choosing batches
@@ -420,7 +423,9 @@ class _Planner:
                 start = known
             expected = known
         if self._salvage.doubts(meta.number, expected) and not self._salvage.doubts_all:
-            self._lose(expected, None, None, "end", "batches from here on may be lost; their offsets are given out again")
+            self._lose(
+                expected, None, None, "end", "batches from here on may be lost; their offsets are given out again"
+            )
         new.end_offset = expected
         new.meta = meta._replace(log_start_offset=min(start, expected), cleaned_to=mark)
 
@@ -478,7 +483,7 @@ class _Planner:
     def _ascending(epochs: tuple[EpochEntry, ...]) -> bool:
         return all(
             later.epoch > earlier.epoch and later.start_offset >= earlier.start_offset
-            for earlier, later in zip(epochs, epochs[1:], strict=False)
+            for earlier, later in pairwise(epochs)
         )
 
     def _epoch_of(self, place: int) -> int | None:

@@ -134,9 +134,7 @@ def test_a_damaged_page_is_an_error_and_leaves_no_copy(run: Run, folder: Path, t
     assert not (tmp_path / "copy").exists()
 
 
-def test_without_room_there_is_no_copy(
-    run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_room_there_is_no_copy(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Disk:
         f_bavail = 1
         f_frsize = 4096

@@ -118,7 +118,7 @@ def test_a_damaged_last_batch_keeps_the_end(run: Run, folder: Path) -> None:
     number = change(folder, "lines", append_ten)
     before = raw(folder, number, 12, bytes(80))
     raw(folder, number, 12, before[:-3] + bytes([before[-3] ^ 1]) + before[-2:])
-    with pytest.raises(DataFolderError, match="the last batch: CRC .*; `kcore log repair` keeps what can be read"):
+    with pytest.raises(DataFolderError, match=r"the last batch: CRC .*; `kcore log repair` keeps what can be read"):
         LmdbLogEngine(folder)
     (loss,) = repair(run, folder)
     assert (loss["from_offset"], loss["to_offset"], loss["records"], loss["loss"]) == (12, 13, 1, "crc")
@@ -133,7 +133,9 @@ def test_records_that_a_coordinator_cannot_decode_are_skipped(
 ) -> None:
     offset = []
     change(
-        folder, CONSUMER_OFFSETS, lambda log: offset.append(log.append(records((b"\x00\x01\x00\x09short", b"\x00\x01")), 5))
+        folder,
+        CONSUMER_OFFSETS,
+        lambda log: offset.append(log.append(records((b"\x00\x01\x00\x09short", b"\x00\x01")), 5)),
     )
     with kcore.open(folder, config=SETTINGS) as engine:
         assert engine.send(commit("simple", {("lines", 0): 3}), 9).topics[0].partitions[0].error_code == 16
@@ -144,7 +146,11 @@ def test_records_that_a_coordinator_cannot_decode_are_skipped(
         (offset[0], "unreadable")
     ]
     (loss,) = repair(run, folder)
-    assert (loss["partition"], loss["from_offset"], loss["to_offset"]) == ("__consumer_offsets-0", offset[0], offset[0] + 1)
+    assert (loss["partition"], loss["from_offset"], loss["to_offset"]) == (
+        "__consumer_offsets-0",
+        offset[0],
+        offset[0] + 1,
+    )
     assert (loss["loss"], loss["records"]) == ("record", 1)
     assert served(folder) == (VALUES, OFFSETS)
 
@@ -159,7 +165,9 @@ def test_records_that_a_coordinator_cannot_replay_are_skipped(run: Run, folder: 
 
 @pytest.mark.parametrize("database", [LOG_DB, SNAP_DB])
 def test_orphans_are_refused_and_removed(run: Run, folder: Path, database: bytes) -> None:
-    key, what = (LOG_KEY.pack(900, 4), "batches") if database == LOG_DB else (SNAP_KEY.pack(900, 4, 0), "snapshot chunks")
+    key, what = (
+        (LOG_KEY.pack(900, 4), "batches") if database == LOG_DB else (SNAP_KEY.pack(900, 4, 0), "snapshot chunks")
+    )
     edit(folder, database, (key, bytes(records((b"k", b"v")))))
     with pytest.raises(DataFolderError) as refused:
         LmdbLogEngine(folder)
@@ -242,7 +250,9 @@ def test_partition_metadata_that_is_lost_comes_back_from_older_pages(run: Run, f
     data = (folder / "data.mdb").read_bytes()
     with lmdb.open(str(folder), max_dbs=8, readonly=True) as env, env.begin() as txn:
         db = env.open_db(META_DB, txn=txn, create=False)
-        names = [bytes(name) for name in txn.cursor(db).iternext(values=False) if bytes(name).startswith(PARTITION_PREFIX)]
+        names = [
+            bytes(name) for name in txn.cursor(db).iternext(values=False) if bytes(name).startswith(PARTITION_PREFIX)
+        ]
     live = max(at for at in range(0, len(data), 4096) if all(name in data[at : at + 4096] for name in names))
     with (folder / "data.mdb").open("r+b") as file:
         file.seek(live)
@@ -278,9 +288,7 @@ def test_text_says_what_is_lost_and_where_the_damaged_file_is(run: Run, folder: 
     ]
 
 
-def test_a_repair_that_nobody_confirms_changes_nothing(
-    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repair_that_nobody_confirms_changes_nothing(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     number = change(folder, "lines", append_ten)
     raw(folder, number, 6, None)
     before = (folder / "data.mdb").read_bytes()
@@ -342,7 +350,9 @@ def test_a_crash_leaves_the_old_state_or_the_repaired_one(run: Run, folder: Path
     number = change(folder, "lines", append_ten)
     raw(folder, number, 6, None)
     before = (folder / "data.mdb").read_bytes()
-    ran = subprocess.run([sys.executable, "-c", CRASH, step, str(folder)], capture_output=True, timeout=120, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", CRASH, step, str(folder)], capture_output=True, timeout=120, check=False
+    )
     assert ran.returncode == 9, ran.stderr
     if step == "after the rename":
         assert found(run, folder) == []

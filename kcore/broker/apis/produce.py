@@ -14,9 +14,9 @@ from kcore.broker.produce import RecordsRefusedError, append, read_header
 from kcore.broker.producing import ProduceItem, TransactionalProduce
 from kcore.errors import CloseConnectionError, KafkaError
 from kcore.log.errors import FencedLeaderEpochError, LogError
+from kcore.protocol import DecodeError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
-from kcore.protocol import DecodeError
 from kcore.protocol.compression import decompress
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.produce import (
@@ -52,8 +52,8 @@ CONTROL = 0x20
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_LEADER = 10
 ADMIN_CLIENT_ID = "__admin_client"
-"""The one client that may write to internal topics, if an authorizer allows it. Without an authorizer it may not, unlike
-in Kafka: anybody can take this id, and one record that a coordinator cannot read fails the load of its partition."""
+"""The one client that may write to internal topics, if an authorizer allows it. Without an authorizer it may not,
+unlike in Kafka: any client can take this id, and an unreadable record fails the load of its coordinator."""
 
 # Refusals by the log that say nothing of where it starts; all others do.
 _WITHOUT_LOG_START = frozenset(
