@@ -22,8 +22,8 @@ DATA_VERSION: Final = 1
 P_META: Final = 0x08
 NO_PAGE: Final = (1 << 64) - 1
 PAGE_HEADER_SIZE: Final = 16
-MAX_LEAVES_AT_OPEN: Final = 1 << 20
-"""Leaf pages that an opening reads at most: 4 GiB of them, about a second when the file is in memory."""
+MAX_LEAVES_AT_OPEN: Final = 1 << 18
+"""Leaf pages that an opening reads at most: 1 GiB of them, about a second when the file is in memory."""
 REMEDY: Final = "; `kcore log repair` keeps what can be read"
 
 PAGE: Final = struct.Struct("=QHHHH")
