@@ -76,6 +76,7 @@ def compact(path: str | os.PathLike[str]) -> tuple[int, int]:
     what is left, and puts the copy in the file's place atomically. Needs room for the copy. Raises DataFolderError
     when the folder is refused, LogError when copying fails; the folder is as it was then.
     """
+    check_folder(path)
     storage = LmdbStorage(path, False, True, DEFAULT_MAP_SIZE_BYTES, MAX_MAP_SIZE_BYTES)
     engine = StagedLogEngine(storage, 0)
     try:
@@ -90,17 +91,25 @@ def compact(path: str | os.PathLike[str]) -> tuple[int, int]:
     return before, os.path.getsize(os.path.join(storage.path, "data.mdb"))
 
 
+def check_folder(path: str | os.PathLike[str]) -> None:
+    """Check every page of a folder that nobody has open, whatever its last close was; raises DataFolderError.
+
+    For whatever reads the whole file afterwards: LMDB aborts the process at a damaged page.
+    """
+    folder = DataFolder(path, create=False)
+    try:
+        check_pages(folder.path, DATA_NAME)
+    finally:
+        folder.release()
+
+
 def verify_folder(path: str | os.PathLike[str], deep: bool = True) -> list[Finding]:
     """Open a folder that nobody has open, verify it and close it; see `LogEngine.verify`.
 
     Deep also walks LMDB's own pages, before LMDB does. Raises DataFolderError when the folder is refused.
     """
-    folder = DataFolder(path, create=False)
-    try:
-        if deep:
-            check_pages(folder.path, DATA_NAME)
-    finally:
-        folder.release()
+    if deep:
+        check_folder(path)
     engine = LmdbLogEngine(path, create=False, allow_orphans=True)
     try:
         return engine.verify(deep)

@@ -114,6 +114,8 @@ def try_damage(folder: Path, data: bytes, seed: int, settings: dict[str, str]) -
     result["before"] = look(folder)
     result["copy"] = quietly("log", "copy", folder, f"{folder}.copy")[0]
     result["repair"] = quietly("log", "repair", folder, "--yes", "--format", "json")
+    if result["repair"][0]:
+        return result
     result["verify again"] = quietly("log", "verify", folder)
     result["after"] = look(folder)
     with kcore.open(folder, config=settings, create=False) as engine:

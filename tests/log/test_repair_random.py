@@ -72,7 +72,7 @@ def test_every_damage_ends_in_an_error_or_in_right_data(original: Original, tmp_
 
 def judge(original: Original, result: dict[str, Any], root: Path) -> None:
     folder = root / str(result["seed"])
-    before, after = result["before"], result["after"]
+    before, after = result["before"], result.get("after")
     if isinstance(before, str):
         assert before.startswith(f"{folder}: "), "the error names the folder"
     else:
@@ -81,12 +81,14 @@ def judge(original: Original, result: dict[str, Any], root: Path) -> None:
     assert status == (0 if said.startswith("no findings in ") else 1), said
     whole = status == 0 and before == original.batches
     repaired, lines = result["repair"]
+    if repaired and lines.endswith("nothing of a kcore log can be read\n"):
+        return  # nothing but the meta pages was left
     conclusion = json.loads(lines.splitlines()[-1])
     assert (repaired, conclusion["repaired"], conclusion["losses"] > 0) == (0, not whole, not whole), lines
     assert result["copy"] == (1 if isinstance(before, str) or status else 0)
     assert result["verify again"][0] == 0, result["verify again"][1]
     assert isinstance(after, dict)
-    assert is_part(without_empty(after), original.batches)
+    assert is_part(without_made(after), original.batches)
     if whole:
         assert after == original.batches
     assert all(original.values[offset] == value for offset, value in result["values"])
@@ -107,8 +109,9 @@ def without_epoch(data: str) -> str:
     return data[:24] + data[32:]
 
 
-def without_empty(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-    """The batches that have records: a repair covers lost offsets with empty ones."""
+def without_made(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    """The batches that the repair has not made: it makes empty ones, and those with timestamp 0 in the metadata."""
     return {
-        key: {base: data for base, data in batches.items() if int(data[114:122], 16)} for key, batches in found.items()
+        key: {base: data for base, data in batches.items() if int(data[114:122], 16) and int(data[54:70], 16)}
+        for key, batches in found.items()
     }
