@@ -103,7 +103,7 @@ class DataFolder:
         return f"closed {found.st_size} {found.st_mtime_ns}\n".encode("ascii")
 
     def mark_closed(self) -> None:
-        """Note that the data file was closed cleanly; to be called when nothing writes it any more."""
+        """Note that the data file, as it is now, was closed cleanly or checked; nothing writes it any more."""
         if self._lock_fd >= 0:
             line = self._closing_line()
             os.ftruncate(self._lock_fd, 0)
