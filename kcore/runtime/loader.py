@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kcore.log.batch_header import last_offset
 from kcore.protocol.compression import decompress
-from kcore_ext.batch import iter_entries, parse_control, parse_header
+from kcore_ext.batch import CorruptBatchError, iter_entries, parse_control, parse_header
 from kcore_ext.batch.run import plain_run
 
 if TYPE_CHECKING:
@@ -113,13 +114,14 @@ def replay_batch(batch: bytes, machine: Any) -> None:
 
 def _name_offset(error: Exception, run: Run, machine: Any) -> None:
     """Note the first record of a run that cannot be decoded on the error: the compiled replay does not tell it."""
-    for _, batch in run:
-        for offset, _, key, value in iter_entries(batch):
-            try:
-                machine.decode(key, value)
-            except Exception:
-                error.add_note(f"the record at offset {offset} cannot be decoded")
-                return
+    with contextlib.suppress(CorruptBatchError):  # `error` says it then
+        for _, batch in run:
+            for offset, _, key, value in iter_entries(batch):
+                try:
+                    machine.decode(key, value)
+                except Exception:
+                    error.add_note(f"the record at offset {offset} cannot be decoded")
+                    return
 
 
 def _replay_special(batch: bytes, from_offset: int, machine: Any, report: LoadReport) -> int:
