@@ -69,7 +69,7 @@ def test_a_refused_response_leaves_the_writer_usable() -> None:
 
 def test_sizes_beyond_an_int32_are_refused() -> None:
     """The largest records that a frame could hold: refused before a byte of them is copied."""
-    with mmap.mmap(-1, LONGEST - 20) as records:
+    with mmap.mmap(-1, LONGEST - 2) as records:
         response = FetchResponse(responses=[FetchableTopicResponse(partitions=[PartitionData(records=records)])])  # type: ignore[arg-type]
         request = ProduceRequest(
             topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData(records=records)])]  # type: ignore[arg-type]
@@ -91,7 +91,7 @@ def test_sizes_beyond_an_int32_are_refused() -> None:
 
 def test_no_limit_passes_what_an_int32_can_count() -> None:
     """A caller's limit above 2 GiB does not lift the bound of the length field."""
-    with mmap.mmap(-1, LONGEST - 20) as records:
+    with mmap.mmap(-1, LONGEST - 2) as records:
         response = FetchResponse(responses=[FetchableTopicResponse(partitions=[PartitionData(records=records)])])  # type: ignore[arg-type]
         with pytest.raises(MessageTooLargeError) as caught:
             encode_response(response, 12, 1, 1, limit_bytes=2**40)
