@@ -1,6 +1,6 @@
 """Memory of the assignors; see the `.pxd`."""
 
-from libc.stdlib cimport free, malloc
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from libc.string cimport memcpy, memset
 
 cdef enum:
@@ -22,7 +22,7 @@ cdef void* take_block(Memory* memory, size_t size) except NULL nogil:
     if memory.block_size == 0:
         memory.block_size = FIRST_BLOCK
     here = size if 4 * size > memory.block_size else memory.block_size
-    block = <Block*>malloc(here + 16)
+    block = <Block*>PyMem_RawMalloc(here + 16)
     if block == NULL:
         with gil:
             raise MemoryError()
@@ -42,7 +42,7 @@ cdef void release(Memory* memory) noexcept nogil:
     cdef Block* before
     while block != NULL:
         before = block.before
-        free(block)
+        PyMem_RawFree(block)
         block = before
     memset(memory, 0, sizeof(Memory))
 
