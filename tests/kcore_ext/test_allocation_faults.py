@@ -13,7 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.kcore_ext.allocation import codec_cases
+from tests.kcore_ext.allocation import (
+    assignor_cases,
+    codec_cases,
+    column_cases,
+    record_cases,
+    soft_state_cases,
+)
 from tests.kcore_ext.allocation.sweep import Attempt
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +29,7 @@ STRICT_MEMORY = {
     # Large blocks are unmapped when they are freed, so touching one afterwards ends the process.
     "MALLOC_MMAP_THRESHOLD_": "8192",
 }
-MODULES = (codec_cases,)
+MODULES = (assignor_cases, codec_cases, column_cases, record_cases, soft_state_cases)
 CASES = [
     (module.__name__, name)
     for module in MODULES
