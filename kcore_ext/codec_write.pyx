@@ -1,4 +1,4 @@
-"""Encoding: walks a plan over an object's slots into memory.
+"""The encoder: walks a plan over an object's slots into memory.
 
 A message is written into scratch memory that all messages share and copied once into its bytes object. One that
 outgrows the scratch memory goes on in a bytes object of its own, which is cut to size at the end; so no large buffer
