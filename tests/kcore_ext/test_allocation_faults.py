@@ -18,6 +18,7 @@ from tests.kcore_ext.allocation import (
     codec_cases,
     column_cases,
     record_cases,
+    request_cases,
     soft_state_cases,
 )
 from tests.kcore_ext.allocation.sweep import Attempt
@@ -29,7 +30,7 @@ STRICT_MEMORY = {
     # Large blocks are unmapped when they are freed, so touching one afterwards ends the process.
     "MALLOC_MMAP_THRESHOLD_": "8192",
 }
-MODULES = (assignor_cases, codec_cases, column_cases, record_cases, soft_state_cases)
+MODULES = (assignor_cases, codec_cases, column_cases, record_cases, request_cases, soft_state_cases)
 CASES = [
     (module.__name__, name)
     for module in MODULES
@@ -43,7 +44,7 @@ def test_each_failed_allocation_is_survived(module: str, case: str) -> None:
     run = subprocess.run(
         [sys.executable, "-m", "tests.kcore_ext.allocation.sweep", module, case],
         cwd=ROOT,
-        env=os.environ | STRICT_MEMORY,
+        env=STRICT_MEMORY | os.environ,  # a build with sanitizers has its own allocator
         capture_output=True,
         text=True,
         timeout=150,
