@@ -44,6 +44,7 @@ cdef enum:
     DELTA_BYTES = 20            # what a record may become longer by: wider deltas, and so a wider length
     WORK_BYTES = 512            # so many bytes of a batch are as much work as a record
     MAX_OFFSET_DELTA = 0x7FFFFFFF
+    SMALLEST_RECORD = 7         # seven one-byte fields
 
 cdef Py_ssize_t max_decompressed_bytes = DEFAULT_MAX_DECOMPRESSED_BYTES
 
@@ -168,6 +169,8 @@ def merged(list batches not None):
         at = <const unsigned char*>PyBytes_AS_STRING(batch)
         if PyBytes_GET_SIZE(batch) < HEADER_BYTES or read_int16(at + ATTRIBUTES_AT) or read_int32(at + COUNT_AT) < 0:
             raise ValueError("only batches that say nothing but their records become one")
+        if read_int32(at + COUNT_AT) > (PyBytes_GET_SIZE(batch) - HEADER_BYTES) // SMALLEST_RECORD:
+            raise ValueError(f"{PyBytes_GET_SIZE(batch)} bytes cannot hold {read_int32(at + COUNT_AT)} records")
         size += PyBytes_GET_SIZE(batch) + DELTA_BYTES * <Py_ssize_t>read_int32(at + COUNT_AT)
     out = Writer(size)
     for batch in batches:

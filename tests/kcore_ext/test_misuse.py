@@ -47,6 +47,14 @@ def test_batches_with_negative_counts_are_not_merged() -> None:
         merged([_batch(0, 3), bytes(wrong)])
 
 
+def test_batches_with_impossible_counts_are_not_merged() -> None:
+    """Memory is taken for the records that a batch can hold, not for as many as it claims."""
+    wrong = bytearray(_batch(3, 1))
+    struct.pack_into(">i", wrong, COUNT_AT, 2**31 - 1)
+    with pytest.raises(ValueError, match="cannot hold 2147483647 records"):
+        merged([_batch(0, 3), bytes(wrong)])
+
+
 def test_what_is_no_batch_is_not_merged() -> None:
     with pytest.raises(TypeError):
         merged([None])  # type: ignore[list-item]
