@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 from typing import Final
 
@@ -13,6 +14,9 @@ LOCK_NAME: Final = "kcore.lock"
 DATA_NAME: Final = "data.mdb"
 LMDB_LOCK_NAME: Final = "lock.mdb"
 COMPACT_NAME: Final = "data.mdb.compact"
+FOLDER_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
+"""The log holds the users' SCRAM keys, and every record: it is its owner's alone."""
 OWN_NAMES: Final = frozenset((LOCK_NAME, DATA_NAME, LMDB_LOCK_NAME, COMPACT_NAME))
 TOLERATED_NAMES: Final = frozenset(("lost+found",))
 """What a fresh file system may hold: a mount point is as good as an empty folder."""
@@ -30,31 +34,34 @@ class DataFolder:
     __slots__ = ("_lock_fd", "new", "path")
 
     def __init__(self, path: str | os.PathLike[str], create: bool = True) -> None:
-        self.path = os.path.abspath(os.fspath(path))
         self._lock_fd = -1
+        self.path = os.path.abspath(os.fspath(path))
         try:
-            if not create and not self._has_data():
-                raise DataFolderError(self.path, "no kcore data folder", DATA_NAME)
-            created = self._make()
-            self._refuse_foreign()
-            self._lock()
+            self._take(create)
         except OSError as error:
             self.release()
             raise DataFolderError(self.path, error.strerror or str(error), self._where(error)) from error
-        self.new = not self._has_data()
-        try:
-            if self.new:
-                if created:
-                    self.sync_folder(os.path.dirname(self.path))
-            else:
-                check_file(self.path, DATA_NAME)
-            self._remove_leftovers()
-        except OSError as error:
-            self.release()
-            raise DataFolderError(self.path, error.strerror or str(error), self._where(error)) from error
-        except DataFolderError:
+        except BaseException:
             self.release()
             raise
+
+    def __del__(self) -> None:
+        # An interrupt may drop the object before its caller has it.
+        self._close_lock()
+
+    def _take(self, create: bool) -> None:
+        """Lock the folder and look into it; after an exception it is to be released."""
+        if not create and not self._has_data():
+            raise DataFolderError(self.path, "no kcore data folder", DATA_NAME)
+        created = self._make()
+        self._refuse_foreign()
+        self._lock()
+        self.new = not self._has_data()
+        if not self.new:
+            check_file(self.path, DATA_NAME)
+        elif created:
+            self.sync_folder(os.path.dirname(self.path))
+        self._remove_leftovers()
 
     def _where(self, error: OSError) -> str:
         name = error.filename
@@ -64,7 +71,7 @@ class DataFolder:
         """Create the folder and what is missing above it; returns whether it was absent."""
         if os.path.isdir(self.path):
             return False
-        os.makedirs(self.path, mode=0o755)
+        os.makedirs(self.path, mode=FOLDER_MODE)
         return True
 
     def _refuse_foreign(self) -> None:
@@ -76,16 +83,29 @@ class DataFolder:
 
     def _lock(self) -> None:
         path = os.path.join(self.path, LOCK_NAME)
-        self._lock_fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._lock_fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        if not self._try_lock():
+            holder = self._holder()
+            if holder == str(os.getpid()):
+                # An engine that was dropped without being closed keeps the folder until its cycles are collected.
+                gc.collect()
+            if not self._try_lock():
+                self._close_lock()
+                whose = "this process" if holder == str(os.getpid()) else f"process {holder}"
+                raise DataFolderError(self.path, f"in use by {whose}", LOCK_NAME)
+        os.ftruncate(self._lock_fd, 0)
+        os.pwrite(self._lock_fd, f"{os.getpid()}\n".encode("ascii"), 0)
+
+    def _try_lock(self) -> bool:
         try:
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(self._lock_fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
-            self._close_lock()
-            whose = "this process" if holder == str(os.getpid()) else f"process {holder}"
-            raise DataFolderError(self.path, f"in use by {whose}", LOCK_NAME) from None
-        os.ftruncate(self._lock_fd, 0)
-        os.pwrite(self._lock_fd, f"{os.getpid()}\n".encode("ascii"), 0)
+            return False
+        return True
+
+    def _holder(self) -> str:
+        """The process id in the lock file."""
+        return os.pread(self._lock_fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
 
     def _has_data(self) -> bool:
         """Whether there is a data file with anything in it; an empty one is a creation that a crash cut short."""
@@ -126,3 +146,8 @@ class DataFolder:
         Closing does not unlock while the parent's descriptor is open: flock belongs to the open file they share.
         """
         self._close_lock()
+
+
+def open_private(path: str, flags: int) -> int:
+    """An `opener` for `open`: a file that it creates belongs to its owner alone."""
+    return os.open(path, flags, FILE_MODE)

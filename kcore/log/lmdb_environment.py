@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import lmdb
 
+from kcore.log.data_folder import FILE_MODE
 from kcore.log.errors import FailureReason, LogError
 from kcore.log.lmdb_layout import JOURNAL_DB, LOG_DB, META_DB, SNAP_DB
 
@@ -107,7 +108,7 @@ class LmdbEnvironment:
             max_spare_txns=SPARE_READERS,
             sync=self._sync,
             metasync=self._sync,
-            mode=0o644,
+            mode=FILE_MODE,
         )
         try:
             env.reader_check()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import lmdb
 
 from kcore.log.batch_header import last_offset, offsets_and_timestamp
-from kcore.log.data_folder import COMPACT_NAME, DATA_NAME, LMDB_LOCK_NAME, DataFolder
+from kcore.log.data_folder import COMPACT_NAME, DATA_NAME, LMDB_LOCK_NAME, DataFolder, open_private
 from kcore.log.errors import CorruptLogError, DataFolderError, LogError
 from kcore.log.interface import BatchSummary, Finding, PartitionKey
 from kcore.log.lmdb_environment import LmdbEnvironment, log_error
@@ -480,7 +480,7 @@ class LmdbStorage(Storage):
         """
         copy = os.path.join(self.path, COMPACT_NAME)
         try:
-            with self._write_lock, open(copy, "wb") as file:
+            with self._write_lock, open(copy, "wb", opener=open_private) as file:
                 self._environment.env_for_write.copyfd(file.fileno(), compact=True)
                 os.fsync(file.fileno())
             self._environment.close()
