@@ -10,6 +10,7 @@ with is never logged.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import time
@@ -33,6 +34,21 @@ def fields(**values: Any) -> dict[str, Any]:
         values: by name: `connection`, `client_id`, `group`, `member`, `topic`, `partition`, `api`, `error`, ….
     """
     return {"fields": values}
+
+
+def log_failure(logger: logging.Logger, error: BaseException, message: str, *values: object) -> None:
+    """Logs an error that was handled. It never raises an `Exception` of its own.
+
+    A handler that restores state must come to its end, also where there is no memory for a line of the log.
+
+    Args:
+        logger: the component's logger.
+        error: the error; its traceback is logged with the message.
+        message: the message, with `%` placeholders.
+        values: for the placeholders.
+    """
+    with contextlib.suppress(Exception):
+        logger.error(message, *values, exc_info=error)
 
 
 class TextFormatter(logging.Formatter):

@@ -290,13 +290,13 @@ cdef class ProducersCore:
     def _take_back(self, int64_t high_watermark):
         cdef Note* note
         while self.first < self.count and self.notes[self.count - 1].offset >= high_watermark:
-            self.count -= 1
-            note = &self.notes[self.count]
+            note = &self.notes[self.count - 1]
             if note.known:
                 # An entry cannot be missing: only idle ones expire, and one with a note just wrote.
                 (<ProducerEntry>self.entries[note.producer_id]).now = note.before
             else:
-                del self.entries[note.producer_id]
+                self.entries.pop(note.producer_id, None)
+            self.count -= 1     # last: a note whose entry could not be restored is still there for the next try
         if self.first == self.count:
             self.forget_notes()
         if self._completing:
