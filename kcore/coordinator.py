@@ -30,7 +30,7 @@ from kcore.group.served_apis import group_apis
 from kcore.group.shard import GroupShard
 from kcore.group.topics import GroupTopics
 from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine
-from kcore.logs import fields
+from kcore.logs import fields, log_failure
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.protocol.uuids import to_hex, to_text, version_4
@@ -438,8 +438,8 @@ class Engine:
         for timer in self.wheel.advance(self.now.update()):
             try:
                 timer.payload()
-            except Exception:
-                logger.exception("a timer failed: %r", timer.payload)
+            except Exception as error:
+                log_failure(logger, error, "a timer failed: %r", timer.payload)
 
     def turn(self) -> None:
         """Reads the clock, fires timers, does all long work: for a driver whose callers wait anyway."""
@@ -467,8 +467,26 @@ class Engine:
             self.slices.finish()
 
     def close(self) -> None:
-        """Commits what is there and closes the log. Parked requests stay unanswered: their callers are gone too."""
-        self.commit()
+        """Commits what is there and closes the log. Parked requests stay unanswered: their callers are gone too.
+
+        An engine whose memory may disagree with its log is abandoned instead: see `CommitPipeline`.
+        """
+        if self.pipeline.settling:
+            self.abandon()
+            return
+        try:
+            self.commit()
+            self.log.close()
+        except BaseException:
+            self.abandon()
+            raise
+
+    def abandon(self) -> None:
+        """Closes the log and releases the data folder without a commit. Nothing acknowledged is lost.
+
+        It may be called again after an exception, and after `close`.
+        """
+        self.pipeline.abandon()
         self.log.close()
 
 

@@ -153,10 +153,14 @@ class Server:
             self.responses.end_round()
 
     async def stop(self) -> None:
-        """Closes the listeners, then the connections: what was decided is committed and its answers are sent."""
+        """Closes the listeners, then the connections: what was decided is committed and its answers are sent.
+
+        The connections of an engine that was broken off half way are closed without a commit.
+        """
         for server in self._servers:
             server.close()
-        self.engine.commit()
+        if not self.engine.pipeline.settling:
+            self.engine.commit()
         for connection in list(self.connections):
             connection.close()
         until_s = self.loop.time() + FAREWELL_S
