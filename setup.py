@@ -35,12 +35,36 @@ def extensions() -> list[Extension]:
     return found
 
 
+RELEASED_TWICE = """    int result = PyList_Append(list, x);
+    Py_DECREF(x);
+"""
+RELEASED_ONCE = """    int result = PyList_Append(list, x);
+    if (likely(result == 0)) Py_DECREF(x);
+"""
+
+
+def release_once(modules: list[Extension]) -> list[Extension]:
+    """Corrects Cython 3.3's `__Pyx_ListComp_AppendAndDecref` in the generated C code.
+
+    If a list comprehension finds no memory to grow its list, that function releases the item, and the code around it
+    releases the item again: a crash where there should be a MemoryError. Other versions of the function stay as they
+    are.
+    """
+    for module in modules:
+        for source in map(Path, module.sources):
+            if source.suffix == ".c":
+                code = source.read_text(encoding="utf-8")
+                if RELEASED_TWICE in code:
+                    source.write_text(code.replace(RELEASED_TWICE, RELEASED_ONCE), encoding="utf-8")
+    return modules
+
+
 JOBS = os.cpu_count() or 1
 
 setup(
     # Cython's own workers are forked, which is safe on Linux alone.
-    ext_modules=cythonize(
-        extensions(), compiler_directives=DIRECTIVES, nthreads=JOBS if sys.platform == "linux" else 0
+    ext_modules=release_once(
+        cythonize(extensions(), compiler_directives=DIRECTIVES, nthreads=JOBS if sys.platform == "linux" else 0)
     ),
     options={
         "build_ext": {"parallel": JOBS},
