@@ -11,6 +11,7 @@ that it may stand on is durable, and a round that fails takes with it whatever w
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -173,13 +174,18 @@ class CommitPipeline(PipelineCore):
             return False
         try:
             self._log.commit()
-        except Exception as error:
-            # Unless it is a `LogError`, the round may be durable or not. Memory is read from the log again.
+        except LogError as error:
             self._fail(participants, answers, error)
             return False
         except BaseException as error:
+            # The round may be durable, or not written, or still staged: an interrupt may come before the first line of
+            # the log's `commit`. What is staged goes; whatever the log has then is read into memory again.
+            with contextlib.suppress(LogError):
+                self._log.rollback()
             self._fail(participants, answers, error)
-            raise
+            if not isinstance(error, Exception):
+                raise
+            return False
         self.rounds += 1
         self._release(participants, answers)
         self.settling = False
