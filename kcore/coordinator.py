@@ -51,6 +51,7 @@ logger = logging.getLogger(__name__)
 CLUSTER_ID_META = "cluster.id"
 RECLAIM_INTERVAL_MS = 10_000
 RECLAIM_BATCHES = 2_000
+TIMER_RETRY_MS = 100  # a timer that found no memory fires again after this
 LOAD_AGAIN_INTERVAL_MS = 30_000  # a log that cannot be read now may be later: memory, a disk that comes back
 
 
@@ -439,6 +440,9 @@ class Engine:
             try:
                 timer.payload()
             except Exception as error:
+                if isinstance(error, MemoryError):
+                    # It may not have begun at all. A timer looks at the state when it fires, so it may fire twice.
+                    timer.extend(self.now.now_ms + TIMER_RETRY_MS)
                 log_failure(logger, error, "a timer failed: %r", timer.payload)
 
     def turn(self) -> None:

@@ -224,10 +224,11 @@ class LmdbEnvironment:
     def close(self) -> None:
         """Close for good; an environment without sync forces everything to the device first. Can be repeated."""
         with self.gate:
-            self._closed = True
+            again, self._closed = self._closed, True
             env = self._env
             try:
-                if env is not None and not self._sync:
+                # An interrupted close may have closed LMDB's handle, which can only be closed once more then.
+                if env is not None and not self._sync and not again:
                     env.sync(True)
             finally:
                 self._close()

@@ -134,17 +134,16 @@ def test_an_engine_that_was_dropped_without_a_close_gives_its_folder_back(folder
 
 
 def test_a_folder_and_its_files_are_their_owner_s_alone(folder: Path) -> None:
-    make(folder)
-    compact(folder)
     before = os.umask(0)
     try:
-        LmdbLogEngine(folder / "inner" / "most").close()
+        make(folder)
+        compact(folder)
+        LmdbLogEngine(folder).close()
     finally:
         os.umask(before)
-    for made in (folder, folder / "inner" / "most"):
-        assert made.stat().st_mode & 0o777 == 0o700
-        modes = {file.name: file.stat().st_mode & 0o777 for file in made.iterdir() if file.is_file()}
-        assert modes == {"kcore.lock": 0o600, "data.mdb": 0o600, "lock.mdb": 0o600}
+    assert folder.stat().st_mode & 0o777 == 0o700
+    modes = {file.name: file.stat().st_mode & 0o777 for file in folder.iterdir()}
+    assert modes == {"kcore.lock": 0o600, "data.mdb": 0o600, "lock.mdb": 0o600}
 
 
 def test_durability_is_one_of_three(folder: Path) -> None:

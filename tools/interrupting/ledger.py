@@ -37,6 +37,7 @@ from kcore_ext.batch import BatchBuilder, iter_records, parse_header, split_batc
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1",
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
     "kcore.durability": "os",
@@ -45,6 +46,7 @@ TOPIC = "t"
 IDEMPOTENT, TRANSACTIONAL = 0, 1
 """The partitions of the topic: one for each kind of producer."""
 TRANSACTIONAL_ID = "mover"
+SESSION_MS = 300  # a member whose join was interrupted is waited for this long
 TRIES = 30
 TIMEOUT_S = 20.0
 WALL_MS = 1_700_000_000_000
@@ -254,8 +256,8 @@ class Ledger:
             self.member = None
         joining = JoinGroupRequest(
             group_id="c",
-            session_timeout_ms=6_000,
-            rebalance_timeout_ms=6_000,
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=SESSION_MS,
             protocol_type="work",
             protocols=[JoinGroupRequestProtocol(name="any", metadata=b"")],
         )
