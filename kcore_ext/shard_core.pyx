@@ -192,8 +192,8 @@ cdef class ShardCore:
         return response
 
     def answer(self, Pending pending not None, response):
-        self._parked.pop(pending, None)
         self._outbox.append((pending, response))
+        self._parked.pop(pending, None)     # last: a request is always in one of the two
 
     cpdef object write(self, Outcome outcome):
         if not self._active:
