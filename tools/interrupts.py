@@ -1,7 +1,7 @@
 """Interrupts an embedded engine with real signals: `python -m tools.interrupts --count 10000`.
 
-A timer raises `KeyboardInterrupt` in the main thread at random moments of `send`, `open` and `close`. After each one the
-workload goes on: the engine works, or refuses everything until it is opened again. Every acknowledged write must be
+A timer raises `KeyboardInterrupt` in the main thread at random moments of `send`, `open` and `close`. After each one
+the workload goes on: the engine works, or refuses everything until it is opened again. Every acknowledged write must be
 there, in memory and in the reopened folder. Prints a table of outcomes; exits with 1 if anything is wrong.
 """
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kcore.errors import EngineInterruptedError
@@ -68,7 +69,9 @@ class Gate(Protocol):
         """Acquires it."""
         ...
 
-    def __exit__(self, *_: object) -> object:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> object:
         """Releases it."""
         ...
 

@@ -144,10 +144,12 @@ class Ledger:
     # ---- the engine
 
     def open(self) -> None:
+        """Opens the folder."""
         self._opening = kcore.open(self.path, config=SETTINGS)
         self.engine = self._opening.__enter__()
 
     def close(self) -> None:
+        """Closes the engine."""
         self.engine.close()
 
     def reopen(self) -> None:
@@ -156,6 +158,7 @@ class Ledger:
         self.open()
 
     def send(self, request: Any, version: int | None = None) -> Any:
+        """Sends a request."""
         return self.engine.send(request, version, timeout_s=TIMEOUT_S)
 
     def until_acknowledged(self, name: str) -> None:
@@ -177,6 +180,7 @@ class Ledger:
     # ---- steps
 
     def commit(self) -> None:
+        """Commits the next offset."""
         self.offsets += 1
         part = OffsetCommitRequestPartition(partition_index=0, committed_offset=self.offsets)
         topic = OffsetCommitRequestTopic(name=TOPIC, partitions=[part])
@@ -185,10 +189,12 @@ class Ledger:
         self.offsets_acked = self.offsets
 
     def init_producer_id(self) -> None:
+        """Asks for a producer id."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
         check(self.send(request).error_code)
 
     def produce(self) -> None:
+        """Writes the next value with an idempotent producer, or repeats one that was not acknowledged."""
         if self.producer is None:
             response = self.send(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000))
             check(response.error_code)
@@ -356,6 +362,7 @@ class Ledger:
         self.check()
 
     def committed(self, group: str) -> int:
+        """Returns the offset that a group has committed."""
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
         (answer,) = self.send(request, 9).groups
         check(answer.error_code)
