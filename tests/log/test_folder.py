@@ -129,7 +129,8 @@ def test_an_engine_that_was_dropped_without_a_close_gives_its_folder_back(folder
     del engine
     again = LmdbLogEngine(folder)
     log = again.get(key())
-    assert log is not None and log.high_watermark == 3
+    assert log is not None
+    assert log.high_watermark == 3
     again.close()
 
 

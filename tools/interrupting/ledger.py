@@ -78,6 +78,7 @@ class RefusedError(Exception):
 
 
 def check(code: int) -> None:
+    """Raises a `RefusedError` for an error code that is not 0."""
     if code:
         raise RefusedError(code)
 
