@@ -266,6 +266,12 @@ class Config(SecuritySettings):
     # ---- fetch
     fetch_max_bytes: int = setting(57_671_680, "The most bytes one fetch may bring.", low=1_024)
     max_incremental_fetch_session_cache_slots: int = setting(1_000, "How many fetch sessions are kept.", low=0)
+    kcore_max_fetch_session_partitions: int = setting(
+        500_000,
+        "Partitions of all fetch sessions together. A fetch that would bring more gets no session and names its "
+        "partitions in each request, as when max.incremental.fetch.session.cache.slots are taken.",
+        low=0,
+    )
     max_request_partition_size_limit: int = setting(2_000, "Partitions in one DescribeTopicPartitions answer.", low=1)
 
     # ---- connections
@@ -309,6 +315,13 @@ class Config(SecuritySettings):
         "they were sent; -1: no limit.",
         low=-1,
         kind=LONG,
+    )
+    kcore_max_response_bytes: int = setting(
+        104_857_600,
+        "The longest response in bytes. A longer one is replaced by POLICY_VIOLATION; where the API has no field for an "
+        "error, the connection is closed. A Fetch response may be longer by one record batch.",
+        low=65_536,
+        high=2_147_483_647,
     )
     kcore_response_stall_ms: int = setting(
         30_000,

@@ -16,6 +16,7 @@ from kcore.broker.acl_authorizer import make_authorizer
 from kcore.broker.control import ControlPlane
 from kcore.broker.data_plane import data_apis
 from kcore.broker.fetch_room import FetchRoom
+from kcore.broker.fetch_session import FetchSessions
 from kcore.broker.housekeeping import Housekeeping, Periodic
 from kcore.broker.log_dirs import EngineLogDirs
 from kcore.broker.names import INTERNAL_TOPICS
@@ -93,6 +94,7 @@ class Engine:
     Attributes:
         apis: the APIs that are served, by key; each is made when it is first asked for.
         fetch_room: how much fetches may answer with.
+        fetch_sessions: the fetch sessions; a server ends those of a connection with it.
         pipeline: commits what was decided.
         now: the time of the round.
         slices: long work; the driver steps it.
@@ -166,7 +168,12 @@ class Engine:
         self.transactions = TransactionCoordinator(self._transaction_shard, self.pipeline)
         self.topics.listen(TransactionTopic(self.transactions, log.node_epoch))
         self._finish("groups and transactions")
-        self.fetch_room = FetchRoom(config.fetch_max_bytes)
+        self.fetch_room = FetchRoom(min(config.fetch_max_bytes, config.kcore_max_response_bytes))
+        self.fetch_sessions = FetchSessions(
+            config.max_incremental_fetch_session_cache_slots,
+            lambda: int.from_bytes(self._new_uuid()) % (2**31 - 1) + 1,
+            config.kcore_max_fetch_session_partitions,
+        )
         self.apis = ServedApis(self._deferred_apis())
         Housekeeping(self.partitions, self.wheel, self.slices, self.now, config).start()
         Periodic(self.wheel, self.slices, self.now, RECLAIM_INTERVAL_MS, self._reclaim).start()
@@ -317,7 +324,7 @@ class Engine:
                 self.purgatory,
                 self.now,
                 config,
-                random_id=lambda: int.from_bytes(self._new_uuid()) % (2**31 - 1) + 1,
+                sessions=self.fetch_sessions,
                 cluster=self.cluster,
                 verifier=PartitionVerifier(self.transactions),
                 room=self.fetch_room,

@@ -126,6 +126,7 @@ class Server:
         self.connections.discard(connection)
         if self.responses is not None and connection.unread_bytes:
             self.responses.claim(connection, 0)
+        self.engine.fetch_sessions.connection_closed(connection.connection_id)
         self._to_flush.pop(connection, None)
         left = self._by_host[connection.client_host] - 1
         if left:
