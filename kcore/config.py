@@ -310,16 +310,17 @@ class Config(SecuritySettings):
     )
     kcore_max_response_memory_bytes: int = setting(
         268_435_456,
-        "Bytes of answers that the peers of all connections together may leave unread. A fetch brings at most a "
-        "quarter of what is left, but always one batch; beyond it connections are not served before they read what "
-        "they were sent; -1: no limit.",
+        "Bytes of responses that the peers of all connections together may leave unread. A fetch brings at most a "
+        "quarter of what is left, but always one batch; another response of more than 1 MiB that does not fit closes "
+        "its connection; beyond the limit connections are not served before they read what they were sent; -1: no "
+        "limit.",
         low=-1,
         kind=LONG,
     )
     kcore_max_response_bytes: int = setting(
         104_857_600,
-        "The longest response in bytes. A longer one is replaced by POLICY_VIOLATION; where the API has no field for an "
-        "error, the connection is closed. A Fetch response may be longer by one record batch.",
+        "The longest response in bytes. A longer one is replaced by POLICY_VIOLATION; where the API has no field for "
+        "an error, the connection is closed. A Fetch response may be longer by one record batch.",
         low=65_536,
         high=2_147_483_647,
     )

@@ -50,12 +50,12 @@ class Server:
         self.engine = driver.engine
         self.config: Config = driver.engine.config
         self.loop = driver.loop
-        self.dispatch = Dispatch(driver.engine)
+        self.responses = self._response_memory()
+        self.dispatch = Dispatch(driver.engine, None if self.responses is None else self.responses.note)
         self.connections: set[Connection] = set()
         self.addresses: dict[str, tuple[str, int]] = {}
         limit_bytes = self.config.queued_max_request_bytes
         self.memory = RequestMemory(limit_bytes, self.connections) if limit_bytes >= 0 else None
-        self.responses = self._response_memory()
         self._by_host: dict[str, int] = {}
         self._listeners = [(listener, ListenerSecurity(listener, self.engine)) for listener in listeners]
         self._servers: list[asyncio.Server] = []
