@@ -59,6 +59,7 @@ class AsyncDriver:
         self._bystanders = Bystanders(patience)
         self._writer: Writer | None = None
         engine.pipeline.when_dirty(self.round_is_open)
+        engine.slices.requests.enabled = True
         engine.consumer_groups.background = self.compute_beside
 
     def compute_beside(self, compute: Callable[[], Any], done: Callable[[Any], None]) -> None:

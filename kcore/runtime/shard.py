@@ -154,6 +154,11 @@ class Shard(ShardCore, Generic[M]):
         return ErrorCode.NOT_COORDINATOR
 
     @property
+    def slices(self) -> Slices:
+        """Where long work of the node runs."""
+        return self._slices
+
+    @property
     def parked(self) -> int:
         """How many requests wait here for something else than a commit."""
         return len(self._parked)

@@ -6,20 +6,26 @@ import logging
 from collections import deque
 from collections.abc import Iterator
 
+from kcore.runtime.sliced import SlicedRequests
+
 logger = logging.getLogger(__name__)
 
 
 class Slices:
-    """Round robin over generators: each `step` runs one slice of one of them.
+    """Runs generators in turns: each `step` runs one slice of one of them.
 
     A generator does a bounded piece of work between two `yield`s (a chunk of a load, some groups of an expiry run).
     The driver calls `step` between rounds of requests, as long as it returns True.
+
+    Attributes:
+        requests: long requests, which are decided in slices.
     """
 
-    __slots__ = ("_work",)
+    __slots__ = ("_work", "requests")
 
     def __init__(self) -> None:
         self._work: deque[Iterator[None]] = deque()
+        self.requests = SlicedRequests(self)
 
     def __len__(self) -> int:
         return len(self._work)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from kcore.broker.after_commit import AfterCommit
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.api import Api, RequestContext
+from kcore.runtime.sliced import step
 
 if TYPE_CHECKING:
     from kcore.broker.partitions import Partitions
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.commit import CommitPipeline
-    from kcore.runtime.pending import Pending
+    from kcore.runtime.sliced import Work
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
+
+FEW_PARTITIONS = 200
+"""Partitions that are looked at between two steps of a long request."""
 
 
 class DataApi(Api[Request, Response]):
@@ -57,13 +61,18 @@ class ReadApi(DataApi[Request, Response]):
         """The partitions that a request asks about: topic and number."""
 
     @abstractmethod
-    def read(self, context: RequestContext, request: Request) -> Response:
-        """The response, of what is durable now."""
+    def steps(self, context: RequestContext, request: Request) -> Work:
+        """Builds the response in steps, each of what is durable then."""
 
-    def handle(self, context: RequestContext, request: Request) -> Response | Pending:
+    def handle(self, context: RequestContext, request: Request) -> Any:
         """Answers at once, or behind the commit of appends that nobody was told of yet."""
         for topic, index in self.places(request):
             partition = self._partitions.get(topic, index)
             if partition is not None and partition.unacknowledged:
                 return AfterCommit.answer(self._pipeline, self, context, request)
-        return self.read(context, request)
+        return self._partitions.slices.requests.run(self, context, request, self.steps(context, request))
+
+    def read(self, context: RequestContext, request: Request) -> Response:
+        """Builds the response at once, of what is durable now."""
+        _, response = step(self.steps(context, request), -1)
+        return cast("Response", response)
