@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from kcore.broker.after_commit import AfterCommit
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.api import Api, RequestContext
-from kcore.runtime.sliced import step
 
 if TYPE_CHECKING:
     from kcore.broker.partitions import Partitions
@@ -61,18 +60,21 @@ class ReadApi(DataApi[Request, Response]):
         """The partitions that a request asks about: topic and number."""
 
     @abstractmethod
+    def read(self, context: RequestContext, request: Request) -> Response:
+        """Builds the response at once, of what is durable now."""
+
+    @abstractmethod
     def steps(self, context: RequestContext, request: Request) -> Work:
         """Builds the response in steps, each of what is durable then."""
 
     def handle(self, context: RequestContext, request: Request) -> Any:
         """Answers at once, or behind the commit of appends that nobody was told of yet."""
+        count = 0
         for topic, index in self.places(request):
+            count += 1
             partition = self._partitions.get(topic, index)
             if partition is not None and partition.unacknowledged:
                 return AfterCommit.answer(self._pipeline, self, context, request)
+        if count <= FEW_PARTITIONS:
+            return self.read(context, request)
         return self._partitions.slices.requests.run(self, context, request, self.steps(context, request))
-
-    def read(self, context: RequestContext, request: Request) -> Response:
-        """Builds the response at once, of what is durable now."""
-        _, response = step(self.steps(context, request), -1)
-        return cast("Response", response)

@@ -66,6 +66,21 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
         """See ReadApi."""
         return ((topic.name, entry.partition_index) for topic in request.topics for entry in topic.partitions)
 
+    def read(self, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        """See ReadApi."""
+        counts = Counter(self.places(request))
+        refused: set[tuple[str, int]] = set()
+        level = request.isolation_level
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=self._answers(context, level, topic.name, topic.partitions, counts, refused),
+                )
+                for topic in request.topics
+            ]
+        )
+
     def steps(self, context: RequestContext, request: ListOffsetsRequest) -> Work:
         """See ReadApi. A partition that is named twice is refused, once."""
         counts = Counter(self.places(request))

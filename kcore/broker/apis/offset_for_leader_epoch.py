@@ -61,6 +61,15 @@ class OffsetForLeaderEpochApi(ReadApi[OffsetForLeaderEpochRequest, OffsetForLead
         """See ReadApi."""
         return ((topic.topic, entry.partition) for topic in request.topics for entry in topic.partitions)
 
+    def read(self, context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+        """See ReadApi."""
+        results = []
+        for topic in request.topics:
+            allowed = self.allowed(context, Operation.DESCRIBE, topic.topic)
+            ends = [self._end(topic.topic, entry, allowed) for entry in topic.partitions]
+            results.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=ends))
+        return OffsetForLeaderEpochResponse(topics=results)
+
     def steps(self, context: RequestContext, request: OffsetForLeaderEpochRequest) -> Work:
         """See ReadApi."""
         results = []
