@@ -65,7 +65,7 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
 
     def handle(self, context: RequestContext, request: DescribeConfigsRequest) -> Any:
         """Looks the resources up, in parts if they are many; what is asked again is looked up once."""
-        keys = [(r.resource_type, r.resource_name, frozenset(r.configuration_keys or ())) for r in request.resources]
+        keys = [_key(resource) for resource in request.resources]
         distinct = dict(zip(keys, request.resources, strict=True))
 
         def part(resources: list[Any]) -> DescribeConfigsRequest:
@@ -82,13 +82,20 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
                 results = [by_key[key] for key in keys]
             return DescribeConfigsResponse(results=results)
 
+        # Few resources are one decision, which shares the results itself.
         return self.in_parts(context, request, list(distinct.values()), part, merge, cost=RESOURCE_COST)
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: DescribeConfigsRequest) -> Any:
         """Reads the settings of each resource."""
-        return DescribeConfigsResponse(
-            results=[self._describe(machine, context, request, resource) for resource in request.resources]
-        )
+        known: dict[tuple[int, str, frozenset[str]], DescribeConfigsResult] = {}
+        results = []
+        for resource in request.resources:
+            key = _key(resource)
+            result = known.get(key)
+            if result is None:
+                result = known[key] = self._describe(machine, context, request, resource)
+            results.append(result)
+        return DescribeConfigsResponse(results=results)
 
     def _describe(
         self,
@@ -157,6 +164,11 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
         return DescribeConfigsResponse(
             results=[_failure(resource, told(code), message) for resource in request.resources]
         )
+
+
+def _key(resource: DescribeConfigsResource) -> tuple[int, str, frozenset[str]]:
+    """What is asked about a resource, whatever the order of the names is."""
+    return resource.resource_type, resource.resource_name, frozenset(resource.configuration_keys or ())
 
 
 def _failure(resource: DescribeConfigsResource, code: ErrorCode, message: str | None) -> DescribeConfigsResult:
