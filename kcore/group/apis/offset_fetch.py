@@ -29,6 +29,7 @@ from kcore.protocol.schema import ZERO_UUID
 from kcore.runtime.api import Api
 from kcore.runtime.partitioner import partition_for
 from kcore.runtime.pending import Pending, gather
+from kcore.runtime.sliced import step
 from kcore_ext.offset_fetch import OffsetFetchCore
 from kcore_ext.offsets import answer_fetch
 
@@ -307,7 +308,9 @@ class OffsetFetchApi(OffsetFetchCore, Api[OffsetFetchRequest, OffsetFetchRespons
             return gather(self, context, request, parts, self._response)
 
         work, slices = self._parts(context, request, told), self._of_group.slices
-        return join([]) if slices is None else slices.requests.run(self, context, request, work, join)
+        if slices is None:  # no shard is owned here: each group is answered so
+            return join(step(work, -1)[1])
+        return slices.requests.run(self, context, request, work, join)
 
     def _parts(self, context: RequestContext, request: OffsetFetchRequest, told: Sequence[Told]) -> Work:
         """Asks the shard of each group in turn. All offsets of a group are looked up once, however often they are
