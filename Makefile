@@ -8,7 +8,7 @@ SECONDS ?= 30
 SOURCES := $(shell find kcore_ext -name '*.pyx' -o -name '*.pxd' 2>/dev/null)
 STAMP := $(VENV)/.built
 
-.PHONY: build demo demo-spark test fuzz bench bench-peers lint docs clean
+.PHONY: build demo demo-spark test fuzz explore soak sanitize bench bench-peers lint docs clean
 
 build: $(STAMP)
 
@@ -34,6 +34,15 @@ test: build lint
 
 fuzz: build
 	$(BIN)/python -m tools.fuzz --seconds $(SECONDS)
+
+explore: build
+	$(BIN)/python -m tools.explore --seconds $(SECONDS)
+
+soak: build
+	$(BIN)/python -m tools.soak --seconds $(SECONDS)
+
+sanitize: build
+	$(BIN)/python -m tools.sanitize --seconds $(SECONDS)
 
 lint: build
 	$(BIN)/ruff check .

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import json
 import threading
+import time
+from typing import Any
 
 import kcore
+from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kcore.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -31,11 +34,21 @@ class Worker:
         self.generation = -1
         self.jobs: list[str] = []
 
-    def rebalance(self) -> None:
-        """Joins, waits for the others, and gets its share; the leader deals."""
+    def rebalance(self, crew: int) -> None:
+        """Joins, waits for the others, and gets its share; again, until a crew of this size shares the jobs."""
+        while True:
+            share = self._share()
+            if share is not None and share["crew"] == crew:
+                self.jobs = share["jobs"]
+                return
+            while share is not None and not self.must_rebalance():
+                time.sleep(0.01)  # a worker came too late for this generation: its join starts the next one
+
+    def _share(self) -> dict[str, Any] | None:
+        """Returns what the leader dealt out in one generation; None if the next one began meanwhile."""
         joined = self._join()
-        if joined.error_code:  # first only an id is given out (KIP-394)
-            self.member_id = joined.member_id
+        while joined.error_code:  # first only an id is given out (KIP-394)
+            self.member_id = joined.member_id if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED else ""
             joined = self._join()
         self.member_id, self.generation = joined.member_id, joined.generation_id
         answer = self.engine.send(
@@ -48,7 +61,7 @@ class Worker:
                 assignments=self._deal(joined) if joined.leader == self.member_id else [],
             )
         )
-        self.jobs = json.loads(answer.assignment)
+        return None if answer.error_code else json.loads(answer.assignment)
 
     def _join(self) -> JoinGroupResponse:
         return self.engine.send(
@@ -68,7 +81,8 @@ class Worker:
         members = sorted(joined.members, key=lambda member: member.metadata)
         return [
             SyncGroupRequestAssignment(
-                member_id=member.member_id, assignment=json.dumps(JOBS[place :: len(members)]).encode()
+                member_id=member.member_id,
+                assignment=json.dumps({"crew": len(members), "jobs": JOBS[place :: len(members)]}).encode(),
             )
             for place, member in enumerate(members)
         ]
@@ -85,7 +99,7 @@ class Worker:
 
 def together(workers: list[Worker]) -> None:
     """All of them rebalance, each in a thread of its own, for each waits for the others."""
-    threads = [threading.Thread(target=worker.rebalance) for worker in workers]
+    threads = [threading.Thread(target=worker.rebalance, args=[len(workers)]) for worker in workers]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -266,13 +266,26 @@ class Config(SecuritySettings):
     # ---- fetch
     fetch_max_bytes: int = setting(57_671_680, "The most bytes one fetch may bring.", low=1_024)
     max_incremental_fetch_session_cache_slots: int = setting(1_000, "How many fetch sessions are kept.", low=0)
+    kcore_max_fetch_session_partitions: int = setting(
+        500_000,
+        "Partitions of all fetch sessions together. A fetch that would bring more gets no session and names its "
+        "partitions in each request, as when max.incremental.fetch.session.cache.slots are taken.",
+        low=0,
+    )
     max_request_partition_size_limit: int = setting(2_000, "Partitions in one DescribeTopicPartitions answer.", low=1)
 
     # ---- connections
     socket_request_max_bytes: int = setting(104_857_600, "The largest frame a client may send.", low=1)
     connections_max_idle_ms: int = setting(600_000, "How long a connection may be silent; -1: for ever.", kind=LONG)
-    max_connections: int = setting(INT_MAX, "How many connections are served.", low=0, dynamic=True)
-    max_connections_per_ip: int = setting(INT_MAX, "How many connections one address may have.", low=0, dynamic=True)
+    max_connections: int = setting(
+        INT_MAX,
+        "How many connections are open at once, TLS handshakes included; further clients wait.",
+        low=0,
+        dynamic=True,
+    )
+    max_connections_per_ip: int = setting(
+        INT_MAX, "How many connections one address may have; further ones are closed.", low=0, dynamic=True
+    )
     queued_max_request_bytes: int = setting(
         -1, "Bytes of requests the whole server holds before it stops reading; -1: no limit.", kind=LONG
     )
@@ -304,11 +317,19 @@ class Config(SecuritySettings):
     )
     kcore_max_response_memory_bytes: int = setting(
         268_435_456,
-        "Bytes of answers that the peers of all connections together may leave unread. A fetch brings at most a "
-        "quarter of what is left, but always one batch; beyond it connections are not served before they read what "
-        "they were sent; -1: no limit.",
+        "Bytes of responses that the peers of all connections together may leave unread. A fetch brings at most a "
+        "quarter of what is left, but always one batch; another response of more than 1 MiB that does not fit closes "
+        "its connection; beyond the limit connections are not served before they read what they were sent; -1: no "
+        "limit.",
         low=-1,
         kind=LONG,
+    )
+    kcore_max_response_bytes: int = setting(
+        104_857_600,
+        "The longest response in bytes. A longer one is replaced by POLICY_VIOLATION; where the API has no field for "
+        "an error, the connection is closed. A Fetch response may be longer by one record batch.",
+        low=65_536,
+        high=2_147_483_647,
     )
     kcore_response_stall_ms: int = setting(
         30_000,

@@ -29,7 +29,7 @@ class SecuritySettings:
         "", "A PEM file with the server's certificate, those that lead to its root, and its private key."
     )
     kcore_ssl_key_location: str = setting("", "A PEM file with the private key, if it is not in the keystore's.")
-    ssl_key_password: str = setting("", "The password of an encrypted private key.", kind=SettingType.PASSWORD)
+    ssl_key_password: str | None = setting(None, "The password of an encrypted private key.", kind=SettingType.PASSWORD)
     ssl_truststore_type: str = setting("PEM", "The form of ssl.truststore.location.", choices=("PEM",))
     ssl_truststore_location: str = setting("", "A PEM file with the certificates that sign those of clients.")
     ssl_client_auth: str = setting(

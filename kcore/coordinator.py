@@ -16,6 +16,7 @@ from kcore.broker.acl_authorizer import make_authorizer
 from kcore.broker.control import ControlPlane
 from kcore.broker.data_plane import data_apis
 from kcore.broker.fetch_room import FetchRoom
+from kcore.broker.fetch_session import FetchSessions
 from kcore.broker.housekeeping import Housekeeping, Periodic
 from kcore.broker.log_dirs import EngineLogDirs
 from kcore.broker.names import INTERNAL_TOPICS
@@ -30,7 +31,7 @@ from kcore.group.served_apis import group_apis
 from kcore.group.shard import GroupShard
 from kcore.group.topics import GroupTopics
 from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine
-from kcore.logs import fields
+from kcore.logs import fields, log_failure
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.protocol.uuids import to_hex, to_text, version_4
@@ -51,6 +52,7 @@ logger = logging.getLogger(__name__)
 CLUSTER_ID_META = "cluster.id"
 RECLAIM_INTERVAL_MS = 10_000
 RECLAIM_BATCHES = 2_000
+TIMER_RETRY_MS = 100  # a timer that found no memory fires again after this
 LOAD_AGAIN_INTERVAL_MS = 30_000  # a log that cannot be read now may be later: memory, a disk that comes back
 
 
@@ -93,6 +95,7 @@ class Engine:
     Attributes:
         apis: the APIs that are served, by key; each is made when it is first asked for.
         fetch_room: how much fetches may answer with.
+        fetch_sessions: the fetch sessions; a server ends those of a connection with it.
         pipeline: commits what was decided.
         now: the time of the round.
         slices: long work; the driver steps it.
@@ -166,7 +169,12 @@ class Engine:
         self.transactions = TransactionCoordinator(self._transaction_shard, self.pipeline)
         self.topics.listen(TransactionTopic(self.transactions, log.node_epoch))
         self._finish("groups and transactions")
-        self.fetch_room = FetchRoom(config.fetch_max_bytes)
+        self.fetch_room = FetchRoom(min(config.fetch_max_bytes, config.kcore_max_response_bytes))
+        self.fetch_sessions = FetchSessions(
+            config.max_incremental_fetch_session_cache_slots,
+            lambda: int.from_bytes(self._new_uuid()) % (2**31 - 1) + 1,
+            config.kcore_max_fetch_session_partitions,
+        )
         self.apis = ServedApis(self._deferred_apis())
         Housekeeping(self.partitions, self.wheel, self.slices, self.now, config).start()
         Periodic(self.wheel, self.slices, self.now, RECLAIM_INTERVAL_MS, self._reclaim).start()
@@ -317,7 +325,7 @@ class Engine:
                 self.purgatory,
                 self.now,
                 config,
-                random_id=lambda: int.from_bytes(self._new_uuid()) % (2**31 - 1) + 1,
+                sessions=self.fetch_sessions,
                 cluster=self.cluster,
                 verifier=PartitionVerifier(self.transactions),
                 room=self.fetch_room,
@@ -440,8 +448,11 @@ class Engine:
         for timer in self.wheel.advance(self.now.update()):
             try:
                 timer.payload()
-            except Exception:
-                logger.exception("a timer failed: %r", timer.payload)
+            except Exception as error:
+                if isinstance(error, MemoryError):
+                    # It may not have begun at all. A timer looks at the state when it fires, so it may fire twice.
+                    timer.extend(self.now.now_ms + TIMER_RETRY_MS)
+                log_failure(logger, error, "a timer failed: %r", timer.payload)
 
     def turn(self) -> None:
         """Reads the clock, fires timers, does all long work: for a driver whose callers wait anyway."""
@@ -469,8 +480,26 @@ class Engine:
             self.slices.finish()
 
     def close(self) -> None:
-        """Commits what is there and closes the log. Parked requests stay unanswered: their callers are gone too."""
-        self.commit()
+        """Commits what is there and closes the log. Parked requests stay unanswered: their callers are gone too.
+
+        An engine whose memory may disagree with its log is abandoned instead: see `CommitPipeline`.
+        """
+        if self.pipeline.settling:
+            self.abandon()
+            return
+        try:
+            self.commit()
+            self.log.close()
+        except BaseException:
+            self.abandon()
+            raise
+
+    def abandon(self) -> None:
+        """Closes the log and releases the data folder without a commit. Nothing acknowledged is lost.
+
+        It may be called again after an exception, and after `close`.
+        """
+        self.pipeline.abandon()
         self.log.close()
 
 

@@ -7,24 +7,37 @@ one for plain threads; with a manual clock the same drivers make the simulator.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
+from _thread import get_ident
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from kcore.errors import EngineClosedError
+from kcore.errors import EngineClosedError, EngineInterruptedError, ReentrantCallError
+from kcore.late_timers import LateTimers
+from kcore.logs import log_failure
 from kcore.metrics import RoundTimes
 from kcore.runtime import Pending
 
 if TYPE_CHECKING:
     from kcore.coordinator import Engine
     from kcore.runtime import RequestContext
+    from kcore.runtime.commit import Flight
 
 logger = logging.getLogger(__name__)
 
+# Marks of `ThreadDriver._inside`, beside the ident of the thread that is inside: idents are positive.
+NOBODY = 0
+CLOSED = -1
+BROKEN = -2
+
 IDLE_WAIT_S = 3_600.0  # a thread that waits looks again after this, whatever the timers say
+HANDOVER_S = 5.0  # a thread that finds the mark of a broken engine holds the lock for much less
+MEMORY_WAIT_S = 0.1  # between two tries to tell the loop of a written round, while there is no memory for it
 PATIENCE = 0.1  # requests; a thread costs a commit about 100 µs, a third of what one of these would wait
 
 
@@ -51,14 +64,19 @@ class AsyncDriver:
         self._timed = False  # the clock was read for this round
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ms = -1
+        self._timers = LateTimers(loop, engine.clock, engine.now, self._fire_timers)
         self._slicing = False
         self._closed = False
+        self._inside = False  # a call is in the engine, or was broken off there
+        self._broken = False
+        self._on_broken: Callable[[], None] | None = None
         self._waiting: set[asyncio.Future[Any]] = set()
         self._times: RoundTimes | None = None
         self._flies = engine.log.durability == "fsync"
         self._bystanders = Bystanders(patience)
         self._writer: Writer | None = None
         engine.pipeline.when_dirty(self.round_is_open)
+        engine.slices.requests.enabled = True
         engine.consumer_groups.background = self.compute_beside
 
     def compute_beside(self, compute: Callable[[], Any], done: Callable[[Any], None]) -> None:
@@ -84,12 +102,12 @@ class AsyncDriver:
         """A turn of the loop brought requests: take the time for all of them."""
         if self._timed:
             return
-        self._timed = True
         self.engine.now.update()
         if not self._round:
             if self._times is not None:
                 self._times.began()
             self.round_is_open()
+        self._timed = True
 
     def measure(self) -> RoundTimes:
         """Measures rounds from now on; they are not while nobody asked."""
@@ -98,17 +116,73 @@ class AsyncDriver:
         return self._times
 
     def round_is_open(self) -> None:
-        """Something waits for the end of this round."""
+        """Has the round end in this turn of the loop."""
         if not self._round:
-            self._round = True
             self.loop.call_soon(self._end_round)
+            self._round = True  # last: a round whose end could not be scheduled may still be opened
+
+    def when_broken(self, callback: Callable[[], None]) -> None:
+        """Calls `callback` once, when an exception has broken the engine off half way: it can only be closed then."""
+        self._on_broken = callback
+
+    def _enter(self) -> None:
+        """Marks the engine as entered; `self._inside = False` is the regular way out.
+
+        Raises:
+            ReentrantCallError: this thread is inside already.
+            EngineInterruptedError: the engine was broken off half way.
+        """
+        if self.engine.pipeline.settling or self._broken:
+            raise EngineInterruptedError
+        if self._inside:
+            raise ReentrantCallError
+        self._inside = True
+
+    def _came_out(self, error: BaseException) -> None:
+        """Handles an exception that came out of the engine.
+
+        After an ordinary one the engine goes on, unless a round was left unsettled: whatever was decided waits for the
+        end of a later round. An interrupt can have come between any two steps, so the engine is broken.
+        """
+        pipeline = self.engine.pipeline
+        if isinstance(error, Exception) and not pipeline.settling:
+            self._inside = False
+            if pipeline.dirty:
+                with contextlib.suppress(Exception):  # without memory for it: the next request or timer does it
+                    self.round_is_open()
+            return
+        self._break()
+
+    def _break(self) -> None:
+        """Refuses everything from now on: every waiting future gets an EngineInterruptedError."""
+        pipeline = self.engine.pipeline
+        self._broken = pipeline.settling = True
+        self._inside = False
+        self._fail_waiting(EngineInterruptedError())
+        callback, self._on_broken = self._on_broken, None
+        if callback is not None:
+            callback()
+
+    def _fail_waiting(self, error: Exception) -> None:
+        for future in list(self._waiting):
+            if not future.done():
+                future.set_exception(error)
 
     def _end_round(self) -> None:
-        if self._closed:
+        self._round = False
+        if self._closed or self._broken:
             return
+        self._enter()
+        try:
+            self._finish_round()
+            self._inside = False
+        except BaseException as error:
+            self._came_out(error)
+            raise
+
+    def _finish_round(self) -> None:
         pipeline = self.engine.pipeline
-        served = self._timed
-        self._round = self._timed = False
+        served, self._timed = self._timed, False
         if pipeline.dirty:
             self._write_round()
         else:
@@ -119,13 +193,13 @@ class AsyncDriver:
         for callback in self._ends:
             try:
                 callback()
-            except Exception:
-                logger.exception("%r failed at the end of a round", callback)
+            except Exception as error:
+                log_failure(logger, error, "%r failed at the end of a round", callback)
         if pipeline.dirty and not pipeline.flying:
             self.round_is_open()
         if self.engine.slices and not self._slicing:
-            self._slicing = True
             self.loop.call_soon(self._slice)
+            self._slicing = True
         self._set_alarm()
 
     def _write_round(self) -> None:
@@ -154,74 +228,108 @@ class AsyncDriver:
                 logger.warning("rounds are written in place from now on, there is no thread for them: %s", error)
                 self._flies = False
                 return False
-        flight = pipeline.take_off(threading.Lock())
-        if flight is None:
+        trip = _Trip(self, now_s)  # before the round takes off: one that did must come to be written
+        trip.flight = pipeline.take_off(threading.Lock())
+        if trip.flight is None:
             return False
-        since_s = self._times.departed() if self._times is not None else None  # None: nobody measured then
-
-        def landed() -> None:
-            if self._closed:
-                return
-            try:
-                pipeline.land(flight)
-            finally:
-                self.round_is_open()
-            self._bystanders.wrote(time.perf_counter() - now_s)
-            if self._times is not None and since_s is not None:
-                # Those are counted, too, that joined while it was under way.
-                self._times.landed(len(flight.answers), since_s)
-
-        def fly() -> None:
-            flight.write()
-            try:
-                self.loop.call_soon_threadsafe(landed)
-            except RuntimeError:
-                logger.debug("the loop was closed before a round landed")  # the engine's `close` lands it
-
-        self._writer.do(fly)
+        try:
+            self._writer.do(trip.fly)
+        except Exception as error:
+            log_failure(logger, error, "a round is written in place: it could not be handed to the thread")
+            trip.flight.write()
+            pipeline.land(trip.flight)
+            return True
+        if self._times is not None:
+            trip.since_s = self._times.departed()
         return True
 
-    def _slice(self) -> None:
-        """Long work, a slice a turn: requests that came meanwhile are served in between."""
-        if self._closed:
+    def landed(self, trip: _Trip) -> None:
+        """Gives the answers of a round out that the thread has written."""
+        flight = trip.flight
+        if self._closed or self._broken or flight is None:
             return
-        self.engine.now.update()
-        self._slicing = self.engine.slices.step()
-        self.round_is_open()
-        if self._slicing:
+        self._enter()
+        try:
+            self.engine.pipeline.land(flight)
+            self._inside = False
+        except BaseException as error:
+            self._came_out(error)
+            raise
+        finally:
+            self.round_is_open()
+        self._bystanders.wrote(time.perf_counter() - trip.began_s)
+        if self._times is not None and trip.since_s is not None:
+            # Answers are counted, too, that joined while the round was under way.
+            self._times.landed(len(flight.answers), trip.since_s)
+
+    def _slice(self) -> None:
+        """Runs a slice of long work a turn: requests that came meanwhile are served in between."""
+        self._slicing = False
+        if self._closed or self._broken:
+            return
+        self.round_is_open()  # first: the end of the round asks for the next slice, whatever becomes of this one
+        self._enter()
+        try:
+            self.engine.now.update()
+            more = self.engine.slices.step()
+            self._inside = False
+        except BaseException as error:
+            self._came_out(error)
+            raise
+        if more:
             self.loop.call_soon(self._slice)
+            self._slicing = True
 
     def _set_alarm(self) -> None:
         deadline_ms = self.engine.next_deadline_ms()
         if deadline_ms == self._alarm_ms:
             return
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        self._alarm_ms = deadline_ms
+        alarm = None
         if deadline_ms >= 0:
             delay_s = max(0, deadline_ms - self.engine.now.now_ms) / 1000
-            self._alarm = self.loop.call_later(delay_s, self._ring)
+            alarm = self.loop.call_later(delay_s, self._ring)
+        before, self._alarm = self._alarm, alarm
+        self._alarm_ms = deadline_ms
+        if before is not None:
+            before.cancel()
 
     def _ring(self) -> None:
         self._alarm = None
         self._alarm_ms = -1
-        if self._closed:
+        if not (self._closed or self._broken):
+            self._timers.ring()
+
+    def _fire_timers(self) -> None:
+        """Fires every timer that is due, in a round of its own."""
+        if self._closed or self._broken:
             return
-        self.engine.fire_timers()
-        self.round_is_open()
+        self.round_is_open()  # first: the end of the round sets the next alarm, whatever becomes of these timers
+        self._enter()
+        try:
+            self.engine.fire_timers()
+            self._inside = False
+        except BaseException as error:
+            self._came_out(error)
+            raise
 
     def submit(self, context: RequestContext, request: Any) -> asyncio.Future[Any]:
         """Decides a request; the future has its response once it is durable.
 
         Raises:
             EngineClosedError: the engine was closed; a future that still waits then gets the same.
+            EngineInterruptedError: an exception broke the engine off half way; waiting futures get the same.
         """
         if self._closed:
             raise EngineClosedError("the engine is closed")
         future: asyncio.Future[Any] = self.loop.create_future()
-        self.begin_round()
-        response = self.engine.submit(context, request)
+        self._enter()
+        try:
+            self.begin_round()
+            response = self.engine.submit(context, request)
+            self._inside = False
+        except BaseException as error:
+            self._came_out(error)
+            raise
         if not isinstance(response, Pending):
             future.set_result(response)
             return future
@@ -240,19 +348,69 @@ class AsyncDriver:
         """Begins to run slices and timers (loads that were queued before there was a loop)."""
         self.round_is_open()
 
+    def pass_ms(self, ms: int) -> None:
+        """Moves a manual clock; timers fire, and what they decide is committed."""
+        if self._closed:
+            raise EngineClosedError("the engine is closed")
+        self._enter()
+        try:
+            self.engine.pass_ms(ms)
+            self._inside = False
+        except BaseException as error:
+            self._came_out(error)
+            raise
+
     def close(self) -> None:
-        """Commits what is there and stops. Who is still parked gets an EngineClosedError."""
+        """Commits what is there and stops. Parked requests get an EngineClosedError.
+
+        A broken engine is not committed. The driver is closed also if this raises.
+
+        Raises:
+            ReentrantCallError: this thread is inside the engine.
+        """
         if self._closed:
             return
-        self.engine.commit()
-        self._closed = True
-        if self._writer is not None:
-            self._writer.stop()
-        if self._alarm is not None:
-            self._alarm.cancel()
-        for future in list(self._waiting):
-            if not future.done():
-                future.set_exception(EngineClosedError("the engine was closed while this request was parked"))
+        if self._inside:
+            raise ReentrantCallError
+        self._inside = True
+        try:
+            if not self.engine.pipeline.settling:
+                self.engine.commit()
+        finally:
+            self._closed = True
+            self._inside = False
+            self._fail_waiting(EngineClosedError("the engine was closed while this request was parked"))
+            if self._alarm is not None:
+                self._alarm.cancel()
+            if self._writer is not None:
+                self._writer.stop()
+
+
+class _Trip:
+    """A flight on its way to the writing thread and back to the loop."""
+
+    __slots__ = ("_driver", "_land", "began_s", "flight", "since_s")
+
+    def __init__(self, driver: AsyncDriver, began_s: float) -> None:
+        self._driver = driver
+        self._land = partial(driver.landed, self)
+        self.began_s = began_s
+        self.flight: Flight | None = None
+        self.since_s: float | None = None  # None: nobody measured then
+
+    def fly(self) -> None:
+        """Writes the round, on the writing thread, and has the loop land it."""
+        assert self.flight is not None, "only a round that took off is written"
+        self.flight.write()
+        while True:
+            try:
+                self._driver.loop.call_soon_threadsafe(self._land)
+                return
+            except MemoryError:
+                time.sleep(MEMORY_WAIT_S)  # nobody else tells the loop, and every later round waits for this one
+            except RuntimeError:
+                logger.debug("the loop was closed before a round landed")  # the engine's `close` lands it
+                return
 
 
 class Bystanders:
@@ -318,125 +476,218 @@ class ThreadDriver:
     Timers fire on the thread that comes by, and while callers are parked each of them sleeps until the next deadline
     at most, so that theirs are on time. No thread of our own is needed.
 
+    `_inside` is set at the entry and cleared at the regular exit, both under the lock. An exception that leaves the
+    engine anywhere in between, as a `KeyboardInterrupt` does, leaves the mark behind: memory may then hold half a
+    change, so the engine refuses everything until it is opened again. Waiting happens outside: a caller that waits for
+    the lock, or sleeps until its request is answered, may be interrupted without harm, and so may a commit while the
+    log is written (it fails in order, and memory is read from the log).
+
     Args:
         engine: the engine.
-
-    Attributes:
-        inside: held by whoever is in the engine.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        lock = threading.Lock()
-        self.inside = threading.Condition(lock)
-        self._lock = lock  # the condition's own: entered directly it costs nothing
-        self._asleep = 0
+        self._lock = threading.Lock()
+        self._inside = NOBODY
         self._wake_ms = -1  # the deadline that sleepers look forward to, -1: none
-        self._closed = False
+        self._sleepers: dict[Pending, threading.Lock] = {}  # a sleeper's lock is released to wake it
 
     def submit(self, context: RequestContext, request: Any, timeout_s: float | None = None) -> Any:
         """Decides a request and returns its response once it is durable.
 
         Args:
-            context: who asks.
+            context: the client's context.
             request: the request.
             timeout_s: how long it may be parked, in real time whatever the engine's clock says; None: for ever.
 
         Raises:
             TimeoutError: it is still parked after `timeout_s`; the operation goes on, its answer is thrown away.
             EngineClosedError: the engine was closed, before or while this waited.
+            EngineInterruptedError: an exception broke the engine off half way, before or while this waited.
+            ReentrantCallError: this thread is inside the engine: it calls from a signal handler or from a watcher.
         """
+        if self._inside:
+            self._look_before_waiting()
         with self._lock:
             response = self._decide(context, request)
-            if not isinstance(response, Pending):
-                return response
-            if not response.done:
-                self._wait(response, timeout_s)
-            return response.response
+        if not isinstance(response, Pending):
+            return response
+        if not response.done:
+            self._wait(response, timeout_s)
+        return response.response
 
     def start(self, context: RequestContext, request: Any) -> Any:
-        """Decides a request without waiting for what it may be parked for; commits what it decided."""
+        """Decides a request without waiting for what it may be parked for; commits what it decided.
+
+        Raises:
+            EngineClosedError, ReentrantCallError: see `submit`.
+        """
+        if self._inside:
+            self._look_before_waiting()
         with self._lock:
             response = self._decide(context, request)
-            return response.response if isinstance(response, Pending) and response.done else response
+        return response.response if isinstance(response, Pending) and response.done else response
+
+    def _look_before_waiting(self) -> None:
+        """Raises instead of waiting for the lock for ever; see `_inside`."""
+        if self._inside == get_ident() and self._lock.locked():
+            # Held by this thread, unless another one has taken it just now to find the mark that this one left behind.
+            if not self._lock.acquire(timeout=HANDOVER_S):
+                raise ReentrantCallError
+            self._lock.release()
+
+    def _enter(self) -> None:
+        """Marks the engine as entered by the caller, which holds the lock."""
+        if self._inside:
+            self._wake_all()
+            raise EngineClosedError("the engine is closed") if self._inside == CLOSED else EngineInterruptedError
+        if self.engine.pipeline.settling:
+            self._inside = BROKEN
+            self._wake_all()
+            raise EngineInterruptedError
+        self._inside = get_ident()
 
     def _decide(self, context: RequestContext, request: Any) -> Any:
-        if self._closed:
-            raise EngineClosedError("the engine is closed")
+        if self._inside:
+            self._enter()
         engine = self.engine
-        engine.turn()
+        self._inside = get_ident()
         try:
+            engine.turn()
             response = engine.submit(context, request)
-        except BaseException:
+        except Exception:
             self._commit()
+            self._inside = NOBODY
             raise
-        if engine.pipeline.dirty or self._asleep:
+        if engine.pipeline.dirty or self._sleepers:
             self._commit()
+        self._inside = NOBODY
         return response
 
     def _commit(self) -> None:
-        """Commits until nothing is left to commit. Sleepers hear of a deadline that is earlier than they know."""
-        while self.engine.pipeline.dirty:
-            self.engine.commit()
-        if self._asleep:
-            deadline_ms = self.engine.next_deadline_ms()
-            if deadline_ms >= 0 and (self._wake_ms < 0 or deadline_ms < self._wake_ms):
-                self.inside.notify_all()
+        """Commits until nothing is left to commit: the last step before the exit. Sleepers hear of earlier deadlines.
 
-    def _wake(self, _: Any) -> None:
-        self.inside.notify_all()
+        A commit that raises and has settled its round leaves nothing half done: that is a regular exit, too.
+        """
+        engine = self.engine
+        try:
+            while engine.pipeline.dirty:
+                engine.commit()
+        except BaseException:
+            if not engine.pipeline.settling and not engine.pipeline.changing:
+                self._inside = NOBODY
+            self._wake_all()
+            raise
+        if self._sleepers:
+            deadline_ms = engine.next_deadline_ms()
+            if deadline_ms >= 0 and (self._wake_ms < 0 or deadline_ms < self._wake_ms):
+                self._wake_all()
+
+    def _wake_all(self) -> None:
+        for sleeper in list(self._sleepers.values()):
+            if sleeper.locked():
+                sleeper.release()
 
     def _wait(self, pending: Pending, timeout_s: float | None) -> None:
-        """Sleeps until `pending` is answered; whoever answers it holds the lock."""
-        pending.on_complete(self._wake)
+        """Sleeps until `pending` is answered. The caller is outside: it takes the lock whenever it wakes up."""
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
-        self._asleep += 1
+        sleeper = threading.Lock()
+        sleeper.acquire()
+
+        def wake(_: Any) -> None:
+            if sleeper.locked():
+                sleeper.release()
+
         try:
-            while not pending.done:
-                if self._closed:
-                    raise EngineClosedError("the engine was closed while this request was parked")
-                wait_s = IDLE_WAIT_S
-                self._wake_ms = deadline_ms = self.engine.next_deadline_ms()
-                if deadline_ms >= 0:
-                    wait_s = min(wait_s, max(deadline_ms - self.engine.clock.monotonic_ms(), 1) / 1000)
+            with self._lock:
+                self._sleepers[pending] = sleeper
+                pending.on_complete(wake)
+            while True:
+                with self._lock:
+                    wait_s = self._time_to_sleep(pending)
+                if pending.done:
+                    return
                 if until_s is not None:
                     left_s = until_s - time.monotonic()
                     if left_s <= 0:
                         raise TimeoutError(f"no answer within {timeout_s} s")
                     wait_s = min(wait_s, left_s)
-                self.inside.wait(wait_s)
-                if not (pending.done or self._closed):
-                    self.turn()
+                sleeper.acquire(timeout=wait_s)
         except BaseException:
             pending.abandon()
             raise
         finally:
-            self._asleep -= 1
+            self._sleepers.pop(pending, None)
+
+    def _time_to_sleep(self, pending: Pending) -> float:
+        """Lets what is due happen; returns for how many seconds a sleeper may then sleep. The caller holds the lock."""
+        if pending.done:
+            return 0
+        if self._inside:
+            if self._inside == CLOSED:
+                raise EngineClosedError("the engine was closed while this request was parked")
+            raise EngineInterruptedError
+        self.turn()
+        if pending.done:
+            return 0
+        self._wake_ms = deadline_ms = self.engine.next_deadline_ms()
+        if deadline_ms < 0:
+            return IDLE_WAIT_S
+        return min(IDLE_WAIT_S, max(deadline_ms - self.engine.clock.monotonic_ms(), 1) / 1000)
 
     def turn(self) -> None:
         """Lets what is due happen: timers, slices, commits. The caller holds the lock."""
+        self._enter()
         self.engine.turn()
         self._commit()
+        self._inside = NOBODY
 
     def run(self) -> None:
-        """The same for a caller outside."""
+        """Lets what is due happen, for a caller that does not hold the lock."""
+        if self._inside:
+            self._look_before_waiting()
         with self._lock:
             self.turn()
 
     def pass_ms(self, ms: int) -> None:
-        """Moves a manual clock; who is answered by what then happens wakes up."""
-        with self._lock:
-            if self._closed:
-                raise EngineClosedError("the engine is closed")
-            self.engine.pass_ms(ms)
-            self.inside.notify_all()
+        """Moves a manual clock, and wakes the callers that are answered by what then happens.
 
-    def close(self) -> bool:
-        """Commits what is there and stops. Who is still parked gets an EngineClosedError. False if it was closed."""
+        Raises:
+            EngineClosedError, ReentrantCallError: see `submit`.
+        """
+        if self._inside:
+            self._look_before_waiting()
         with self._lock:
-            if self._closed:
-                return False
-            self._commit()
-            self._closed = True
-            self.inside.notify_all()
-            return True
+            self._enter()
+            self.engine.pass_ms(ms)
+            self._inside = NOBODY
+            self._wake_all()
+
+    def close(self) -> None:
+        """Commits what is there and closes the engine. Parked callers get an EngineClosedError.
+
+        An engine that was broken off half way is closed without writing anything. If this raises, it may be called
+        again; the data folder is released as soon as possible.
+
+        Raises:
+            ReentrantCallError: this thread is inside the engine.
+        """
+        if self._inside:
+            self._look_before_waiting()
+        with self._lock:
+            if self._inside == CLOSED:
+                return
+            if self._inside:
+                self.engine.abandon()
+            else:
+                self._inside = get_ident()
+                try:
+                    self._commit()
+                    self.engine.close()
+                except BaseException:
+                    self._inside = BROKEN
+                    self.engine.abandon()
+                    raise
+            self._inside = CLOSED
+            self._wake_all()

@@ -16,7 +16,7 @@ from kcore.clock import Clock, ManualClock
 from kcore.config import Config
 from kcore.coordinator import Engine
 from kcore.drivers import AsyncDriver, ThreadDriver
-from kcore.errors import KcoreError
+from kcore.errors import KcoreError, ReentrantCallError
 from kcore.group.consumer.events import GroupChanged
 from kcore.protocol.schema import Message, Request
 from kcore.runtime import Pending, RequestContext, TopicImage
@@ -77,9 +77,13 @@ class Opening:
         raise AttributeError(f"no {name!r} yet: an engine is what `with kcore.open(...) as engine` opens")
 
     def __enter__(self) -> SyncEngine:
-        engine = SyncEngine(Engine.open(self._config, clock=self._clock, create=self._create))
-        self._opened = engine
-        return engine
+        engine = Engine.open(self._config, clock=self._clock, create=self._create)
+        try:
+            self._opened = opened = SyncEngine(engine)
+            return opened
+        except BaseException:
+            engine.abandon()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -89,8 +93,12 @@ class Opening:
 
     async def __aenter__(self) -> AsyncEngine:
         engine = Engine.open(self._config, clock=self._clock, create=self._create)
-        self._opened = AsyncEngine(engine, asyncio.get_running_loop())
-        return self._opened
+        try:
+            self._opened = opened = AsyncEngine(engine, asyncio.get_running_loop())
+            return opened
+        except BaseException:
+            engine.abandon()
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -125,8 +133,8 @@ class _Caller:
 
         Args:
             group_id: the group; it need not exist yet.
-            watcher: called with epochs, and what each member has, gives up and shall have. It runs on the engine's own
-                thread and must not call the engine: it hands the event over.
+            watcher: called with epochs, and what each member has, gives up and shall have. It runs inside the engine
+                and must not call it (`ReentrantCallError`): it hands the event over.
 
         Returns:
             What to call to hear no more.
@@ -196,6 +204,9 @@ class SyncEngine(_Caller):
         Raises:
             TimeoutError: still parked after `timeout_s`. The operation goes on.
             EngineClosedError: the engine was closed, before or meanwhile.
+            EngineInterruptedError: an exception, such as a KeyboardInterrupt, broke an earlier call off in the middle
+                of a change. Close the engine and open it again; every acknowledged write is in its log.
+            ReentrantCallError: this thread is inside the engine: the call comes from a signal handler or a watcher.
             KcoreError: the engine does not serve such requests, or not in that version.
             TypeError: it is no request.
             CloseConnectionError: a Produce with acks=0 failed: it has no response that could say so.
@@ -217,9 +228,14 @@ class SyncEngine(_Caller):
         self._driver.pass_ms(ms)
 
     def close(self) -> None:
-        """Commits what is there and closes the log. Who is still parked gets an EngineClosedError."""
-        if self._driver.close():
-            self.engine.close()
+        """Commits what is there and closes the log. Parked callers get an EngineClosedError.
+
+        It may be called again after an exception, for example a KeyboardInterrupt.
+
+        Raises:
+            ReentrantCallError: this thread is inside the engine: the call comes from a signal handler or a watcher.
+        """
+        self._driver.close()
 
 
 class AsyncEngine(_Caller):
@@ -245,6 +261,8 @@ class AsyncEngine(_Caller):
 
         Raises:
             EngineClosedError: the engine was closed, before or meanwhile.
+            EngineInterruptedError: an exception broke an earlier call off in the middle of a change. Close the engine
+                and open it again; every acknowledged write is in its log.
             KcoreError: the engine does not serve such requests, or not in that version.
             TypeError: it is no request.
             CloseConnectionError: a Produce with acks=0 failed: it has no response that could say so.
@@ -255,9 +273,21 @@ class AsyncEngine(_Caller):
     def advance(self, ms: int) -> None:
         """Moves a `ManualClock` by `ms`; timers fire, each at its own time, and what they decide is committed."""
         self._require_manual_clock()
-        self.engine.pass_ms(ms)
+        self._driver.pass_ms(ms)
 
     def close(self) -> None:
-        """Commits what is there and closes the log. Who is still parked gets an EngineClosedError."""
-        self._driver.close()
+        """Commits what is there and closes the log. Parked requests get an EngineClosedError.
+
+        It may be called again after an exception.
+
+        Raises:
+            ReentrantCallError: this thread is inside the engine: the call comes from a signal handler or a watcher.
+        """
+        try:
+            self._driver.close()
+        except ReentrantCallError:
+            raise
+        except BaseException:
+            self.engine.close()
+            raise
         self.engine.close()

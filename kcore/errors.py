@@ -39,6 +39,29 @@ class EngineClosedError(KcoreError):
     """An engine was closed: it decides nothing any more, and who was parked in it gets no answer."""
 
 
+class EngineInterruptedError(EngineClosedError):
+    """An exception broke off a change of an engine's memory half way, for example a signal handler that raised.
+
+    The engine decides nothing any more, and writes nothing: its memory may disagree with its log. Every acknowledged
+    write is in the log. Close the engine, which releases the data folder, and open it again.
+    """
+
+    def __init__(self, what: str = "an exception interrupted the engine in the middle of a change") -> None:
+        super().__init__(f"{what}: close it and open it again; every acknowledged write is in its log")
+
+
+class ReentrantCallError(KcoreError, RuntimeError):
+    """An engine was called by the thread that is inside it already: from a signal handler, or from a group's watcher.
+
+    Such a call would wait for itself. A signal handler sets a flag or raises, and a watcher hands the event over.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this thread is inside the engine already: do not call the engine from a signal handler or from a watcher"
+        )
+
+
 class CloseConnectionError(KcoreError):
     """A request failed to which the protocol has no answer: only closing the connection can tell its client."""
 

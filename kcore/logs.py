@@ -10,20 +10,27 @@ with is never logged.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import time
 import traceback
 from typing import IO, Any, Final
 
+from kcore.printable import escaped
+
 FORMATS: Final = ("text", "json")
 MAX_TEXT: Final = 1_000  # characters of a message or of a field: names come from clients, and may be long
 
-_ESCAPES: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160), 0x2028, 0x2029)} | {
+_INVISIBLE: Final = (0x61C, *range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2060, 0x2070), 0xFEFF)
+"""Characters that end a line, turn the writing direction round, or cannot be seen."""
+
+_ESCAPES: Final = {code: escaped(chr(code)) for code in (*range(32), *range(127, 160), *_INVISIBLE)} | {
     ord("\n"): "\\n",
     ord("\r"): "\\r",
     ord("\t"): "\\t",
 }
+_TRACE_ESCAPES: Final = {code: text for code, text in _ESCAPES.items() if chr(code) not in "\n\t"}
 
 
 def fields(**values: Any) -> dict[str, Any]:
@@ -33,6 +40,21 @@ def fields(**values: Any) -> dict[str, Any]:
         values: by name: `connection`, `client_id`, `group`, `member`, `topic`, `partition`, `api`, `error`, ….
     """
     return {"fields": values}
+
+
+def log_failure(logger: logging.Logger, error: BaseException, message: str, *values: object) -> None:
+    """Logs an error that was handled. It never raises an `Exception` of its own.
+
+    A handler that restores state must come to its end, also where there is no memory for a line of the log.
+
+    Args:
+        logger: the component's logger.
+        error: the error; its traceback is logged with the message.
+        message: the message, with `%` placeholders.
+        values: for the placeholders.
+    """
+    with contextlib.suppress(Exception):
+        logger.error(message, *values, exc_info=error)
 
 
 class TextFormatter(logging.Formatter):
@@ -46,7 +68,7 @@ class TextFormatter(logging.Formatter):
             line += "  " + " ".join(f"{name}={_value(value)}" for name, value in said.items())
         trace = _trace(record)
         if trace:
-            line += "\n    " + trace.rstrip().replace("\n", "\n    ")
+            line += "\n    " + trace.translate(_TRACE_ESCAPES).rstrip().replace("\n", "\n    ")
         return line
 
 

@@ -22,6 +22,9 @@ r"""Maximum number of classes like `\pL` in a pattern: each one expands to hundr
 MAX_PROGRAM_BYTES: Final = 1 << 20
 """Maximum size of a compiled pattern."""
 
+MAX_COMPILED: Final = 64
+"""Maximum number of cached compiled patterns: with `MAX_PROGRAM_BYTES` each they take at most 64 MiB."""
+
 MAX_NAMED_GROUPS: Final = 16
 """Maximum number of named groups: RE2 captures them even if not asked to, at a cost quadratic in their number."""
 
@@ -33,7 +36,7 @@ class PatternError(ValueError):
     """A pattern that RE2 refuses, or that exceeds a limit. The message is the reason."""
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=MAX_COMPILED)
 def compile_pattern(text: str) -> Any:
     """Compiles a pattern in RE2's syntax.
 

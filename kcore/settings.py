@@ -93,11 +93,14 @@ class Setting(NamedTuple):
         return "a text"
 
     def format(self, value: Any) -> str | None:
-        """The value as Kafka writes it: what a properties file holds. A password is not shown."""
+        """Returns the text of a value as Kafka writes it into a properties file; `HIDDEN` for any password.
+
+        An empty password is hidden like any other: its text would tell that it is empty.
+        """
         if value is None:
             return None
         if self.type is SettingType.PASSWORD:
-            return HIDDEN if value else ""
+            return HIDDEN
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, tuple):

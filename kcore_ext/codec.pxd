@@ -11,4 +11,8 @@ cdef struct RequestHead:
 cdef object read_request_header(const unsigned char* data, Py_ssize_t size, Py_ssize_t position, RequestHead* head)
 cdef object decode_message(Schema schema, object data, int version, Py_ssize_t position)
 cdef bytes encode_message(object message, int version)
-cdef bytes encode_response_frame(object response, int version, int correlation_id, int header_version)
+
+# The whole frame of a response; MessageTooLargeError if it would have more than `limit_bytes` (default: 2 GiB + 3).
+cdef bytes encode_response_frame(
+    object response, int version, int correlation_id, int header_version, Py_ssize_t limit_bytes=*
+)

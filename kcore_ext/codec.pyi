@@ -15,21 +15,25 @@ class LazySlot:
 def bind(cls: type, schema: Schema) -> None:
     """Connects a declared class, just made by its metaclass, with its schema."""
 
-def encode_response(response: StructBase, version: int, correlation_id: int, header_version: int) -> bytes:
-    """The whole frame of a response: length, header, body.
+def encode_response(
+    response: StructBase, version: int, correlation_id: int, header_version: int, *, limit_bytes: int | None = None
+) -> bytes:
+    """Builds the whole frame of a response: length, header, body.
 
     Args:
         response: the message.
         version: the version of the request that it answers.
         correlation_id: of the request.
         header_version: 1 for a header with a tag section, 0 without (see `response_header_version`).
+        limit_bytes: the most bytes that the frame may have, its length included; None for what an int32 can count.
 
     Raises:
+        MessageTooLargeError: the frame would be larger; encoding stops as soon as that is known.
         EncodeError: see `Message.encode`.
     """
 
 def encode_request(request: StructBase, version: int, correlation_id: int, client_id: str | None = None) -> bytes:
-    """The whole frame of a request: length, header, body.
+    """Builds the whole frame of a request: length, header, body.
 
     Args:
         request: the message.
@@ -38,6 +42,7 @@ def encode_request(request: StructBase, version: int, correlation_id: int, clien
         client_id: the sender's name, None for null.
 
     Raises:
+        MessageTooLargeError: the frame would have more bytes than an int32 can count.
         EncodeError: see `Message.encode`; also a client id of more than 32767 bytes.
     """
 

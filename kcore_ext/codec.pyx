@@ -11,7 +11,9 @@ from kcore_ext.codec_plan import DecodeError, EncodeError
 from kcore_ext.codec_object cimport adopt, new_instance
 from kcore_ext.codec_plan cimport Plan, Schema, register, schema_of
 from kcore_ext.codec_read cimport Reader, raise_failure, read_client_id, read_message, skip_tags
-from kcore_ext.codec_write cimport Writer, begin, finish, put_int16, put_int32, put_raw, reserve, write_struct
+from kcore_ext.codec_write cimport (
+    LONGEST_MESSAGE, Writer, begin, finish, finish_frame, put_int16, put_int32, put_raw, write_struct,
+)
 
 cdef extern from *:
     """
@@ -272,7 +274,7 @@ cdef bytes encode_message(object message, int version):
     """The bytes of a message in a version, without any header."""
     cdef Writer writer
     cdef Plan* plan = _plan(schema_of(Py_TYPE(message)), version, True)
-    begin(&writer)
+    begin(&writer, LONGEST_MESSAGE)
     return finish(&writer, write_struct(&writer, plan, <PyObject*>message) == 0, version)
 
 
@@ -321,49 +323,49 @@ _decode_method.ml_doc = b"decode(data, version, position=0): see kcore.protocol.
 
 
 # ---------------------------------------------------------------- frames and headers
-def encode_response(response, int version, int correlation_id, int header_version):
-    """The whole frame of a response: length, header, body.
+cdef enum:
+    FRAME_LENGTH_BYTES = 4
+
+cdef Py_ssize_t LONGEST_FRAME = <Py_ssize_t>LONGEST_MESSAGE + FRAME_LENGTH_BYTES
+
+
+def encode_response(response, int version, int correlation_id, int header_version, *, limit_bytes=None):
+    """Builds the whole frame of a response: length, header, body.
 
     Args:
         response: the message.
         version: the version of the request that it answers.
         correlation_id: of the request.
         header_version: 1 for a header with a tag section, 0 without (see `response_header_version`).
+        limit_bytes: the most bytes that the frame may have, its length included; None for what an int32 can count.
 
     Returns:
         The bytes to send.
 
     Raises:
+        MessageTooLargeError: the frame would be larger; encoding stops as soon as that is known.
         EncodeError: see `Message.encode`.
     """
-    return encode_response_frame(response, version, correlation_id, header_version)
+    cdef Py_ssize_t limit = LONGEST_FRAME if limit_bytes is None else limit_bytes
+    return encode_response_frame(response, version, correlation_id, header_version, limit)
 
 
-cdef bytes encode_response_frame(object response, int version, int correlation_id, int header_version):
+cdef bytes encode_response_frame(
+    object response, int version, int correlation_id, int header_version, Py_ssize_t limit_bytes=LONGEST_FRAME
+):
     cdef Writer writer
-    cdef bint written
     cdef Plan* plan = _plan(schema_of(Py_TYPE(response)), version, True)
-    begin(&writer)
-    writer.at += 4
+    begin(&writer, min(limit_bytes, LONGEST_FRAME))
+    writer.at += FRAME_LENGTH_BYTES  # `finish_frame` fills it
     put_int32(&writer, correlation_id)
     if header_version:
         writer.at[0] = 0
         writer.at += 1
-    written = write_struct(&writer, plan, <PyObject*>response) == 0
-    _close_frame(&writer)
-    return finish(&writer, written, version)
-
-
-cdef void _close_frame(Writer* writer) noexcept:
-    """Writes the length in front of what has been written."""
-    cdef unsigned char* at = writer.at
-    writer.at = writer.start
-    put_int32(writer, <int>(at - writer.start - 4))
-    writer.at = at
+    return finish_frame(&writer, write_struct(&writer, plan, <PyObject*>response) == 0, version)
 
 
 def encode_request(request, int version, int correlation_id, str client_id=None):
-    """The whole frame of a request: length, header, body.
+    """Builds the whole frame of a request: length, header, body.
 
     Args:
         request: the message.
@@ -375,6 +377,7 @@ def encode_request(request, int version, int correlation_id, str client_id=None)
         The bytes to send.
 
     Raises:
+        MessageTooLargeError: the frame would have more bytes than an int32 can count.
         EncodeError: see `Message.encode`; also a client id of more than 32767 bytes.
     """
     cdef Writer writer
@@ -383,8 +386,8 @@ def encode_request(request, int version, int correlation_id, str client_id=None)
     cdef bytes name = b"" if client_id is None else client_id.encode()
     if len(name) > 0x7FFF:
         raise EncodeError("RequestHeader.client_id", f"a string may have 32767 bytes, found {len(name)}")
-    begin(&writer)
-    writer.at += 4
+    begin(&writer, LONGEST_FRAME)
+    writer.at += FRAME_LENGTH_BYTES  # `finish_frame` fills it
     put_int16(&writer, schema.api_key)
     put_int16(&writer, version)
     put_int32(&writer, correlation_id)
@@ -394,8 +397,7 @@ def encode_request(request, int version, int correlation_id, str client_id=None)
         writer.at[0] = 0
         writer.at += 1
     written = written and write_struct(&writer, plan, <PyObject*>request) == 0
-    _close_frame(&writer)
-    return finish(&writer, written, version)
+    return finish_frame(&writer, written, version)
 
 
 DEF UNKNOWN = -1

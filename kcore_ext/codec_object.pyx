@@ -10,6 +10,11 @@ from cpython.object cimport PyObject, PyTypeObject
 
 cdef extern from *:
     """
+    /* Whether freed objects are kept: not without the lock around them, and not where late uses are to be found. */
+    #if !defined(Py_GIL_DISABLED) && !defined(KCORE_SANITIZE)
+    #define KCORE_KEEPS
+    #endif
+
     #define KCORE_SIZES 24   /* objects with up to 23 slots are kept */
     #define KCORE_KEPT 256   /* of each size */
     #define KCORE_DEPTH 40   /* structs inside of structs that are freed by plain recursion */
@@ -25,7 +30,7 @@ cdef extern from *:
     static inline PyObject *kcore_new(PyTypeObject *cls) {
         Py_ssize_t slots = KCORE_SLOTS(cls);
         PyObject *self;
-    #ifndef Py_GIL_DISABLED
+    #ifdef KCORE_KEEPS
         if (slots < KCORE_SIZES && kcore_free_count[slots] && cls->tp_dealloc == kcore_dealloc) {
             self = PyObject_Init(kcore_free[slots][--kcore_free_count[slots]], cls);
             PyObject_GC_Track(self);
@@ -64,7 +69,7 @@ cdef extern from *:
             *slot = NULL;
             Py_XDECREF(value);
         }
-    #ifndef Py_GIL_DISABLED
+    #ifdef KCORE_KEEPS
         if (slots < KCORE_SIZES && kcore_free_count[slots] < KCORE_KEPT) {
             kcore_free[slots][kcore_free_count[slots]++] = self;
         } else

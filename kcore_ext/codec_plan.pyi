@@ -23,6 +23,13 @@ class EncodeError(ValueError):
     """What was expected and what was found."""
     def __init__(self, field: str, reason: str) -> None: ...
 
+class MessageTooLargeError(EncodeError):
+    """A message or frame that would have more bytes than its writer allows."""
+
+    limit_bytes: int
+    """The most bytes that were allowed."""
+    def __init__(self, field: str, limit_bytes: int) -> None: ...
+
 class FieldSpec:
     """One declared field in the compiler's terms."""
 

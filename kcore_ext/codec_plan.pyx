@@ -64,6 +64,21 @@ class EncodeError(ValueError):
         return f"{self.field}: {self.reason}"
 
 
+class MessageTooLargeError(EncodeError):
+    """A message or frame that would have more bytes than its writer allows.
+
+    Attributes:
+        limit_bytes: the most bytes that were allowed.
+    """
+
+    def __init__(self, field, limit_bytes):
+        super().__init__(field, f"the message would have more than {limit_bytes} bytes")
+        self.limit_bytes = limit_bytes
+
+    def __reduce__(self):
+        return type(self), (self.field, self.limit_bytes)
+
+
 cdef class FieldSpec:
     """One declared field in the compiler's terms; made by `kcore.protocol.schema`."""
 

@@ -1,4 +1,4 @@
-"""Decoding: walks a plan over the bytes and fills the slots of new objects.
+"""The decoder: walks a plan over the bytes and fills the slots of new objects.
 
 Nothing in here raises while it walks. The first failure is noted in the Reader, every function above returns its
 error value, and `read_message` makes one DecodeError of it. A length or count is compared with what is left before

@@ -1,22 +1,23 @@
-"""Encoding: walks a plan over an object's slots into memory.
+"""The encoder: walks a plan over an object's slots into memory.
 
 A message is written into scratch memory that all messages share and copied once into its bytes object. One that
 outgrows the scratch memory goes on in a bytes object of its own, which is cut to size at the end; so no large buffer
 outlives the message that needed it.
 
 As in decoding nothing raises while it walks: the first failure is noted in the Writer and `finish` makes an
-EncodeError of it.
+EncodeError of it. A buffer that could not grow is freed, so after a failed call nothing but `finish` may be called:
+`at` and `start` are NULL then.
 """
 
 from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memmove
 
-from kcore_ext.byte_order cimport wire16, wire32, wire64
+from kcore_ext.byte_order cimport wire16, wire32, wire64, write_int32
 from kcore_ext.codec_plan cimport (
     ARRAY, BOOL, BYTES, FLOAT64, INT8, INT16, INT32, INT64, RECORDS, STRING, STRUCT, UINT16, UINT32, UUID, Op, Plan,
 )
-from kcore_ext.codec_plan import EncodeError
+from kcore_ext.codec_plan import EncodeError, MessageTooLargeError
 
 cdef extern from "Python.h":
     ctypedef struct Py_buffer:
@@ -55,29 +56,38 @@ cdef extern from "Python.h":
     int Py_EQ
 
 DEF SCRATCH = 65536
+DEF OWN_SCRATCH = 512           # bytes to begin with where the scratch memory is taken
 DEF LONGEST_STRING = 0x7FFF
-DEF LONGEST_MESSAGE = 0x7FFFFFFF
+DEF LONGEST_COUNT = 0x7FFFFFFF  # the largest int32
+DEF SLACK = 16                  # callers reserve a few bytes more than they write; `finish` compares exactly
 
 cdef unsigned char _scratch[SCRATCH]
 cdef bint _scratch_taken = False
 
 
 # ---------------------------------------------------------------- memory
-cdef int begin(Writer* writer) except -1:
-    """Takes the scratch memory, or memory of its own where another message is being written around this one."""
+cdef int begin(Writer* writer, Py_ssize_t limit) except -1:
+    """Takes the scratch memory, or memory of its own if another message is being written around this one.
+
+    Args:
+        writer: what to initialise.
+        limit: the most bytes that may be written.
+    """
     global _scratch_taken
     writer.owner = NULL
     writer.scratch = not _scratch_taken
+    writer.limit = limit
+    writer.too_large = False
     writer.plan = NULL
     writer.op = NULL
     writer.reason = NULL
     writer.found = NULL
     if not writer.scratch:
-        writer.owner = PyBytes_FromStringAndSize(NULL, 512)
+        writer.owner = PyBytes_FromStringAndSize(NULL, OWN_SCRATCH)
         if writer.owner == NULL:
             return -1
         writer.start = <unsigned char*>PyBytes_AS_STRING(writer.owner)
-        writer.end = writer.start + 512
+        writer.end = writer.start + OWN_SCRATCH
     else:
         _scratch_taken = True
         writer.start = _scratch
@@ -90,9 +100,14 @@ cdef int _grow(Writer* writer, Py_ssize_t size) noexcept:
     """Moves to a bytes object, or a larger one, with room for `size` more bytes."""
     global _scratch_taken
     cdef Py_ssize_t used = writer.at - writer.start
-    cdef Py_ssize_t room = used + size + (used >> 1)
-    if used + size > LONGEST_MESSAGE:
-        return fail(writer, b"the message grows beyond 2 GiB", NULL)
+    cdef Py_ssize_t most = writer.limit + SLACK
+    cdef Py_ssize_t room
+    if size > most - used:
+        writer.too_large = True
+        return -1
+    room = used + size + (used >> 1)
+    if room > most:
+        room = most
     if writer.scratch:
         writer.owner = PyBytes_FromStringAndSize(NULL, room)
         if writer.owner == NULL:
@@ -100,6 +115,9 @@ cdef int _grow(Writer* writer, Py_ssize_t size) noexcept:
         memcpy(PyBytes_AS_STRING(writer.owner), writer.start, used)
         writer.scratch = _scratch_taken = False
     elif _PyBytes_Resize(&writer.owner, room) < 0:
+        # The old buffer is gone as well.
+        writer.start = writer.at = writer.end = NULL
+        writer.limit = -SLACK
         return -1
     writer.start = <unsigned char*>PyBytes_AS_STRING(writer.owner)
     writer.at = writer.start + used
@@ -115,10 +133,13 @@ cdef inline int reserve(Writer* writer, Py_ssize_t size) noexcept:
 
 
 cdef bytes finish(Writer* writer, bint written, int version):
-    """Ends what `begin` began: the bytes, or the EncodeError of the first failure."""
+    """Ends what `begin` began: returns the bytes, or raises the first failure."""
     global _scratch_taken
     cdef Py_ssize_t size = writer.at - writer.start
     cdef PyObject* raw = writer.owner
+    if written and size > writer.limit:
+        writer.too_large = True
+        written = False
     if writer.scratch:
         writer.scratch = _scratch_taken = False
         if written:
@@ -127,6 +148,7 @@ cdef bytes finish(Writer* writer, bint written, int version):
         _PyBytes_Resize(&raw, size)
     else:
         Py_XDECREF(raw)
+    writer.owner = NULL
     if not written:
         _raise(writer, version)
     if raw == NULL:
@@ -134,6 +156,14 @@ cdef bytes finish(Writer* writer, bint written, int version):
     result = <bytes>raw
     Py_DECREF(raw)
     return result
+
+
+cdef bytes finish_frame(Writer* writer, bint written, int version):
+    """Ends a frame, whose first four bytes are the length of the rest."""
+    cdef Py_ssize_t size = writer.at - writer.start
+    if written and size <= writer.limit:
+        write_int32(writer.start, <int>(size - 4))
+    return finish(writer, written, version)
 
 
 cdef int fail(Writer* writer, const char* reason, PyObject* found) noexcept:
@@ -149,20 +179,27 @@ cdef int fail(Writer* writer, const char* reason, PyObject* found) noexcept:
 cdef int _raise(Writer* writer, int version) except -1:
     """Raises the noted failure; a conversion that Python itself refused becomes its cause."""
     cause, found, place = None, None, "message"
+    cdef PyObject* held = writer.found
+    writer.found = NULL
     # First of all: while an exception is set, looking anything up in a type may fail.
     if PyErr_Occurred() != NULL:
         try:
             _rethrow()
         except (TypeError, ValueError, OverflowError, BufferError) as error:
             cause = error
-    if writer.found != NULL:
-        found = repr(<object>writer.found)
-        Py_DECREF(writer.found)
-        writer.found = NULL
+        except:
+            Py_XDECREF(held)
+            raise
+    if held != NULL:
+        value = <object>held
+        Py_DECREF(held)
+        found = repr(value)
     if writer.plan != NULL:
         place = (<object><PyObject*>writer.plan.type).__name__
         if writer.op != NULL:
             place = f"{place}.{<object>writer.op.name}"
+    if writer.too_large:
+        raise MessageTooLargeError(place, writer.limit)
     if cause is not None:
         raise EncodeError(place, str(cause)) from cause
     reason = writer.reason.decode().replace("VERSION", str(version))
@@ -259,7 +296,7 @@ cdef int _put_buffer(Writer* writer, PyObject* value, bint compact) noexcept:
 
 
 cdef inline int _put_raw(Writer* writer, const char* data, Py_ssize_t length, bint compact) noexcept:
-    if length > LONGEST_MESSAGE - 5:
+    if length >= LONGEST_COUNT:
         return fail(writer, b"bytes beyond 2 GiB", NULL)
     if reserve(writer, length + 5) < 0:
         return -1
@@ -379,6 +416,8 @@ cdef int _put_list(Writer* writer, Op* op, PyObject* elements) noexcept:
     cdef Py_ssize_t i
     cdef PyObject* element
     cdef int status
+    if count >= LONGEST_COUNT:
+        return fail(writer, b"an array may have 2147483646 elements", NULL)
     if reserve(writer, 5) < 0:
         return -1
     _put_length(writer, count, op.compact, True)
@@ -397,6 +436,8 @@ cdef int _put_list(Writer* writer, Op* op, PyObject* elements) noexcept:
 cdef int _put_tuple(Writer* writer, Op* op, PyObject* elements) noexcept:
     cdef Py_ssize_t count = Py_SIZE(elements)
     cdef Py_ssize_t i
+    if count >= LONGEST_COUNT:
+        return fail(writer, b"an array may have 2147483646 elements", NULL)
     if reserve(writer, 5) < 0:
         return -1
     _put_length(writer, count, op.compact, True)

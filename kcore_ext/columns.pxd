@@ -1,7 +1,7 @@
 """Typed columns of internal records; see columns.pyx."""
 
 from kcore_ext.codec_plan cimport Plan
-from kcore_ext.columns_store cimport Bytes, Column, ColumnNode
+from kcore_ext.columns_store cimport Bytes, Column, ColumnNode, Input
 
 cdef struct Place:
     Column* column
@@ -49,6 +49,8 @@ cdef class RecordColumns:
     cdef ColumnNode kind
     cdef ColumnNode record_type
     cdef ColumnNode version
+    cdef list _read(self, Py_ssize_t size, Input topics, Input keys, Input values, Input control, Input batch_only)
+    cdef void _discard(self) noexcept
     cdef int _topic(self, Bytes* topic) except -2
     cdef int _row(self, Py_ssize_t row, Bytes* topic, Bytes* key, Bytes* value) except -1
     cdef int _head(self, int status, int place, Bytes* key, Bytes* value) except -1

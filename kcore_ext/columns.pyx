@@ -17,7 +17,7 @@ from kcore_ext.codec_plan cimport (
 )
 from kcore_ext.codec_read cimport Reader, read_uvarint
 from kcore_ext.columns_store cimport (
-    Bytes, Column, ColumnNode, Input, field_column, finish, is_ascii, make_room, pad, plain_column, put_default,
+    Bytes, Column, ColumnNode, Input, discard, field_column, finish, finish_all, is_ascii, make_room, pad, plain_column, put_default,
     put_int32, put_text, reserve, struct_column, truncate,
 )
 
@@ -430,6 +430,13 @@ cdef class RecordColumns:
         return [(<RecordType>one).name for one in self.types]
 
     def read(self, Py_ssize_t size, Input topics, Input keys, Input values, Input control, Input batch_only):
+        try:
+            return self._read(size, topics, keys, values, control, batch_only)
+        except:
+            self._discard()  # rows in part, or of a batch that its caller gives up
+            raise
+
+    cdef list _read(self, Py_ssize_t size, Input topics, Input keys, Input values, Input control, Input batch_only):
         cdef Bytes topic, key, value
         cdef Py_ssize_t row
         cdef int status
@@ -515,8 +522,17 @@ cdef class RecordColumns:
                     raise MemoryError
         return 0
 
+    cdef void _discard(self) noexcept:
+        """Drops all rows of all columns."""
+        discard(self.status)
+        discard(self.kind)
+        discard(self.record_type)
+        discard(self.version)
+        for record_type in self.types:
+            discard((<RecordType>record_type).node)
+
     def take_heads(self):
-        return finish(self.status), finish(self.kind), finish(self.record_type), finish(self.version)
+        return tuple(finish_all([self.status, self.kind, self.record_type, self.version]))
 
     def take(self, str name):
         cdef RecordType kind

@@ -21,6 +21,7 @@ cdef class EventColumns:
     cdef ColumnNode batch_only
     cdef list nodes             # all of them, in the order of their declaration
 
+    cdef void _drop_partial_row(self) noexcept
     cdef int _put_record(self, RecordReader reader, int64_t offset) except -1
     cdef int _put_headers(self, RecordView* record) except -1
     cdef int _put_facts(self, BatchHeader header, int64_t offset, int64_t timestamp_ms, bint batch_only) except -1

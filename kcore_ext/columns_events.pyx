@@ -11,8 +11,8 @@ from kcore_ext.batch.layout cimport CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIO
 from kcore_ext.batch.records cimport RecordReader, RecordView, open_reader
 from kcore_ext.codec_plan cimport BOOL, BYTES, INT32, INT64, STRING
 from kcore_ext.columns_store cimport (
-    Column, ColumnNode, array_column, finish, pad, plain_column, put_bytes, put_flag, put_int32, put_int64, put_text,
-    reserve, struct_column,
+    Column, ColumnNode, array_column, finish_all, pad, plain_column, put_bytes, put_flag, put_int32, put_int64, put_text,
+    reserve, struct_column, truncate,
 )
 
 cdef enum:
@@ -57,19 +57,32 @@ cdef class EventColumns:
             self._make_room(1)
             offset = header.base_offset + header.last_offset_delta
             if first <= offset < stop:
-                self._put_nothing(header, offset)
+                try:
+                    self._put_nothing(header, offset)
+                except MemoryError:
+                    self._drop_partial_row()
+                    raise
             return
         reader = open_reader(batch, position, decompress, MAX_DECOMPRESSED_BYTES)
         self._make_room(header.record_count)
-        while reader.move():
-            offset = <int64_t>(<uint64_t>header.base_offset + <uint64_t><int64_t>reader.record.offset_delta)
-            if first <= offset < stop:
-                self._put_record(reader, offset)
+        try:
+            while reader.move():
+                offset = <int64_t>(<uint64_t>header.base_offset + <uint64_t><int64_t>reader.record.offset_delta)
+                if first <= offset < stop:
+                    self._put_record(reader, offset)
+        except MemoryError:
+            self._drop_partial_row()
+            raise
 
     def _make_room(self, Py_ssize_t count):
         for node in self.nodes:
             if reserve(&(<ColumnNode>node).column, count) < 0:
                 raise MemoryError
+
+    cdef void _drop_partial_row(self) noexcept:
+        """Takes back what was appended of a row that is not whole; the offset is its last field."""
+        for node in self.nodes:
+            truncate(&(<ColumnNode>node).column, self.offset.column.length)
 
     def _put_nothing(self, BatchHeader header, int64_t offset):
         """A row for a batch without records."""
@@ -137,7 +150,7 @@ cdef class EventColumns:
         return 0
 
     def take(self):
-        return [finish(<ColumnNode>node) for node in self.nodes]
+        return finish_all(self.nodes)
 
 
 cdef int _put_maybe(Column* column, const unsigned char* at, int32_t size) except -1:

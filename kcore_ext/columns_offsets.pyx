@@ -7,7 +7,7 @@ from libc.string cimport memcmp
 
 from kcore_ext.codec_plan cimport BOOL, INT32, INT64, STRING
 from kcore_ext.columns_store cimport (
-    Column, ColumnNode, finish, pad, plain_column, put_bytes, put_flag, put_int32, put_int64, reserve,
+    Column, ColumnNode, finish_all, pad, plain_column, put_bytes, put_flag, put_int32, put_int64, reserve, truncate,
 )
 from kcore_ext.offsets cimport OffsetAndMetadata
 
@@ -39,10 +39,19 @@ cdef class OffsetColumns:
 
     def add(self, str group not None, str topic not None, int32_t partition, OffsetAndMetadata offset not None,
             int64_t producer_id=-1):
+        cdef Py_ssize_t row = self.columns[0].length
         cdef int i
         for i in range(13):
             if reserve(self.columns[i], 1) < 0:
                 raise MemoryError
+        try:
+            self._put(group, topic, partition, offset, producer_id)
+        except:
+            for i in range(13):
+                truncate(self.columns[i], row)
+            raise
+
+    cdef int _put(self, str group, str topic, int32_t partition, OffsetAndMetadata offset, int64_t producer_id) except -1:
         put_int32(self.columns[0], self.coordinator_partition)
         put_str(self.columns[1], group)
         put_str(self.columns[2], topic)
@@ -56,13 +65,14 @@ cdef class OffsetColumns:
         put_int64(self.columns[10], offset.expire_timestamp_ms)
         put_uuid(self.columns[11], <const unsigned char*>offset.topic_uuid)
         put_int64(self.columns[12], offset.record_offset)
+        return 0
 
     def add_all(self, str group not None, str topic not None, partitions not None):
         for partition, offset in partitions.items():
             self.add(group, topic, partition, offset)
 
     def take(self):
-        return [finish(<ColumnNode>node) for node in self.nodes]
+        return finish_all(self.nodes)
 
 
 cdef int put_known(Column* column, int64_t number) except -1:

@@ -51,6 +51,8 @@ cdef int put_bytes(Column* column, const unsigned char* at, Py_ssize_t size) noe
 cdef int put_text(Column* column, const unsigned char* at, Py_ssize_t size, const char* errors) noexcept
 cdef void truncate(Column* column, Py_ssize_t length) noexcept
 cdef object finish(ColumnNode node)
+cdef list finish_all(list nodes)
+cdef void discard(ColumnNode node) noexcept
 
 
 # Room for these was made by `reserve`.

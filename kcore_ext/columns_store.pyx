@@ -11,9 +11,9 @@ Functions that return int give 0, or -1 when there is no memory.
 import struct
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t
-from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from kcore_ext.codec_plan cimport (
@@ -44,15 +44,29 @@ cdef class Memory:
     cdef Py_ssize_t size
 
     def __dealloc__(self):
-        free(self.start)
+        PyMem_RawFree(self.start)
 
     def __getbuffer__(self, Py_buffer* buffer, int flags):
         PyBuffer_FillInfo(buffer, self, self.start, self.size, 1, flags)
 
 
-cdef Memory _hand_over(unsigned char* start, Py_ssize_t size):
+cdef Memory _hand_over(unsigned char** start, Py_ssize_t size):
+    """Memory that Python owns from now on; `start` is NULL afterwards, and unchanged if an exception was raised."""
     cdef Memory memory = Memory.__new__(Memory)
-    memory.start = <unsigned char*>malloc(1) if start == NULL else start
+    if start[0] == NULL:
+        start[0] = <unsigned char*>PyMem_RawMalloc(1)
+        if start[0] == NULL:
+            raise MemoryError
+    memory.start = start[0]
+    memory.size = size
+    start[0] = NULL
+    return memory
+
+
+cdef Memory _allocated(Py_ssize_t size):
+    """New memory that Python owns, of a byte at least; its contents are undefined."""
+    cdef Memory memory = Memory.__new__(Memory)
+    memory.start = <unsigned char*>PyMem_RawMalloc(max(1, size))
     if memory.start == NULL:
         raise MemoryError
     memory.size = size
@@ -63,10 +77,10 @@ cdef class ColumnNode:
     """Owns one column and those below it."""
 
     def __dealloc__(self):
-        free(self.column.values)
-        free(self.column.validity)
-        free(self.column.offsets)
-        free(self.column.children)
+        PyMem_RawFree(self.column.values)
+        PyMem_RawFree(self.column.validity)
+        PyMem_RawFree(self.column.offsets)
+        PyMem_RawFree(self.column.children)
 
 
 # ---------------------------------------------------------------- reading
@@ -123,7 +137,7 @@ cdef ColumnNode _with_children(int kind, list children):
     cdef int i
     node.children = children
     node.column.n_children = len(children)
-    node.column.children = <Column**>malloc(max(1, len(children)) * sizeof(Column*))
+    node.column.children = <Column**>PyMem_RawMalloc(max(1, len(children)) * sizeof(Column*))
     if node.column.children == NULL:
         raise MemoryError
     for i in range(len(children)):
@@ -188,19 +202,19 @@ cdef int reserve(Column* column, Py_ssize_t extra) noexcept:
     if capacity > column.capacity:
         capacity = max(capacity, 2 * column.capacity, FIRST_CAPACITY)
         if column.width:
-            grown = realloc(column.values, capacity * column.width)
+            grown = PyMem_RawRealloc(column.values, capacity * column.width)
             if grown == NULL:
                 return -1
             column.values = <unsigned char*>grown
         elif column.kind != STRUCT:
-            grown = realloc(column.offsets, (capacity + 1) * sizeof(int32_t))
+            grown = PyMem_RawRealloc(column.offsets, (capacity + 1) * sizeof(int32_t))
             if grown == NULL:
                 return -1
             column.offsets = <int32_t*>grown
             if column.capacity == 0:
                 column.offsets[0] = 0
         if column.validity != NULL:
-            grown = realloc(column.validity, capacity)
+            grown = PyMem_RawRealloc(column.validity, capacity)
             if grown == NULL:
                 return -1
             column.validity = <unsigned char*>grown
@@ -222,7 +236,7 @@ cdef int make_room(Column* column, Py_ssize_t size) noexcept:
     if room > LARGEST:
         return -1
     room = max(room, 2 * column.room, 16 * column.capacity)
-    grown = realloc(column.values, room)
+    grown = PyMem_RawRealloc(column.values, room)
     if grown == NULL:
         return -1
     column.values = <unsigned char*>grown
@@ -238,7 +252,7 @@ cdef int pad(Column* column, Py_ssize_t count, bint null) noexcept:
     cdef int child
     if null:
         if column.validity == NULL:
-            column.validity = <unsigned char*>malloc(max(1, column.capacity))
+            column.validity = <unsigned char*>PyMem_RawMalloc(max(1, column.capacity))
             if column.validity == NULL:
                 return -1
             memset(column.validity, 1, column.capacity)
@@ -331,63 +345,95 @@ cdef void truncate(Column* column, Py_ssize_t length) noexcept:
 # ---------------------------------------------------------------- handing them over
 cdef Memory _packed(const unsigned char* flags, Py_ssize_t count):
     """A bit for each byte, the least significant first."""
-    cdef Py_ssize_t size = (count + 7) // 8
+    cdef Memory memory = _allocated((count + 7) // 8)
+    cdef unsigned char* bits = memory.start
     cdef Py_ssize_t i
-    cdef unsigned char* bits = <unsigned char*>malloc(size + 1)
-    if bits == NULL:
-        raise MemoryError
-    memset(bits, 0, size)
+    memset(bits, 0, memory.size)
     for i in range(count):
         bits[i >> 3] |= <unsigned char>((flags[i] != 0) << (i & 7))
-    return _hand_over(bits, size)
+    return memory
 
 
 cdef Memory _multiples(Py_ssize_t count, int32_t width):
     """The offsets of values that are all `width` bytes long."""
-    cdef int32_t* offsets = <int32_t*>malloc((count + 1) * sizeof(int32_t))
+    cdef Memory memory
+    cdef int32_t* offsets
     cdef Py_ssize_t i
-    if offsets == NULL:
-        raise MemoryError
+    if count * width > LARGEST:
+        raise OverflowError(f"{count} values of {width} bytes are more than a column can hold")
+    memory = _allocated((count + 1) * sizeof(int32_t))
+    offsets = <int32_t*>memory.start
     for i in range(count + 1):
-        offsets[i] = <int32_t>i * width
-    return _hand_over(<unsigned char*>offsets, (count + 1) * sizeof(int32_t))
+        offsets[i] = <int32_t>(i * width)
+    return memory
+
+
+cdef void discard(ColumnNode node) noexcept:
+    """Drops all values of a column and of those below it."""
+    cdef Column* column = &node.column
+    PyMem_RawFree(column.values)
+    PyMem_RawFree(column.validity)
+    PyMem_RawFree(column.offsets)
+    column.values = column.validity = NULL
+    column.offsets = NULL
+    column.length = column.size = column.capacity = column.room = 0
+    for child in node.children:
+        discard(<ColumnNode>child)
 
 
 cdef object finish(ColumnNode node):
-    """A column's (length, nulls, buffers, columns below it), in Arrow's order; the column begins anew."""
+    """A column's (length, nulls, buffers, columns below it), in Arrow's order; the column begins anew.
+
+    It begins anew even if there is no memory for the result: columns that were handed over in part would no longer
+    agree with those below them.
+    """
+    try:
+        return _finished(node)
+    except:
+        discard(node)
+        raise
+
+
+cdef list finish_all(list nodes):
+    """`finish` for columns of one table: all of them begin anew, or none would fit the others."""
+    try:
+        return [_finished(<ColumnNode>node) for node in nodes]
+    except:
+        for node in nodes:
+            discard(<ColumnNode>node)
+        raise
+
+
+cdef object _finished(ColumnNode node):
+    """`finish`, but for columns that are handed over in part when there is no memory."""
     cdef Column* column = &node.column
     cdef Py_ssize_t length = column.length
     cdef Py_ssize_t nulls = 0
     cdef Py_ssize_t i
-    cdef unsigned char* values = column.values
-    cdef unsigned char* offsets = <unsigned char*>column.offsets
-    children = [finish(child) for child in node.children]
+    children = [_finished(child) for child in node.children]
     validity = None
     if column.validity != NULL:
         for i in range(length):
             nulls += column.validity[i] == 0
         if nulls:
             validity = _packed(column.validity, length)
-        free(column.validity)
+        PyMem_RawFree(column.validity)
         column.validity = NULL
     if column.kind == STRUCT:
         buffers = [validity]
     elif column.kind == BOOL:
-        buffers = [validity, _packed(values, length)]
+        buffers = [validity, _packed(column.values, length)]
+    elif column.kind == UUID:  # Spark's binary is of any length
+        buffers = [validity, _multiples(length, 16), _hand_over(&column.values, length * 16)]
+    elif column.width:
+        buffers = [validity, _hand_over(&column.values, length * column.width)]
     else:
-        column.values = NULL
-        column.offsets = NULL
-        if column.kind == UUID:  # Spark's binary is of any length
-            buffers = [validity, _multiples(length, 16), _hand_over(values, length * 16)]
-        elif column.width:
-            buffers = [validity, _hand_over(values, length * column.width)]
+        if column.offsets == NULL:
+            buffers = [validity, _multiples(0, 0)]
         else:
-            if offsets == NULL:
-                buffers = [validity, _multiples(0, 0)]
-            else:
-                buffers = [validity, _hand_over(offsets, (length + 1) * sizeof(int32_t))]
-            if column.kind != ARRAY:
-                buffers.append(_hand_over(values, column.size))
+            buffers = [validity, _hand_over(<unsigned char**>&column.offsets, (length + 1) * sizeof(int32_t))]
+        if column.kind != ARRAY:
+            buffers.append(_hand_over(&column.values, column.size))
     column.length = column.size = 0
     if column.values == NULL:
         column.capacity = column.room = 0

@@ -44,6 +44,7 @@ cdef enum:
     DELTA_BYTES = 20            # what a record may become longer by: wider deltas, and so a wider length
     WORK_BYTES = 512            # so many bytes of a batch are as much work as a record
     MAX_OFFSET_DELTA = 0x7FFFFFFF
+    SMALLEST_RECORD = 7         # seven one-byte fields
 
 cdef Py_ssize_t max_decompressed_bytes = DEFAULT_MAX_DECOMPRESSED_BYTES
 
@@ -160,12 +161,17 @@ def merged(list batches not None):
     cdef Writer out
     cdef int64_t base = 0, last = 0, timestamp_ms
     cdef int32_t leader_epoch = -1
+    cdef const unsigned char* at
     cdef bytes batch
     cdef bint first = True
-    for batch in batches:
-        if PyBytes_GET_SIZE(batch) < HEADER_BYTES or read_int16(<const unsigned char*>PyBytes_AS_STRING(batch) + 21):
+    for given in batches:
+        batch = <bytes?>given
+        at = <const unsigned char*>PyBytes_AS_STRING(batch)
+        if PyBytes_GET_SIZE(batch) < HEADER_BYTES or read_int16(at + ATTRIBUTES_AT) or read_int32(at + COUNT_AT) < 0:
             raise ValueError("only batches that say nothing but their records become one")
-        size += PyBytes_GET_SIZE(batch) + DELTA_BYTES * read_int32(<const unsigned char*>PyBytes_AS_STRING(batch) + COUNT_AT)
+        if read_int32(at + COUNT_AT) > (PyBytes_GET_SIZE(batch) - HEADER_BYTES) // SMALLEST_RECORD:
+            raise ValueError(f"{PyBytes_GET_SIZE(batch)} bytes cannot hold {read_int32(at + COUNT_AT)} records")
+        size += PyBytes_GET_SIZE(batch) + DELTA_BYTES * <Py_ssize_t>read_int32(at + COUNT_AT)
     out = Writer(size)
     for batch in batches:
         reader = open_reader(batch, 0, None, 0)
@@ -179,6 +185,8 @@ def merged(list batches not None):
                 first = False
                 out.base_timestamp_ms = timestamp_ms
             out.append(&reader.record, timestamp_ms, reader.header.base_offset + reader.record.offset_delta - base)
+    if not 0 <= last - base <= MAX_OFFSET_DELTA:
+        raise ValueError(f"the offsets {base} to {last} are not those of one batch")
     write_int64(out.start, base)
     write_int32(out.start + 12, leader_epoch)
     write_int64(out.start + PRODUCER_ID_AT, -1)
@@ -293,6 +301,8 @@ cdef class Sweep:
     # ---- neighbours
 
     def add(self, bytes batch not None, bint changed, bint may_merge):
+        if PyBytes_GET_SIZE(batch) < HEADER_BYTES:
+            raise ValueError(f"{PyBytes_GET_SIZE(batch)} bytes are too few for a batch")
         self.put(batch, changed, may_merge)
 
     cdef int put(self, bytes batch, bint changed, bint may_merge) except -1:
@@ -325,17 +335,18 @@ cdef class Sweep:
         cdef Py_ssize_t index
         if not run:
             return 0
-        self.run = []
-        self.run_bytes = 0
         batch = <bytes>run[0]
         if PyList_GET_SIZE(run) > 1:
-            for index in range(1, PyList_GET_SIZE(run)):
-                self.changes[read_int64(<const unsigned char*>PyBytes_AS_STRING(<bytes>run[index]))] = None
+            # First of all: without memory for it, none of the batches that it replaces may be noted as gone.
             batch = merged(run)
             self.run_changed = True
-        self.size_bytes += PyBytes_GET_SIZE(batch)
         if self.run_changed:
             self.changes[self.run_base_offset] = batch
+        for index in range(1, PyList_GET_SIZE(run)):
+            self.changes[read_int64(<const unsigned char*>PyBytes_AS_STRING(<bytes>run[index]))] = None
+        self.size_bytes += PyBytes_GET_SIZE(batch)
+        self.run = []
+        self.run_bytes = 0
         return 0
 
     def flush(self):

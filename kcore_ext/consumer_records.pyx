@@ -125,7 +125,7 @@ cdef class ConsumerRecords:
     def __cinit__(self, list records not None):
         cdef ConsumerRecord record
         cdef Py_ssize_t i, n = len(records)
-        self.records = records
+        self.records = records = list(records)  # a copy: `ends` has its length, whatever the caller's list becomes
         self.ends = <Py_ssize_t*>PyMem_Malloc(2 * n * sizeof(Py_ssize_t) + 1)
         if self.ends is NULL:
             raise MemoryError
@@ -190,13 +190,15 @@ cdef class ConsumerRecords:
 
     cdef int reserve(self, Py_ssize_t size) except -1:
         cdef uint8_t* larger
+        cdef Py_ssize_t room
         if self.used + size <= self.room:
             return 0
-        self.room = max(FIRST_ROOM, 2 * self.room, self.used + size)
-        larger = <uint8_t*>PyMem_Realloc(self.encoded, self.room)
+        room = max(FIRST_ROOM, 2 * self.room, self.used + size)
+        larger = <uint8_t*>PyMem_Realloc(self.encoded, room)
         if larger is NULL:
             raise MemoryError
         self.encoded = larger
+        self.room = room
         return 0
 
     cdef int key(self, ConsumerRecord record) except -1:
@@ -279,9 +281,9 @@ cdef class ConsumerRecords:
         """An array of 32-bit numbers; what is neither too large nor an integer goes no further than here."""
         cdef int32_t number
         self.count(len(listed))
-        self.reserve(4 * len(listed))
         for value in listed:
             number = value
+            self.reserve(4)  # what is iterated may have more elements than it said
             write_int32(self.encoded + self.used, number)
             self.used += 4
         return 0

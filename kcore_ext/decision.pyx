@@ -65,8 +65,11 @@ cdef class Pending:
                     callback(response)
                 else:
                     self.arrival(callback, response)
-            except Exception:
-                logger.exception("whoever waited for an answer of %s failed", type(self.api).__name__)
+            except Exception as error:
+                try:
+                    logger.error("the receiver of a response of %s failed", type(self.api).__name__, exc_info=error)
+                except Exception:
+                    pass    # no memory for a line of the log: the other responses of the round go out all the same
 
     def fail(self, code):
         self.complete(self.api.error(self.context, self.request, code))

@@ -21,6 +21,7 @@ cdef class SealedPartition:
 
 cdef class EngineCore:
     cdef public list _dirty             # the partitions that the next round takes
+    cdef public int _torn               # STAGING, COMMITTING: set while such a change is made, and left by an exception
     cdef public TailCache _tails
 
 
@@ -48,5 +49,6 @@ cdef class LogCore:
     cdef int open(self, int32_t leader_epoch) except -1
     cdef int64_t put(self, batch, int32_t leader_epoch) except -1
     cdef int64_t stage(self, bytes batch, int32_t last_delta) except -1
+    cdef int pair_up(self) except -1
     cdef SealedPartition seal(self)
     cdef int finish(self, SealedPartition sealed) except -1

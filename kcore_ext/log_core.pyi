@@ -49,17 +49,33 @@ class SealedPartition:
     @property
     def rewrites(self) -> dict[int, bytes | None]: ...
 
+STAGING: Final[int]
+COMMITTING: Final[int]
+"""Bits of `EngineCore._torn`: a partition or its metadata is being staged; a round is sealed, finished or undone."""
+
 class EngineCore:
-    """What an engine of logs does once a round for each partition in it."""
+    """The part of a log engine that runs once a round for each partition in it.
+
+    Attributes:
+        _torn: which changes are being made. A bit is set before the first step of a change that has several, and
+            cleared after the last; if a call finds one set, an exception interrupted an earlier call.
+    """
 
     _dirty: list[StagedPartitionLog]
     _tails: TailCache
+    _torn: int
 
     def _seal_dirty(self) -> list[SealedPartition]:
-        """What all partitions of the next round have staged; they are not dirty any more."""
+        """Take everything that the dirty partitions have staged; none is dirty afterwards.
+
+        An exception leaves some partitions sealed: the caller must discard everything staged.
+        """
 
     def _finish_sealed(self, partitions: list[SealedPartition]) -> None:
-        """The round is durable: lets readers see it."""
+        """Show the batches and the metadata of a durable round to readers.
+
+        After an exception the call can be repeated; steps that were done are not done twice.
+        """
 
 class LogCore:
     """What one partition's log does for each batch and each round; `StagedPartitionLog` is the rest of it.
@@ -109,14 +125,23 @@ class LogCore:
     def _read_stored(self, offset: int, limit: int, max_bytes: int, at_least_one: bool) -> list[bytes]: ...
 
 def journal_entries(partitions: list[SealedPartition], max_bytes: int) -> bytes | None:
-    """A round as the journal keeps it: partition number (uint32), base offset (int64), size (uint32), batch; and so on.
+    """Encode a round for the journal: partition number (uint32), base offset (int64), size (uint32), batch; repeated.
 
     Returns:
         None if the round has more than `max_bytes` of batches, or changes stored batches or snapshots.
+
+    Raises:
+        SystemError: a partition has more or fewer base offsets than batches.
     """
 
 def sort_batches(rounds: list[Round], by_number: dict[int, list[tuple[int, bytes]]]) -> None:
-    """Adds the batches of rounds to those of their partitions, with their base offsets."""
+    """Add the batches of rounds to those of their partitions, with their base offsets.
 
-def log_pairs(by_number: dict[int, list[tuple[int, bytes]]]) -> list[tuple[bytes, bytes]]:
-    """Keys of the log (partition number, base offset) with their batches, ascending."""
+    After an exception the call can be repeated: batches at or below a partition's last base offset are left out.
+    """
+
+def log_pairs(by_number: dict[int, list[tuple[int, bytes]]]) -> tuple[list[tuple[bytes, bytes]], int]:
+    """Return the keys of the log (partition number, base offset) with their batches, ascending.
+
+    The second value is the number of bytes that these batches take as journal entries.
+    """

@@ -23,6 +23,9 @@ cdef enum:
 
 LIVE, ABSENT, DROPPED, CLOSED = IS_LIVE, IS_ABSENT, IS_DROPPED, IS_CLOSED
 
+# Bits of EngineCore._torn.
+STAGING, COMMITTING = 1, 2
+
 # Shared, and never handed out to be changed: what is staged next must not show up in a round.
 cdef dict NOTHING_REWRITTEN = {}
 
@@ -43,10 +46,11 @@ cdef class EngineCore:
 
     def _seal_dirty(self):
         cdef list sealed = []
+        cdef list clean = []
         cdef LogCore log
         for log in self._dirty:
             sealed.append(log.seal())
-        self._dirty = []
+        self._dirty = clean
         return sealed
 
     def _finish_sealed(self, list partitions not None):
@@ -81,10 +85,12 @@ cdef class LogCore:
         return self.stage(taken, last_delta)
 
     def append_built(self, BatchBuilder batch not None, int32_t leader_epoch):
+        cdef bytes built
         if self._state != IS_LIVE:
             self._revive()
+        built = <bytes>batch.build(self.end_offset, leader_epoch)
         self.open(leader_epoch)
-        return self.stage(<bytes>batch.build(self.end_offset, leader_epoch), batch.last_offset_delta)
+        return self.stage(built, batch.last_offset_delta)
 
     cdef int open(self, int32_t leader_epoch) except -1:
         if leader_epoch != self.leader_epoch:
@@ -94,24 +100,35 @@ cdef class LogCore:
     cdef int64_t stage(self, bytes batch, int32_t last_delta) except -1:
         cdef int64_t base = self.end_offset
         self.want_round()
+        self.pair_up()
         self._bases.append(base)
         self._batches.append(batch)
         self.end_offset = base + last_delta + 1
         return base
+
+    cdef int pair_up(self) except -1:
+        """Removes a base offset without a batch: memory ran out between the two appends of an earlier `stage`."""
+        if PyList_GET_SIZE(self._bases) != PyList_GET_SIZE(self._batches):
+            del self._bases[PyList_GET_SIZE(self._batches):]
+        return 0
 
     def _stage(self):
         self.want_round()
 
     cdef int want_round(self) except -1:
         if not self._staged:
-            self._staged = True
             self._engine._dirty.append(self)
+            self._staged = True
         return 0
 
     # ---- rounds
 
     cdef SealedPartition seal(self):
         cdef SealedPartition sealed = SealedPartition.__new__(SealedPartition)
+        cdef list bases = []
+        cdef list batches = []
+        cdef dict rewrites = {} if self._rewrites else None
+        self.pair_up()
         sealed.log = self
         sealed.key = self.key
         sealed.number = self._number
@@ -122,28 +139,30 @@ cdef class LogCore:
             sealed.meta = self._meta
         if self._snapshot_writer is not None:
             sealed.chunks = self._snapshot_writer.take()
+        # Everything is allocated: from here on nothing can fail, so batches and base offsets change together.
         sealed.rewrites = NOTHING_REWRITTEN
-        if self._rewrites:
+        if rewrites is not None:
             sealed.rewrites = self._rewrites
-            self._rewrites = {}
-        self._bases = []
-        self._batches = []
+            self._rewrites = rewrites
+        self._bases = bases
+        self._batches = batches
         self._staged = False
         self._sealed = sealed
         return sealed
 
     cdef int finish(self, SealedPartition sealed) except -1:
+        """Shows a durable round to readers. After an exception it may be called again: done steps change nothing."""
         cdef bytes batch
-        self._sealed = None
         if sealed.rewrites:
             self._rewritten(sealed.rewrites)
-        if sealed.batches:
+        if sealed.batches and self.high_watermark != sealed.end_offset:
             self._engine._tails.take(self._tail, sealed.bases, sealed.batches)
             self.high_watermark = sealed.end_offset
             for batch in sealed.batches:
                 self.appended_bytes += PyBytes_GET_SIZE(batch)
         if sealed.meta is not None:
             self._meta_landed(sealed.meta)
+        self._sealed = None
         return 0
 
     # ---- reading
@@ -168,6 +187,13 @@ cdef class LogCore:
 # ---- the journal
 
 
+cdef int check_paired(SealedPartition sealed) except -1:
+    """Refuses a partition whose base offsets do not match its batches: the loops below index both."""
+    if PyList_GET_SIZE(sealed.bases) != PyList_GET_SIZE(sealed.batches):
+        raise SystemError(f"{sealed.key}: {len(sealed.bases)} base offsets for {len(sealed.batches)} batches")
+    return 0
+
+
 def journal_entries(list partitions not None, Py_ssize_t max_bytes):
     cdef SealedPartition sealed
     cdef Py_ssize_t size = 0, entries = 0, place
@@ -176,6 +202,7 @@ def journal_entries(list partitions not None, Py_ssize_t max_bytes):
     for sealed in partitions:
         if sealed.chunks or sealed.rewrites:
             return None
+        check_paired(sealed)
         for batch in sealed.batches:
             size += PyBytes_GET_SIZE(batch)
         entries += PyList_GET_SIZE(sealed.batches)
@@ -199,19 +226,27 @@ def sort_batches(list rounds not None, dict by_number not None):
     cdef SealedPartition sealed
     cdef list batches
     cdef Py_ssize_t place
+    cdef int64_t last
     for round in rounds:
         for sealed in round.partitions:
             if not sealed.batches:
                 continue
+            check_paired(sealed)
             batches = by_number.get(sealed.number)
             if batches is None:
                 batches = by_number[sealed.number] = []
+            last = -1
+            if PyList_GET_SIZE(batches):
+                last = (<tuple>batches[PyList_GET_SIZE(batches) - 1])[0]
             for place in range(PyList_GET_SIZE(sealed.batches)):
-                batches.append((sealed.bases[place], sealed.batches[place]))
+                # A call that ran out of memory is repeated: what it had added is there already.
+                if <int64_t>sealed.bases[place] > last:
+                    batches.append((sealed.bases[place], sealed.batches[place]))
 
 
 def log_pairs(dict by_number not None):
     cdef list pairs = []
+    cdef Py_ssize_t size = 0
     cdef bytes key
     cdef unsigned char* at
     cdef uint32_t number
@@ -223,4 +258,5 @@ def log_pairs(dict by_number not None):
             write_int32(at, <int32_t>number)
             write_int64(at + 4, base)
             pairs.append((key, batch))
-    return pairs
+            size += ENTRY_BYTES + PyBytes_GET_SIZE(<bytes>batch)
+    return pairs, size

@@ -14,6 +14,7 @@ cdef class PartitionTail:
 
     cdef int push(self, int64_t base, bytes batch) except -1
     cdef int evict_one(self) except -1
+    cdef int release_all(self) noexcept
     cdef list find(self, int64_t offset, int64_t limit, Py_ssize_t max_bytes, bint at_least_one)
 
 

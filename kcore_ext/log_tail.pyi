@@ -14,7 +14,7 @@ class PartitionTail:
         """Lets go of the batches below `offset`: compaction has put others in their place."""
 
     def clear(self) -> None:
-        """Lets everything go."""
+        """Release every batch."""
 
     def read(self, offset: int, limit: int, max_bytes: int, at_least_one: bool) -> list[bytes] | None:
         """As `PartitionLog.read` with `limit` at most the high watermark; None when `offset` is not held here."""
@@ -34,4 +34,7 @@ class TailCache:
     @property
     def size_bytes(self) -> int: ...
     def add(self, tail: PartitionTail, bases: list[int], batches: list[bytes]) -> None:
-        """Adds a partition's newly committed batches and lets the oldest of all go until the bound holds."""
+        """Add a partition's newly committed batches and release the oldest of all until the bound holds.
+
+        If memory runs out, the partition's tail is emptied instead; its batches are read from storage then.
+        """

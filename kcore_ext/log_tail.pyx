@@ -51,18 +51,21 @@ cdef class PartitionTail:
         return 0
 
     cdef int evict_one(self) except -1:
-        """Lets the oldest batch go; nothing when none is left."""
+        """Releases the oldest batch; does nothing when none is left."""
         cdef Py_ssize_t count = PyList_GET_SIZE(self.batches)
         cdef Py_ssize_t head = self.head
         if head >= count:
             return 0
         self.batches[head] = None
         head += 1
-        if head >= TRIM_EVERY and head * 2 >= count:
-            del self.batches[:head]
-            memmove(self.bases, self.bases + head, (count - head) * sizeof(int64_t))
-            head = 0
         self.head = head
+        if head >= TRIM_EVERY and head * 2 >= count:
+            try:
+                del self.batches[:head]
+            except MemoryError:
+                return 0  # the list stays longer than it need be until the next batch is released
+            memmove(self.bases, self.bases + head, (count - head) * sizeof(int64_t))
+            self.head = 0
         return 0
 
     def drop_below(self, int64_t offset):
@@ -74,8 +77,16 @@ cdef class PartitionTail:
         self.head = head
 
     def clear(self):
-        self.batches = []
-        self.head = 0
+        self.release_all()
+
+    cdef int release_all(self) noexcept:
+        """Releases every batch. Allocates nothing, since it is also the remedy when memory runs out."""
+        cdef Py_ssize_t head = self.head
+        while head < PyList_GET_SIZE(self.batches):
+            self.batches[head] = None
+            head += 1
+        self.head = head
+        return 0
 
     def read(self, int64_t offset, int64_t limit, Py_ssize_t max_bytes, bint at_least_one):
         return self.find(offset, limit, max_bytes, at_least_one)
@@ -131,15 +142,20 @@ cdef class TailCache:
         self.take(tail, bases, batches)
 
     cdef int take(self, PartitionTail tail, list bases, list batches) except -1:
+        """Adds committed batches. Without memory for them the tail is emptied: readers find the batches in storage."""
         cdef Py_ssize_t place, size
         cdef PartitionTail oldest
         if not self.max_bytes:
             return 0
-        for place in range(PyList_GET_SIZE(batches)):
-            size = PyBytes_GET_SIZE(batches[place]) + HELD_BESIDE
-            tail.push(bases[place], <bytes>batches[place])
-            self.remember(tail, size)
-            self.size_bytes += size
+        try:
+            for place in range(PyList_GET_SIZE(batches)):
+                size = PyBytes_GET_SIZE(batches[place]) + HELD_BESIDE
+                tail.push(bases[place], <bytes>batches[place])
+                self.remember(tail, size)
+                self.size_bytes += size
+        except MemoryError:
+            # A tail that lacks a batch between two others would make readers skip it.
+            tail.release_all()
         while self.size_bytes > self.max_bytes:
             oldest = <PartitionTail>self.order[self.first].tail
             self.size_bytes -= self.order[self.first].size

@@ -10,7 +10,7 @@ equal commits of all groups share one response object.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int16_t, int32_t, int64_t
 from libc.string cimport memcpy
 
 from kcore_ext.clock cimport Now
@@ -171,7 +171,8 @@ cdef class CommitFastPath:
         cdef Py_ssize_t size, count, used = 1
         cdef int overflow = 0
         cdef long long number
-        cdef int32_t index
+        cdef int16_t name_bytes
+        cdef int32_t index, partition_count
         cdef PyObject* requested
         key[0] = by_id
         if type(topics) is not list and type(topics) is not tuple:
@@ -192,8 +193,9 @@ cdef class CommitFastPath:
             count = len(partitions)
             if used + TOPIC_BYTES + size + 4 * count > MAX_KEY_BYTES:
                 return None
-            memcpy(&key[used], &size, 2)
-            memcpy(&key[used + 2], &count, 4)
+            name_bytes, partition_count = <int16_t>size, <int32_t>count
+            memcpy(&key[used], &name_bytes, 2)
+            memcpy(&key[used + 2], &partition_count, 4)
             memcpy(&key[used + 6], PyBytes_AS_STRING(topic_id), 16)
             memcpy(&key[used + TOPIC_BYTES], PyUnicode_DATA(name), size)
             used += TOPIC_BYTES + size

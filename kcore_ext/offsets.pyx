@@ -284,6 +284,8 @@ cdef class OffsetDecoder:
         cdef dict partitions = None
         cdef object partition
         cdef Py_ssize_t index, size, added = 0
+        if not 0 <= start <= stop <= len(run):
+            raise IndexError(f"batches {start} to {stop} of {len(run)}")
         for index in range(start, stop):
             reader = open_reader((<tuple?>run[index])[1], 0, None, 0)
             while reader.move():

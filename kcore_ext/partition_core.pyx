@@ -1,7 +1,11 @@
-"""What a partition does for every append and every commit; `kcore.broker.partition` is the rest of it."""
+"""The work of a partition that is done for every append and every commit; `kcore.broker.partition` is the rest.
+
+An append enlists first and counts itself in `PipelineCore.changing`: see `kcore_ext.shard_core`.
+"""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 
+from kcore.errors import LogError
 from kcore_ext.batch.builder cimport BatchBuilder, end_marker
 from kcore_ext.log_core cimport LogCore
 from kcore_ext.producers cimport ProducersCore, any_aborted
@@ -40,15 +44,21 @@ cdef class PartitionCore:
         bint transactional,
     ) except -1:
         cdef int64_t base_offset
-        if isinstance(self.log, LogCore):
-            base_offset = (<LogCore>self.log).put(batch, self.leader_epoch)
-        else:
-            base_offset = self.log.append(batch, self.leader_epoch)
+        PipelineCore.enlist(self.pipeline, self)
+        self.pipeline.changing += 1
+        try:
+            if isinstance(self.log, LogCore):
+                base_offset = (<LogCore>self.log).put(batch, self.leader_epoch)
+            else:
+                base_offset = self.log.append(batch, self.leader_epoch)
+        except LogError:
+            self.pipeline.changing -= 1     # nothing was staged
+            raise
         if producer_id >= 0:
             self.producers.appended(
                 producer_id, epoch, sequence, last_delta, base_offset, timestamp_ms, transactional
             )
-        PipelineCore.enlist(self.pipeline, self)
+        self.pipeline.changing -= 1
         return base_offset
 
     def append_built(self, BatchBuilder batch not None, int32_t leader_epoch):
@@ -57,10 +67,16 @@ cdef class PartitionCore:
             self.finish_recovery()
         if batch.producer_id >= 0 or batch.marker is not None:
             return self.append_of_producer(batch, leader_epoch)
+        PipelineCore.enlist(self.pipeline, self)
         if leader_epoch > self.leader_epoch:
             self.leader_epoch = leader_epoch
-        base_offset = self.log.append_built(batch, leader_epoch)
-        self.pipeline.enlist(self)
+        self.pipeline.changing += 1
+        try:
+            base_offset = self.log.append_built(batch, leader_epoch)
+        except LogError:
+            self.pipeline.changing -= 1     # nothing was staged
+            raise
+        self.pipeline.changing -= 1
         return base_offset
 
     def append_marker(
@@ -88,9 +104,15 @@ cdef class PartitionCore:
             producers.check_coordinator_data(batch.producer_id, batch.producer_epoch, batch.transactional)
         else:
             producers.check_marker(batch.producer_id, batch.producer_epoch, marker[0], marker[2])
+        PipelineCore.enlist(self.pipeline, self)
         if leader_epoch > self.leader_epoch:
             self.leader_epoch = leader_epoch
-        base_offset = self.log.append_built(batch, leader_epoch)
+        self.pipeline.changing += 1
+        try:
+            base_offset = self.log.append_built(batch, leader_epoch)
+        except LogError:
+            self.pipeline.changing -= 1     # nothing was staged
+            raise
         if marker is None:
             producers.appended(
                 batch.producer_id, batch.producer_epoch, NO_SEQUENCE, batch.last_offset_delta, base_offset,
@@ -100,7 +122,7 @@ cdef class PartitionCore:
             producers.add_marker(
                 batch.producer_id, batch.producer_epoch, base_offset, batch.max_timestamp_ms, marker[0], marker[1]
             )
-        self.pipeline.enlist(self)
+        self.pipeline.changing -= 1
         return base_offset
 
     def seal(self):

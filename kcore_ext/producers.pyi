@@ -70,7 +70,8 @@ class ProducersCore:
     Attributes:
         entries: by producer id.
         open_transactions: producer id -> first offset, ascending by offset (a transaction opens at the log's end).
-        verifications: producer id -> the verification under way.
+        verifications: producer id -> (transactional id, epoch) -> `Verification`, from the first request until the
+            transaction's first batch or an end marker.
         aborted: the index of aborted transactions.
     """
 

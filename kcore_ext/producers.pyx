@@ -147,14 +147,14 @@ cdef class ProducersCore:
     # ---- data
 
     cdef bint follows(self, int64_t producer_id, int16_t epoch, int32_t first_sequence, bint transactional) except -1:
-        """Whether a batch certainly may be appended: the next one of a known producer, in the transaction that it is in
-        or outside of any, or the first one of an unknown producer. Of any other batch this says nothing.
+        """True if a batch certainly may be appended: it is the next one of a known producer, in its open transaction
+        or outside of any, or the first one of an unknown producer outside of any. False decides nothing.
+
+        Verifications do not matter here: they concern only the batch that opens a transaction.
         """
         cdef PyObject* found
         cdef State* now
         cdef int64_t last = -1
-        if self.verifications:
-            return False
         found = PyDict_GetItemWithError(self.entries, producer_id)
         if found is NULL:
             return not transactional
@@ -290,13 +290,13 @@ cdef class ProducersCore:
     def _take_back(self, int64_t high_watermark):
         cdef Note* note
         while self.first < self.count and self.notes[self.count - 1].offset >= high_watermark:
-            self.count -= 1
-            note = &self.notes[self.count]
+            note = &self.notes[self.count - 1]
             if note.known:
                 # An entry cannot be missing: only idle ones expire, and one with a note just wrote.
                 (<ProducerEntry>self.entries[note.producer_id]).now = note.before
             else:
-                del self.entries[note.producer_id]
+                self.entries.pop(note.producer_id, None)
+            self.count -= 1     # last: a note whose entry could not be restored is still there for the next try
         if self.first == self.count:
             self.forget_notes()
         if self._completing:

@@ -286,7 +286,11 @@ cdef class Purgatory:
         if operation.watches is not NULL:
             raise ValueError(f"{operation!r} is watched already")
         watch_all(self, operation, given)
-        operation.timer = self.wheel.arm(deadline_ms, operation)
+        try:
+            operation.timer = self.wheel.arm(deadline_ms, operation)
+        except:
+            leave(operation)  # without a deadline it could wait forever
+            raise
         self.delayed_total += 1
         return False
 

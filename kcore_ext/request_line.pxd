@@ -27,6 +27,8 @@ cdef class Route:
     cdef Schema _schema
     cdef tuple _header_versions
     cdef object _shorten
+    cdef readonly Py_ssize_t limit_bytes    # of the longest frame
+    cdef readonly object note           # gets the size of each long frame; None: nobody counts
     cdef Sent* _sent                    # by response; NULL if it does not share any
 
     cpdef int header_version(self, int version) except -1

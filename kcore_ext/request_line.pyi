@@ -22,6 +22,22 @@ class Owner(Protocol):
         """What a request is answered whose decision raised `error`."""
         ...
 
+    def too_large(self, route: Route, api: Any, context: Any, request: Any, version: int, error: Exception) -> Any:
+        """Returns the response that replaces one of too many bytes.
+
+        Args:
+            route: the API that was asked.
+            api: what decided the request: the API, or a part of it.
+            context: the context of the request.
+            request: the request.
+            version: the version of the response.
+            error: the `MessageTooLargeError`.
+
+        Raises:
+            CloseConnectionError: the API has no response that says so.
+        """
+        ...
+
     def arrived(self) -> None:
         """An answer came that was waited for: there may be something to take, and requests behind it to serve.
 
@@ -42,6 +58,9 @@ class Route:
         max_version: the highest.
         header_versions: of the response's header, by version of the API.
         shorten: cuts what is too long for a response that cannot be written; False if there is nothing to cut.
+        limit_bytes: the most bytes of a response, its length field included.
+        note: gets the size of every encoded response of more than 16 KiB; it may raise `MessageTooLargeError` if there
+            is no memory for it now. None: nobody counts.
 
     Attributes:
         api: the API.
@@ -67,6 +86,8 @@ class Route:
     requests: int
     errors: dict[int, int]
     walk: Callable[[Any, dict[int, int]], None] | None
+    limit_bytes: int
+    note: Callable[[int], None] | None
 
     def __init__(
         self,
@@ -76,6 +97,8 @@ class Route:
         max_version: int,
         header_versions: Iterable[int],
         shorten: Callable[[Any], bool],
+        limit_bytes: int = ...,
+        note: Callable[[int], None] | None = None,
     ) -> None: ...
     def header_version(self, version: int) -> int:
         """The version of the header that goes before a response. IndexError for a version that is not served."""

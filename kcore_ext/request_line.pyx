@@ -21,7 +21,7 @@ from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.string cimport memcpy
 
-from kcore_ext.codec_plan import EncodeError
+from kcore_ext.codec_plan import EncodeError, MessageTooLargeError
 
 from kcore_ext.byte_order cimport read_int32
 from kcore_ext.codec cimport RequestHead, encode_response_frame, read_request_header
@@ -32,6 +32,8 @@ from kcore_ext.decision cimport Pending
 cdef extern from "Python.h":
     bint PyBytes_CheckExact(object)
 
+cdef Py_ssize_t LONGEST_FRAME = 0x7FFFFFFF + 4
+
 cdef enum:
     LENGTH_BYTES = 4
     CORRELATION_ID_AT = 4       # in a frame without its length: behind key and version
@@ -39,6 +41,7 @@ cdef enum:
     MAX_KNOWN = 32              # requests that a line remembers ...
     MAX_KNOWN_BYTES = 256       # ... of so many bytes at most ...
     MAX_KEPT_FRAME = 1024       # ... and with it an answer of so many
+    NOTED_BYTES = 16_384        # longer responses count as memory from when they are encoded
     MAX_SENT = 256              # answers of an API that are remembered with their frames, if it gives them out again
     MAX_CONTEXTS = 64           # combinations of version and client id that it remembers
     MAX_REMEMBERED_NAME = 256   # characters of a client id; longer ones are made anew for each request
@@ -47,7 +50,10 @@ cdef enum:
 cdef class Route:
     """An API as a server serves it: see the stub."""
 
-    def __init__(self, api, *, int min_version, int max_version, header_versions, shorten):
+    def __init__(
+        self, api, *, int min_version, int max_version, header_versions, shorten, Py_ssize_t limit_bytes=LONGEST_FRAME,
+        note=None,
+    ):
         self.api = api
         self.fast = api.fast
         self.handle = api.handle
@@ -61,6 +67,8 @@ cdef class Route:
         self._schema = schema_of(<PyTypeObject*>api.request_type)
         self._header_versions = tuple(header_versions)
         self._shorten = shorten
+        self.limit_bytes = limit_bytes
+        self.note = note
         if self.shares and self._sent is NULL:
             self._sent = <Sent*>PyMem_Calloc(MAX_SENT, sizeof(Sent))
             if self._sent is NULL:
@@ -121,12 +129,16 @@ cdef class Route:
 
     cdef bytes _encode(self, object response, int version, int correlation_id):
         cdef int header_version = self.header_version(version)
+        cdef bytes frame
         try:
-            return encode_response_frame(response, version, correlation_id, header_version)
-        except EncodeError:
-            if not self._shorten(response):
+            frame = encode_response_frame(response, version, correlation_id, header_version, self.limit_bytes)
+        except EncodeError as error:
+            if isinstance(error, MessageTooLargeError) or not self._shorten(response):
                 raise
-            return encode_response_frame(response, version, correlation_id, header_version)
+            frame = encode_response_frame(response, version, correlation_id, header_version, self.limit_bytes)
+        if PyBytes_GET_SIZE(frame) > NOTED_BYTES and self.note is not None:
+            self.note(PyBytes_GET_SIZE(frame))
+        return frame
 
 
 @cython.final
@@ -148,11 +160,19 @@ cdef class Answer:
     cpdef object arrive(self, object response):
         cdef Route route = self._route
         cdef bytes frame
-        self._pending = None
+        pending, self._pending = self._pending, None
         if response is None:
             return self.give(b"")
         try:
-            frame = route.frame_of(response, self._version, self._correlation_id)
+            try:
+                frame = route.frame_of(response, self._version, self._correlation_id)
+            except MessageTooLargeError as error:
+                if pending is None or self._line._owner is None:
+                    raise
+                response = self._line._owner.too_large(
+                    route, pending.api, pending.context, pending.request, self._version, error
+                )
+                frame = route.frame_of(response, self._version, self._correlation_id)
         except Exception as error:
             if self._line._owner is not None:
                 self._line._owner.cannot_answer(self, error)
@@ -365,15 +385,17 @@ cdef class RequestLine:
             response = pending.response
         if response is None:
             return 0
-        if known is None:
-            frame = route.frame_of(response, version, correlation_id)
-        elif response is known.response:
+        if known is not None and response is known.response:
             if route.walk is not None:
                 route.walk(response, route.errors)
             frame = _again(known.frame, correlation_id)
         else:
-            frame = route.frame_of(response, version, correlation_id)
-            if PyBytes_GET_SIZE(frame) <= MAX_KEPT_FRAME:
+            try:
+                frame = route.frame_of(response, version, correlation_id)
+            except MessageTooLargeError as error:
+                response = self._owner.too_large(route, route.api, context, request, version, error)
+                frame = route.frame_of(response, version, correlation_id)
+            if known is not None and PyBytes_GET_SIZE(frame) <= MAX_KEPT_FRAME:
                 known.response = response
                 known.frame = frame
         return self._ready(route, version, correlation_id, frame)

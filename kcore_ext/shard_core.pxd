@@ -22,6 +22,8 @@ cdef class PipelineCore:
     cdef public list _landing           # the same of the round that is being written; None if there is none
     cdef public bint overlaps           # whether this round may be written beside what is decided next
     cdef public object _on_dirty
+    cdef public int changing            # changes of memory that were begun and have not ended
+    cdef public bint settling           # a round left `_participants` and is neither durable nor failed
 
     cpdef enlist(self, participant)
     cpdef answer_later(self, Pending pending, response)

@@ -29,6 +29,12 @@ class PipelineCore:
     _landing: list[tuple[Pending, Any]] | None
     overlaps: bool
     """Whether the round may be written beside what is decided next: all who staged something in it allow that."""
+    changing: int
+    """Changes of memory that were begun and have not ended. It is 0 between decisions, unless a change was broken off:
+    the round then fails as a whole, and its participants go back to the log."""
+    settling: bool
+    """Whether a round left the collection and is neither durable nor failed. It is False between calls, unless a call
+    was broken off: memory and log may then disagree for good."""
 
     @property
     def dirty(self) -> bool:
@@ -50,7 +56,10 @@ class PipelineCore:
         """The driver's wake-up: called once a round, when the first participant enlists."""
 
     def enlist(self, participant: Any) -> None:
-        """`participant` has something for the next commit. Enlisting twice in a round is once."""
+        """Adds `participant` to the round, before it changes anything. Enlisting twice in a round is once.
+
+        If this raises, nothing changed.
+        """
 
     def answer_later(self, pending: Pending, response: Any) -> None:
         """`pending` gets `response` once the present round is durable, in the order of these calls."""
@@ -59,7 +68,13 @@ class PipelineCore:
         """`pending` gets `response` once the round that is being written is durable."""
 
     def _take_round(self) -> tuple[dict[Any, None], list[tuple[Pending, Any]]]:
-        """The round's participants and answers; the next round begins."""
+        """Returns the round's participants and answers, and begins the next round; sets `settling`.
+
+        If it raises, nothing changed.
+        """
+
+    def _give_back(self, participants: dict[Any, None], answers: list[tuple[Pending, Any]]) -> None:
+        """Undoes `_take_round`, before anything else was enlisted."""
 
     def _depart(self, participants: dict[Any, None], answers: list[tuple[Pending, Any]]) -> None:
         """The round of these goes to be written: what its shards decide from now on belongs to the next one."""

@@ -1,7 +1,12 @@
-"""What the runtime does once for every request: a shard decides, facts are collected and replayed, answers wait.
+"""The work of the runtime that is done for every request: a shard decides, records are collected and replayed.
 
 `kcore.runtime.shard` and `kcore.runtime.commit` are the rest of it: all that happens once a commit, once a load, or
 when something goes wrong.
+
+Any allocation may fail, and a signal handler may raise between any two bytecodes of Python that is called from here.
+Two rules keep that from doing harm. A shard or partition enlists in the round before it changes anything, so that a
+round that fails restores all that changed. And `PipelineCore.changing` counts the changes that were begun and not
+ended: if it is not 0 when the round is to be written, a change was broken off, and the round fails.
 """
 
 cimport cython
@@ -71,14 +76,15 @@ cdef class PipelineCore:
         self._on_dirty = callback
 
     cpdef enlist(self, participant):
-        cdef bint first
+        cdef bint overlaps
         if not PyDict_Contains(self._participants, participant):
-            first = len(self._participants) == 0
-            PyDict_SetItem(self._participants, participant, None)
-            if self.overlaps and not participant.overlaps:
-                self.overlaps = False
-            if first and self._on_dirty is not None:
+            # Whatever may raise comes first: a participant is enlisted completely or not at all.
+            overlaps = participant.overlaps
+            if self._on_dirty is not None and len(self._participants) == 0:
                 self._on_dirty()
+            PyDict_SetItem(self._participants, participant, None)
+            if not overlaps:
+                self.overlaps = False
 
     cpdef answer_later(self, Pending pending, response):
         self._answers.append((pending, response))
@@ -87,10 +93,20 @@ cdef class PipelineCore:
         self._landing.append((pending, response))
 
     def _take_round(self):
-        participants, answers = self._participants, self._answers
-        self._participants, self._answers = {}, []
+        # Everything is allocated before anything changes: a round is taken completely or not at all.
+        cdef tuple taken = (self._participants, self._answers)
+        cdef dict participants = {}
+        cdef list answers = []
+        self.settling = True
+        self._participants = participants
+        self._answers = answers
         self.overlaps = True
-        return participants, answers
+        return taken
+
+    def _give_back(self, dict participants not None, list answers not None):
+        self._participants = participants
+        self._answers = answers
+        self.settling = False
 
     def _depart(self, dict participants not None, list answers not None):
         cdef ShardCore shard
@@ -122,7 +138,10 @@ cdef class PipelineCore:
             except Exception as error:
                 self._failed_behind(participant, error)
         for pending, response in answers:
-            (<Pending>pending).complete(response)
+            try:
+                (<Pending>pending).complete(response)
+            except Exception as error:
+                self._unanswered(pending, error)
 
 
 cdef class ShardCore:
@@ -185,8 +204,8 @@ cdef class ShardCore:
         return response
 
     def answer(self, Pending pending not None, response):
-        self._parked.pop(pending, None)
         self._outbox.append((pending, response))
+        self._parked.pop(pending, None)     # last: a request is always in one of the two
 
     cpdef object write(self, Outcome outcome):
         if not self._active:
@@ -205,6 +224,7 @@ cdef class ShardCore:
         cdef object records = outcome.records
         cdef Py_ssize_t size
         cdef BatchBuilder batch
+        cdef PipelineCore pipeline = self._pipeline
         if type(records) is list:
             try:
                 records = EncodedRecords(records)
@@ -223,37 +243,53 @@ cdef class ShardCore:
             if not self._close_batch():
                 return self._lost
             batch = None
+        self.enlist()
         if batch is None:
-            batch = self._batch = plain_builder(self._max_batch_bytes, self._now.wall_ms)
             self._next_offset = self._log.end_offset
+            batch = self._batch = plain_builder(self._max_batch_bytes, self._now.wall_ms)
+        pipeline.changing += 1
         try:
             self.replay(outcome.records, -1, self._next_offset)
         except Exception as error:
-            return self._diverge(error)
-        self.collect(batch, records)
+            refused = self._diverge(error)
+            pipeline.changing -= 1
+            return refused
+        try:
+            self.collect(batch, records)
+        except Exception as error:
+            refused = self._not_replayed(error)
+            pipeline.changing -= 1
+            return refused
         self._next_offset += len(outcome.records)
-        self.enlist()
+        pipeline.changing -= 1
         return None
 
     def _append_transactional(self, Outcome outcome not None, records):
-        """A batch of its own. It is staged before it is replayed: the log may refuse its producer (a newer epoch)."""
+        """Writes a batch of its own. It is staged before it is replayed: the log may refuse a producer's epoch."""
         cdef BatchBuilder batch
         cdef int64_t base_offset
+        cdef PipelineCore pipeline = self._pipeline
         if not self._close_batch():
             return self._lost
         batch = transactional_builder(
             self._max_batch_bytes, self._now.wall_ms, outcome.producer_id, outcome.producer_epoch
         )
         self.collect(batch, records)
+        self.enlist()
+        pipeline.changing += 1
         try:
             base_offset = self._log.append_built(batch, self.leader_epoch)
         except Exception as error:
-            return self._refused_by_log(error)
-        self.enlist()
+            refused = self._refused_by_log(error)
+            pipeline.changing -= 1
+            return refused
         try:
             self.replay(outcome.records, outcome.producer_id, base_offset)
         except Exception as error:
-            return self._not_replayed(error)
+            refused = self._not_replayed(error)
+            pipeline.changing -= 1
+            return refused
+        pipeline.changing -= 1
         return None
 
     def append_marker(
@@ -262,6 +298,7 @@ cdef class ShardCore:
     ):
         cdef BatchBuilder marker
         cdef int64_t offset
+        cdef PipelineCore pipeline = self._pipeline
         if not self._active:
             return self.refusal
         if not self._close_batch():
@@ -269,37 +306,49 @@ cdef class ShardCore:
         marker = end_marker(
             commit, coordinator_epoch, producer_id, producer_epoch, self._now.wall_ms, transaction_version
         )
+        self.enlist()
+        pipeline.changing += 1
         try:
             offset = self._log.append_built(marker, self.leader_epoch)
         except Exception as error:
-            return self._refused_by_log(error)
-        self.enlist()
+            refused = self._refused_by_log(error)
+            pipeline.changing -= 1
+            return refused
         try:
             self.machine.replay_marker(offset, producer_id, producer_epoch, commit)
         except Exception as error:
-            return self._not_replayed(error)
+            refused = self._not_replayed(error)
+            pipeline.changing -= 1
+            return refused
+        pipeline.changing -= 1
         return self._taken
 
     cdef int enlist(self) except -1:
+        """Joins the round, before anything changes: a round that fails restores its participants and nothing else."""
         if not self.dirty:
+            PipelineCore.enlist(self._pipeline, self)
             self.dirty = True
-            self._pipeline.enlist(self)
         return 0
 
     def _close_batch(self):
         cdef BatchBuilder batch = self._batch
         cdef int64_t first
-        self._batch = None
+        cdef PipelineCore pipeline = self._pipeline
         if batch is None or not batch.count:
+            self._batch = None
             return True
         first = self._next_offset - batch.count
+        pipeline.changing += 1
+        self._batch = None
         try:
             base_offset = self._log.append_built(batch, self.leader_epoch)
             # State was replayed at these offsets: another writer in between would make memory and log disagree.
             assert base_offset == first, f"{self.topic}-{self.index}: batch at {base_offset}, replayed at {first}"
         except Exception as error:
             self._lose(error)
+            pipeline.changing -= 1
             return False
+        pipeline.changing -= 1
         return True
 
     def seal(self):

@@ -8,6 +8,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.dict cimport PyDict_GetItem
 from cpython.object cimport PyObject
+from cpython.set cimport PyFrozenSet_New
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
@@ -316,7 +317,8 @@ cpdef add(
         if index not in present:
             if partitions is None:
                 partitions = dict(transaction.partitions)
-            partitions[topic] = present | {index} if present else frozenset((index,))
+            # Not `frozenset((index,))`: what Cython 3.3.1 makes of it crashes where there is no memory.
+            partitions[topic] = present | {index} if present else PyFrozenSet_New((index,))
     if ongoing and partitions is None:
         return NONE_CODE
     made = Transaction.__new__(Transaction)

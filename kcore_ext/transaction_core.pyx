@@ -153,10 +153,20 @@ cdef class TransactionMachine:
 
     cdef int send_prepared(self) except -1:
         cdef list prepared
-        while self.prepared:
-            prepared, self.prepared = self.prepared, []
-            for transactional_id in prepared:
-                self.send(transactional_id)
+        cdef ShardCore shard
+        if not self.prepared:
+            return 0
+        shard = <ShardCore?>self.context.shard
+        shard._pipeline.changing += 1
+        try:
+            while self.prepared:
+                prepared, self.prepared = self.prepared, []
+                for transactional_id in prepared:
+                    self.send(transactional_id)
+        except Exception as error:
+            # The ids whose markers are missing are in the log: a load begins with their markers again.
+            shard.start_over(error)
+        shard._pipeline.changing -= 1
         return 0
 
     def send_markers_of(self, str transactional_id not None):
@@ -165,12 +175,14 @@ cdef class TransactionMachine:
     cdef int send(self, str transactional_id) except -1:
         """Begins or goes on with the marker phase of an id whose end is decided."""
         cdef PyObject* found = PyDict_GetItem(self.transactions, transactional_id)
+        cdef Transaction transaction
         if not self.live or found is NULL or not is_prepared(<Transaction>found):
             return 0
+        transaction = <Transaction>found    # held: its completion takes its place in the dictionary
         completion = self.completions.get(transactional_id) if self.completions else None
         if completion is not None:
             completion.proceed()
-        elif not self.end_here(transactional_id, <Transaction>found):
+        elif not self.end_here(transactional_id, transaction):
             self.complete_later(transactional_id, None)
         return 0
 
@@ -210,6 +222,8 @@ cdef class TransactionMachine:
         if written:
             completed = self.block(transactional_id, complete(transaction, self.now.wall_ms))
             written = (<ShardCore?>self.context.shard).write(Outcome(completed)) is None
+            if not self.live:
+                return True
         if not written:
             self.complete_later(transactional_id, dict(zip(transaction.topic_partitions(), codes)))
         return True

@@ -90,6 +90,15 @@ def test_ratios_lie_between_nothing_and_all(given: object) -> None:
         Config.of({"log.cleaner.min.cleanable.ratio": given})
 
 
+@pytest.mark.parametrize(("given", "read"), [(None, None), ("", ""), (" ", ""), ("hush", "hush")])
+def test_a_password_that_is_set_is_hidden_also_if_it_is_empty(given: str | None, read: str | None) -> None:
+    """As in Kafka, where an absent password is null and any other one is shown as [hidden]."""
+    config = Config.of({"ssl.key.password": given})
+    assert config.ssl_key_password == read
+    (row,) = [entry for entry in config.effective() if entry.setting.name == "ssl.key.password"]
+    assert row.setting.format(row.value) == (None if read is None else "[hidden]")
+
+
 def test_lists() -> None:
     for value in (" compact , delete ,", ("compact", "delete"), ["compact", "delete"]):
         assert Config.of({"log.cleanup.policy": value}).log_cleanup_policy == ("compact", "delete")
@@ -164,6 +173,6 @@ def test_any_value_is_taken_or_refused_with_a_reason(name: str, value: object) -
         return
     text = entry.format(parsed)
     if entry.type is SettingType.PASSWORD:
-        assert text in (None, HIDDEN), "a secret is not shown"
+        assert text == (None if parsed is None else HIDDEN), "a secret is not shown, nor that it is empty"
     elif text is not None and entry.type is not SettingType.STRING and entry.type is not SettingType.LIST:
         assert entry.parse(text) == parsed

@@ -28,8 +28,9 @@ from tools.fuzzing.targets import TARGETS, Target
 from tools.fuzzing.values import mutated
 
 CORPUS = Path(__file__).resolve().parent.parent / "tests" / "fuzz" / "corpus"
-INPUT_S = 5.0  # how long one input may take
-MEMORY_BYTES = 64 << 20  # how much more memory than ever before one input may take
+SANITIZED = bool(os.environ.get("KCORE_SANITIZE"))  # the build has sanitizers: slower, with more memory beside its own
+INPUT_S = 50.0 if SANITIZED else 5.0  # how long one input may take
+MEMORY_BYTES = (512 if SANITIZED else 64) << 20  # how much more memory than ever before one input may take
 MAX_INPUT_BYTES = 1 << 20
 SHRINK_TRIES = 400
 KEPT = 64  # inputs of a target that others are mixed with
@@ -108,8 +109,9 @@ def in_child(work: Callable[[Shared], None]) -> tuple[Shared, str | None]:
         status = 1
         try:
             signal.signal(signal.SIGALRM, _alarm)
-            limit = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 + (4 << 30)
-            resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+            if not SANITIZED:  # AddressSanitizer reserves terabytes of addresses
+                limit = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 + (4 << 30)
+                resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
             work(shared)
             status = 0
         except BaseException as error:

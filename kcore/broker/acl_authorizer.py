@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from sys import getsizeof
 from typing import TYPE_CHECKING, Any
 
 from kcore.config_security import STANDARD_AUTHORIZER
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kcore.authorizer")
 
-MAX_REMEMBERED = 10_000  # decisions that are kept until an entry changes
+MAX_CACHED_BYTES = 4 << 20  # memory of the decision cache; a full cache starts again from nothing
+MAX_CACHED_CHARACTERS = 300  # a longer principal or resource name is decided anew each time; topics have 249 at most
+ENTRY_BYTES = 250  # a cached decision without its strings: the key's tuple and its place in the dictionary
 _PROBE = "hardcode"  # a name that no resource has to have: whoever may do everything may do it there too
 
 
@@ -31,7 +34,15 @@ class AclAuthorizer:
         allow_if_none: what holds for a resource that no entry covers.
     """
 
-    __slots__ = ("_allow_if_none", "_epoch", "_remembered", "_super_users", "_table", "_topics")
+    __slots__ = (
+        "_allow_if_none",
+        "_cached",
+        "_cached_bytes",
+        "_epoch",
+        "_super_users",
+        "_table",
+        "_topics",
+    )
 
     def __init__(self, topics: Topics, super_users: frozenset[str] = frozenset(), allow_if_none: bool = False) -> None:
         self._topics = topics
@@ -39,20 +50,37 @@ class AclAuthorizer:
         self._allow_if_none = allow_if_none
         self._table: AclTable | None = None
         self._epoch = -1
-        self._remembered: dict[tuple[str, str, int, int, str], bool] = {}
+        self._cached: dict[tuple[str, str, int, int, str], bool] = {}
+        self._cached_bytes = 0
 
     def allowed(self, context: Any, operation: Operation, resource_type: ResourceType, resource_name: str) -> bool:
-        """Whether the one who asks may do it."""
+        """Decides whether the client may perform the operation; a cached decision holds until an entry changes."""
         table = self._topics.image.acls
-        remembered = self._remembered
-        if table is not self._table or table.epoch != self._epoch or len(remembered) >= MAX_REMEMBERED:
+        if table is not self._table or table.epoch != self._epoch:
             self._table, self._epoch = table, table.epoch
-            remembered.clear()
+            self._clear()
         key = (context.principal, context.client_host, operation, resource_type, resource_name)
-        decision = remembered.get(key)
+        decision = self._cached.get(key)
         if decision is None:
-            decision = remembered[key] = self._decide(table, *key)
+            decision = self._decide(table, *key)
+            self._cache(key, decision)
         return decision
+
+    def _clear(self) -> None:
+        self._cached.clear()
+        self._cached_bytes = 0
+
+    def _cache(self, key: tuple[str, str, int, int, str], decision: bool) -> None:
+        """Keeps a decision, unless its names are long: clients choose them, and could fill the memory with them."""
+        principal, client_host, _, _, name = key
+        if len(name) > MAX_CACHED_CHARACTERS or len(principal) > MAX_CACHED_CHARACTERS:
+            return
+        # A principal belongs to many keys and is counted with each: the sum is an upper bound.
+        size_bytes = ENTRY_BYTES + getsizeof(principal) + getsizeof(client_host) + getsizeof(name)
+        if self._cached_bytes + size_bytes > MAX_CACHED_BYTES:
+            self._clear()
+        self._cached[key] = decision
+        self._cached_bytes += size_bytes
 
     def _decide(
         self, table: AclTable, principal: str, client_host: str, operation: int, resource_type: int, name: str

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kcore.broker import apis
 from kcore.broker.fetch_room import FetchRoom
-from kcore.broker.fetch_session import FetchSessions
 from kcore.broker.transaction_verifier import VerificationDesk
 from kcore.protocol.api_keys import ApiKey
 from kcore.runtime.deferred import DeferredApi, Maker, deferred_apis
 
 if TYPE_CHECKING:
+    from kcore.broker.fetch_session import FetchSessions
     from kcore.broker.partitions import Partitions
     from kcore.broker.transaction_verifier import ProduceVerifier
     from kcore.clock import Now
@@ -30,7 +29,7 @@ def data_apis(
     now: Now,
     config: Config,
     *,
-    random_id: Callable[[], int],
+    sessions: FetchSessions,
     cluster: ClusterView | None = None,
     authorizer: Authorizer | None = None,
     verifier: ProduceVerifier | None = None,
@@ -44,7 +43,7 @@ def data_apis(
         purgatory: where long polls wait; its wheel is also that of retries.
         now: the time of the round.
         config: the node's settings.
-        random_id: makes fetch session ids, 1 to 2^31 - 1.
+        sessions: the node's fetch sessions.
         cluster: who leads what.
         authorizer: who may do what; None allows all.
         verifier: the transaction coordinator; None: there is none, and transactional batches are refused as by a
@@ -65,7 +64,7 @@ def data_apis(
         ApiKey.FETCH: lambda: apis.FetchApi(
             partitions,
             purgatory,
-            FetchSessions(config.max_incremental_fetch_session_cache_slots, random_id),
+            sessions,
             now,
             cluster=cluster,
             room=room or FetchRoom(config.fetch_max_bytes),

@@ -29,6 +29,11 @@ class FetchRoom:
         self.most_bytes = fetch_max_bytes
         self.taken = False
 
+    @property
+    def left_bytes(self) -> int:
+        """The room that is left, below 0 for none."""
+        return self._left_bytes
+
     def measure(self, left_bytes: int) -> None:
         """There is room for so many bytes of answers, below 0 for none."""
         self._left_bytes = left_bytes

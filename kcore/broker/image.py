@@ -11,7 +11,7 @@ from kcore.broker.names import collision_key
 from kcore.runtime.topics import TopicInfo
 
 if TYPE_CHECKING:
-    from kcore.security.scram import ScramCredential, ScramMechanism
+    from kcore.security.scram import SaltForm, ScramCredential, ScramMechanism
 
 
 class ConfigType(IntEnum):
@@ -50,6 +50,7 @@ class MetadataImage:
         next_producer_id: the first id that no block has taken.
         acls: the access control lists.
         scram: user -> mechanism -> what is kept of a password.
+        scram_forms: mechanism -> form of a credential -> how many have it.
     """
 
     __slots__ = (
@@ -62,6 +63,7 @@ class MetadataImage:
         "next_producer_id",
         "replicas",
         "scram",
+        "scram_forms",
         "settings",
     )
 
@@ -76,6 +78,7 @@ class MetadataImage:
         self.next_producer_id = 0
         self.acls = AclTable()
         self.scram: dict[str, dict[ScramMechanism, ScramCredential]] = {}
+        self.scram_forms: dict[ScramMechanism, dict[SaltForm, int]] = {}
 
     def by_name(self, name: str) -> TopicInfo | None:
         """The topic of that name, or None."""
@@ -130,12 +133,28 @@ class MetadataImage:
             del self.settings[key]
 
     def put_scram(self, user: str, credential: ScramCredential) -> None:
-        """A user has a password, or another one."""
-        self.scram.setdefault(user, {})[credential.mechanism] = credential
+        """Gives a user a password, or another one."""
+        own = self.scram.setdefault(user, {})
+        self._count_scram(own.get(credential.mechanism), -1)
+        own[credential.mechanism] = credential
+        self._count_scram(credential, 1)
 
     def remove_scram(self, user: str, mechanism: ScramMechanism) -> None:
-        """A user has no password for a mechanism any more."""
+        """Takes a user's password for a mechanism away."""
         own = self.scram[user]
-        del own[mechanism]
+        self._count_scram(own.pop(mechanism), -1)
         if not own:
             del self.scram[user]
+
+    def _count_scram(self, credential: ScramCredential | None, change: int) -> None:
+        if credential is None:
+            return
+        from kcore.security.scram import SaltForm  # noqa: PLC0415  # only nodes that have users need it
+
+        forms = self.scram_forms.setdefault(credential.mechanism, {})
+        form = SaltForm.of(credential)
+        count = forms.get(form, 0) + change
+        if count:
+            forms[form] = count
+        else:
+            del forms[form]

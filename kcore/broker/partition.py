@@ -238,11 +238,13 @@ class Partition(PartitionCore):
             or len(producers.entries) + len(producers.aborted) > SNAPSHOT_MAX_PRODUCERS
         ):
             return False
+        self.pipeline.enlist(self)
+        self.pipeline.changing += 1
         for index, chunk in enumerate(encode(producers)):
             log.put_snapshot_chunk(self.high_watermark, index, chunk)
         log.commit_snapshot(self.high_watermark)
         log.drop_old_snapshots()
-        self.pipeline.enlist(self)
+        self.pipeline.changing -= 1
         return True
 
     @staticmethod
@@ -288,8 +290,14 @@ class Partition(PartitionCore):
             self.producers.check_marker(producer_id, epoch, marker.coordinator_epoch, 0)
         elif producer_id >= 0:
             self.producers.check_coordinator_data(producer_id, epoch, transactional)
+        self.pipeline.enlist(self)
         self.leader_epoch = max(self.leader_epoch, leader_epoch)
-        base_offset = self.log.append(batch, leader_epoch)
+        self.pipeline.changing += 1
+        try:
+            base_offset = self.log.append(batch, leader_epoch)
+        except LogError:
+            self.pipeline.changing -= 1  # nothing was staged
+            raise
         if marker is not None:
             self.producers.add_marker(
                 producer_id, epoch, base_offset, timestamp_ms, marker.coordinator_epoch, marker.is_commit
@@ -297,7 +305,7 @@ class Partition(PartitionCore):
         elif producer_id >= 0:
             metadata = BatchMetadata(sequence, sequence, base_offset, base_offset + last_delta, timestamp_ms)
             self.producers.add_data(producer_id, epoch, metadata, transactional)
-        self.pipeline.enlist(self)
+        self.pipeline.changing -= 1
         return base_offset
 
     def delete_before(self, offset: int) -> int:
@@ -309,8 +317,8 @@ class Partition(PartitionCore):
         Raises:
             LogError: nothing was staged.
         """
-        self.log.delete_before(offset)
         self.pipeline.enlist(self)
+        self.log.delete_before(offset)
         self._staged_start = max(self._staged_start, offset, self.log.log_start_offset)
         return self._staged_start
 
@@ -320,8 +328,8 @@ class Partition(PartitionCore):
         Raises:
             LogError: nothing was staged.
         """
-        self.log.rewrite(changes, cleaned_to)
         self.pipeline.enlist(self)
+        self.log.rewrite(changes, cleaned_to)
 
     # ---- reads
 
@@ -384,10 +392,14 @@ class Partition(PartitionCore):
         self._update_last_stable_offset()
 
     def failed(self, error: LogError) -> None:
-        """What was staged is gone, and what producers did in it."""
+        """Takes back what was staged, and what producers did in it. It may be called again if it raised.
+
+        Everything below the log's high watermark is durable, also where an error came behind the write.
+        """
         self._staged_start = self.log.log_start_offset
         self.high_watermark = self.log.high_watermark
         self.producers.rollback(self.high_watermark)
+        self.producers.committed(self.high_watermark)
         self._update_last_stable_offset()
         self.unacknowledged_end = 0
         if self.watched:

@@ -65,7 +65,7 @@ class Partitions(MetadataListener):
         ids: topic id -> its partitions.
     """
 
-    __slots__ = ("_engine", "_on_progress", "_pipeline", "_settings", "_slices", "ids", "leader_epoch", "names")
+    __slots__ = ("_engine", "_on_progress", "_pipeline", "_settings", "ids", "leader_epoch", "names", "slices")
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Partitions(MetadataListener):
     ) -> None:
         self._engine = engine
         self._pipeline = pipeline
-        self._slices = slices
+        self.slices = slices
         self._settings = settings
         self._on_progress: Callable[[Partition], None] | None = None
         self.leader_epoch = engine.node_epoch if leader_epoch is None else leader_epoch
@@ -169,4 +169,4 @@ class Partitions(MetadataListener):
                 self._pipeline.enlist(partition)
             if partition.recovering and not topic.internal:
                 # A coordinator's partition is read by its shard's load, and recovers with it.
-                self._slices.add(partition.recovery())
+                self.slices.add(partition.recovery())

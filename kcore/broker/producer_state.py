@@ -33,35 +33,42 @@ def increment_sequence(sequence: int, by: int) -> int:
 
 
 class Verification:
-    """A transaction that is being verified for a partition, and has not written to it yet (KIP-890).
+    """One producer's transaction that the coordinator verifies before its first batch is appended (KIP-890).
 
-    Its identity is the guard: an append that was verified under another object comes too late.
+    The object itself is the guard: an end marker or the transaction's first batch removes it from the partition, and
+    an append that was verified under a removed guard is refused.
+
+    It belongs to one transactional id, producer id and epoch together. The coordinator has not confirmed yet that they
+    belong together, so a request that claims another producer's id must find and change nothing but its own object.
 
     Attributes:
+        transactional_id: the id under which the producer writes.
         epoch: the producer's epoch.
-        lowest_sequence: the lowest first sequence that asked: nothing above it may be appended first.
         supports_epoch_bump: the producer follows transaction.version 2, where each transaction starts at sequence 0.
-        created_ms: wall-clock ms of the last request that asked.
+        created_ms: wall-clock ms when the partition first saw it; expiry counts from there.
+        lowest_sequence: the lowest first sequence of the requests that were not rejected; a higher one may not be
+            appended first. None until the coordinator has answered one request.
     """
 
-    __slots__ = ("created_ms", "epoch", "lowest_sequence", "supports_epoch_bump")
+    __slots__ = ("created_ms", "epoch", "lowest_sequence", "supports_epoch_bump", "transactional_id")
 
-    def __init__(self, epoch: int, lowest_sequence: int, supports_epoch_bump: bool, created_ms: int) -> None:
+    def __init__(self, transactional_id: str, epoch: int, supports_epoch_bump: bool, created_ms: int) -> None:
+        self.transactional_id = transactional_id
         self.epoch = epoch
-        self.lowest_sequence = lowest_sequence
         self.supports_epoch_bump = supports_epoch_bump
         self.created_ms = created_ms
+        self.lowest_sequence: int | None = None
 
 
 class ProducerStates(ProducersCore):
     """The producers of one partition, its open transactions and its aborted ones.
 
-    What changes with every batch is compiled: see `ProducersCore`, whose the attributes are.
+    `ProducersCore` holds the attributes and the compiled code that runs for every batch.
     """
 
     __slots__ = ()
 
-    verifications: dict[int, Verification]
+    verifications: dict[int, dict[tuple[str, int], Verification]]
     aborted: AbortedTransactionIndex
 
     def __init__(self) -> None:
@@ -79,30 +86,30 @@ class ProducerStates(ProducersCore):
         guard: Verification | None = None,
         verify: bool = False,
     ) -> BatchMetadata | None:
-        """Whether a client's batch may be appended now.
+        """Checks the epoch, the sequences and the transaction of a client's batch; changes nothing.
 
         Args:
-            producer_id: who writes.
-            epoch: in which epoch.
+            producer_id: the batch's producer.
+            epoch: the producer's epoch.
             first_sequence: the batch's first sequence.
-            last_sequence: its last.
-            transactional: whether it belongs to a transaction.
-            guard: under which its transaction was verified; None if it was not.
-            verify: whether the first batch of a transaction needs that.
+            last_sequence: the batch's last sequence.
+            transactional: True if the batch belongs to a transaction.
+            guard: the verification that the coordinator confirmed for this batch; None if none was needed.
+            verify: True if the first batch of a transaction needs a guard that still stands.
 
         Returns:
-            None if it may; the batch that it repeats if it is a duplicate (it is answered with that one's offset).
+            None if the batch may be appended. If it is a duplicate, the metadata of the batch that it repeats: the
+            response carries that one's offset.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
         """
         entry = self.entries.get(producer_id)
-        verification = self.verifications.get(producer_id) if self.verifications else None
         if entry is None:
-            if transactional and verify and (guard is None or verification is not guard):
+            if transactional and verify and not self._is_guarded(producer_id, guard):
                 raise KafkaError(ErrorCode.INVALID_TXN_STATE)
-            if verification is not None:
-                self._check_verified_sequence(verification, first_sequence, True)
+            if guard is not None:
+                self._check_verified_sequence(guard, first_sequence, True)
             return None
         known = entry.epoch
         follows = first_sequence == 0
@@ -118,22 +125,34 @@ class ProducerStates(ProducersCore):
         elif epoch < known:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
         opens = transactional and (entry.txn_first_offset < 0 or epoch != known)
-        if opens and verify and (guard is None or verification is not guard):
+        if opens and verify and not self._is_guarded(producer_id, guard):
             # The guard is gone once the transaction has begun or ended here: a late answer opens nothing (KIP-890).
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
-        if verification is not None:
-            self._check_verified_sequence(verification, first_sequence, not entry.batches)
+        if guard is not None:
+            self._check_verified_sequence(guard, first_sequence, not entry.batches)
         if not follows:
             raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
         if entry.txn_first_offset >= 0 and not transactional:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         return None
 
+    def _is_guarded(self, producer_id: int, guard: Verification | None) -> bool:
+        """True if `guard` is still the partition's verification of its transactional id, producer id and epoch."""
+        if guard is None:
+            return False
+        own = self.verifications.get(producer_id)
+        return own is not None and own.get((guard.transactional_id, guard.epoch)) is guard
+
     @staticmethod
-    def _check_verified_sequence(verification: Verification, first_sequence: int, first_batch: bool) -> None:
-        """While a transaction is verified, no later batch may overtake the one that began it."""
-        if (verification.supports_epoch_bump and first_batch and first_sequence != 0) or (
-            first_sequence > verification.lowest_sequence
+    def _check_verified_sequence(guard: Verification, first_sequence: int, first_batch: bool) -> None:
+        """Refuses a batch that would overtake the one that begins the transaction.
+
+        Raises:
+            KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER.
+        """
+        lowest = guard.lowest_sequence
+        if (guard.supports_epoch_bump and first_batch and first_sequence != 0) or (
+            lowest is not None and first_sequence > lowest
         ):
             raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 
@@ -210,42 +229,57 @@ class ProducerStates(ProducersCore):
     # ---- verification
 
     def begin_verification(
-        self, producer_id: int, epoch: int, first_sequence: int, supports_epoch_bump: bool, now_ms: int
+        self, producer_id: int, transactional_id: str, epoch: int, supports_epoch_bump: bool, now_ms: int
     ) -> Verification:
-        """The guard under which a producer's transaction is verified for this partition; the one there is, if any.
+        """Returns the guard for a request that the coordinator is about to verify, creating it if there is none.
+
+        Nothing that another request relies on changes here; `settle_verification` must follow.
 
         Raises:
-            KafkaError: INVALID_PRODUCER_EPOCH if a newer epoch has written here, or is being verified.
+            KafkaError: INVALID_PRODUCER_EPOCH if a newer epoch has written to the partition.
         """
         entry = self.entries.get(producer_id)
         if entry is not None and epoch < entry.epoch:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
-        verification = self.verifications.get(producer_id)
-        if verification is None:
-            verification = Verification(epoch, first_sequence, supports_epoch_bump, now_ms)
-            self.verifications[producer_id] = verification
-            return verification
-        verification.created_ms = now_ms
-        if epoch > verification.epoch:
-            verification.epoch = epoch
-            verification.lowest_sequence = first_sequence
-        elif epoch == verification.epoch:
-            verification.lowest_sequence = min(verification.lowest_sequence, first_sequence)
-        else:
-            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
-        return verification
+        own = self.verifications.setdefault(producer_id, {})
+        guard = own.get((transactional_id, epoch))
+        if guard is None:
+            guard = own[transactional_id, epoch] = Verification(transactional_id, epoch, supports_epoch_bump, now_ms)
+        return guard
+
+    def settle_verification(self, producer_id: int, guard: Verification, first_sequence: int, rejected: bool) -> None:
+        """Applies the coordinator's answer to the guard of a request.
+
+        Args:
+            producer_id: the request's producer.
+            guard: from `begin_verification`.
+            first_sequence: the first sequence of the request's batch. It counts from now on unless the request is
+                rejected, also if the coordinator could not be reached: the client sends the batch again, and no later
+                one may be appended before it.
+            rejected: True if the coordinator denied that the producer writes in this transaction. A guard that no
+                other request has settled is then removed.
+        """
+        if not rejected:
+            lowest = guard.lowest_sequence
+            guard.lowest_sequence = first_sequence if lowest is None else min(lowest, first_sequence)
+        elif guard.lowest_sequence is None and self._is_guarded(producer_id, guard):
+            own = self.verifications[producer_id]
+            del own[guard.transactional_id, guard.epoch]
+            if not own:
+                del self.verifications[producer_id]
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether the producer already writes in a transaction of this epoch here: then there is nothing to verify."""
+        """True if the producer has an open transaction of this epoch in the partition: nothing is left to verify."""
         entry = self.entries.get(producer_id)
         return entry is not None and entry.epoch == epoch and entry.txn_first_offset >= 0
 
     # ---- expiry
 
     def expire(self, wall_ms: int, expiration_ms: int, slice_size: int) -> Iterator[None]:
-        """Forgets producers and verifications that were idle for `expiration_ms`, pausing every `slice_size`.
+        """Forgets producers that were idle and verifications that are older than `expiration_ms`.
 
-        A producer in a transaction stays, and so does one whose last append is not durable yet.
+        A producer with an open transaction stays, and so does one whose last append is not durable yet. The generator
+        pauses after every `slice_size` producers.
         """
         until_pause = slice_size
         for producer_id, entry in list(self.entries.items()):
@@ -257,7 +291,12 @@ class ProducerStates(ProducersCore):
             if not until_pause:
                 until_pause = slice_size
                 yield
-        for producer_id, verification in list(self.verifications.items()):
-            idle = wall_ms - verification.created_ms >= expiration_ms
-            if idle and self.verifications.get(producer_id) is verification:
+        for producer_id, own in list(self.verifications.items()):
+            for key in [key for key, guard in own.items() if wall_ms - guard.created_ms >= expiration_ms]:
+                del own[key]
+            if not own and self.verifications.get(producer_id) is own:
                 del self.verifications[producer_id]
+            until_pause -= 1
+            if not until_pause:
+                until_pause = slice_size
+                yield

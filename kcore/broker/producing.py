@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kcore.broker.transaction_verifier import FIRST_VERSION_THAT_ADDS, Call, produce_error
+from kcore.broker.transaction_verifier import FIRST_VERSION_THAT_ADDS, Call, is_rejection, produce_error
 from kcore.errors import CloseConnectionError, KafkaError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.pending import Pending
@@ -27,7 +27,7 @@ class ProduceItem:
         partition: where it goes; None if there is no such partition.
         header: the header of its batch; None if there is no batch.
         error: what speaks against it before its log is asked, or None.
-        guard: under which its transaction was verified.
+        guard: the verification of its transaction; None if none was needed.
     """
 
     __slots__ = ("data", "error", "guard", "header", "partition")
@@ -104,6 +104,7 @@ class TransactionalProduce:
             partitions,
             adds,
             self._verified,
+            self._renew_guards,
         )
         self._api.desk.verify(call)
         if self._finished:
@@ -113,7 +114,7 @@ class TransactionalProduce:
         return self._pending
 
     def _guard(self, writing: list[ProduceItem], adds: bool) -> list[ProduceItem]:
-        """Marks what is being verified; returns what has to be."""
+        """Gives a guard to every item that needs verification, and returns these items."""
         unverified = []
         wall_ms = self._api.wall_ms
         for item in writing:
@@ -128,7 +129,7 @@ class TransactionalProduce:
                 continue
             try:
                 item.guard = producers.begin_verification(
-                    header.producer_id, header.producer_epoch, header.base_sequence, adds, wall_ms
+                    header.producer_id, self._request.transactional_id or "", header.producer_epoch, adds, wall_ms
                 )
             except KafkaError as error:
                 item.error = error
@@ -136,14 +137,34 @@ class TransactionalProduce:
             unverified.append(item)
         return unverified
 
+    def _renew_guards(self) -> None:
+        """Begins the verification again where the end of the last transaction has removed the guard."""
+        for item in self._items:
+            guard, partition, header = item.guard, item.partition, item.header
+            if guard is None or partition is None or header is None:
+                continue
+            try:
+                item.guard = partition.producers.begin_verification(
+                    header.producer_id,
+                    guard.transactional_id,
+                    guard.epoch,
+                    guard.supports_epoch_bump,
+                    self._api.wall_ms,
+                )
+            except KafkaError as error:
+                item.guard, item.error = None, error
+
     def _verified(self, results: Results) -> None:
-        """The coordinator answered: append what may be appended."""
+        """Settles the guards with the coordinator's answer, and appends every batch that it did not refuse."""
         version = self._context.api_version
         for item in self._items:
-            if item.guard is not None and item.partition is not None:
-                code = results[item.partition.topic, item.partition.index]
-                if code:
-                    item.error = KafkaError(*produce_error(code, version))
+            guard, partition, header = item.guard, item.partition, item.header
+            if guard is None or partition is None or header is None:
+                continue
+            code = results[partition.topic, partition.index]
+            partition.producers.settle_verification(header.producer_id, guard, header.base_sequence, is_rejection(code))
+            if code:
+                item.error = KafkaError(*produce_error(code, version))
         self._finished = True
         pending = self._pending
         if pending is None:

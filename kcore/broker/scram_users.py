@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kcore.security.scram import ScramCredential, ScramMechanism
+from kcore.security.scram import DEFAULT_FORM, SaltForm, ScramCredential, ScramMechanism
 
 if TYPE_CHECKING:
     from kcore.broker.topics import Topics
@@ -25,3 +25,10 @@ class ScramUsers:
     def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
         """A user's credential for a mechanism, or None."""
         return self._topics.image.scram.get(user, {}).get(mechanism)
+
+    def usual_form(self, mechanism: ScramMechanism) -> SaltForm:
+        """Returns the form that most credentials for a mechanism have; of two that are as frequent the larger."""
+        forms = self._topics.image.scram_forms.get(mechanism)
+        if not forms:
+            return DEFAULT_FORM
+        return SaltForm(*max(forms.items(), key=lambda item: (item[1], item[0]))[0])

@@ -23,6 +23,8 @@ UNREACHABLE = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
+# After these codes the client sends the same request again; any other code but NONE denies the transaction.
+UNDECIDED = UNREACHABLE | {ErrorCode.CONCURRENT_TRANSACTIONS}
 FIRST_VERSION_THAT_ADDS = 12
 FIRST_VERSION_WITH_ABORTABLE = 11
 
@@ -63,6 +65,8 @@ class Call:
         partitions: what is written to.
         add: add, or only look.
         done: called once with the results.
+        renew: called before the coordinator is asked once more: an end marker that was written meanwhile has removed
+            the guards of the request.
     """
 
     __slots__ = (
@@ -74,6 +78,7 @@ class Call:
         "partitions",
         "producer_epoch",
         "producer_id",
+        "renew",
         "results",
         "transactional_id",
     )
@@ -87,6 +92,7 @@ class Call:
         partitions: list[TopicPartition],
         add: bool,
         done: Callable[[Results], None],
+        renew: Callable[[], None],
     ) -> None:
         self.desk = desk
         self.transactional_id = transactional_id
@@ -95,13 +101,20 @@ class Call:
         self.partitions = partitions
         self.add = add
         self.done = done
+        self.renew = renew
         self.answered = False
         self.give_up_ms = -1
         self.results: Results = {}
 
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """The transactional id, producer id and epoch, of which one request is outstanding at a time."""
+        return self.transactional_id, self.producer_id, self.producer_epoch
+
     def __call__(self) -> None:
-        """Asks (again): what the timer of a retry does."""
+        """Asks the coordinator once more, when the timer of a retry fires."""
         if not self.answered:
+            self.renew()
             self.desk.ask(self)
 
     def arrive(self, results: Results) -> None:
@@ -120,7 +133,10 @@ class Call:
 
 
 class VerificationDesk:
-    """Asks the coordinator, one question a transactional id at a time; repeats those that come between transactions.
+    """Sends verification requests to the coordinator and repeats those that arrive between two transactions.
+
+    One request is outstanding for each transactional id, producer id and epoch. Only the coordinator decides between
+    two epochs or two producer ids: a forged request must not fail the rightful producer's.
 
     Args:
         verifier: the coordinator; None: there is none, and every question is answered COORDINATOR_NOT_AVAILABLE.
@@ -146,20 +162,15 @@ class VerificationDesk:
         self._now = now
         self._backoff_ms = backoff_ms
         self._backoff_max_ms = backoff_max_ms
-        self._outstanding: dict[str, Call] = {}
+        self._outstanding: dict[tuple[str, int, int], Call] = {}
 
     def verify(self, call: Call) -> None:
-        """Asks, unless an outstanding question of the same transactional id has a newer epoch."""
+        """Sends a request; an outstanding one with the same ids and epoch fails with NETWORK_EXCEPTION."""
         call.give_up_ms = self._now.now_ms + self._backoff_max_ms
-        other = self._outstanding.get(call.transactional_id)
-        if other is not None:
-            if other.producer_epoch > call.producer_epoch:
-                call.fail(ErrorCode.INVALID_PRODUCER_EPOCH)
-                return
-            same = other.producer_epoch == call.producer_epoch
-            del self._outstanding[call.transactional_id]
-            other.fail(ErrorCode.NETWORK_EXCEPTION if same else ErrorCode.INVALID_PRODUCER_EPOCH)
-        self._outstanding[call.transactional_id] = call
+        superseded = self._outstanding.pop(call.key, None)
+        if superseded is not None:
+            superseded.fail(ErrorCode.NETWORK_EXCEPTION)
+        self._outstanding[call.key] = call
         self.ask(call)
 
     def ask(self, call: Call) -> None:
@@ -179,9 +190,14 @@ class VerificationDesk:
         self._close(call, results)
 
     def _close(self, call: Call, results: Results) -> None:
-        if self._outstanding.get(call.transactional_id) is call:
-            del self._outstanding[call.transactional_id]
+        if self._outstanding.get(call.key) is call:
+            del self._outstanding[call.key]
         call.finish(results)
+
+
+def is_rejection(code: ErrorCode) -> bool:
+    """True if the coordinator denied the transaction, False if it confirmed it or could not decide yet."""
+    return code is not ErrorCode.NONE and code not in UNDECIDED
 
 
 def produce_error(code: ErrorCode, version: int) -> tuple[ErrorCode, str | None]:

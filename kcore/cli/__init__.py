@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from kcore.errors import KcoreError
+from kcore.printable import clean
 
 # verb -> (module below kcore.cli, what it does); a module is imported when its verb is asked for
 VERBS: dict[str, tuple[str, str]] = {
@@ -17,7 +18,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "three client libraries share a group while processes die; or a log is told by Spark"),
     "export": ("export", "event logs as Parquet or JSON lines; verify exports"),
     "spark": ("spark", "jobs over event logs: rebuild, audit, restore, timeline"),
-    "log": ("log", "look into the event log, check it, shrink it: dump, verify, compact"),
+    "log": ("log", "the event log of a folder: dump, verify, repair, copy, compact"),
     "topics": ("topics", "create, list, describe and delete topics"),
     "produce": ("produce", "write lines to a topic"),
     "consume": ("consume", "print the records of topics"),
@@ -53,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser = parser_for(verb if verb in VERBS else "")
         options = parser.parse_args(arguments)
     except KcoreError as error:  # what the verb needs is not installed
-        print(f"kcore: {error}", file=sys.stderr)
+        print(f"kcore: {clean(error)}", file=sys.stderr)
         return 1
     finally:
         gc.enable()
@@ -70,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = int(module.run(options) or 0)
         sys.stdout.flush()
     except KcoreError as error:
-        print(f"kcore: {error}", file=sys.stderr)
+        print(f"kcore: {clean(error)}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         # The reader of our output went away: nothing to complain about, now or when the interpreter flushes at its end.

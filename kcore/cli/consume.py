@@ -9,7 +9,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +19,7 @@ from kcore.client.cluster import Cluster
 from kcore.client.member import GroupMember
 from kcore.errors import ConfigError, KcoreError
 from kcore.inspect.groups import EARLIEST, LATEST, list_offset
+from kcore.printable import clean
 from kcore.protocol.compression import decompress
 from kcore.protocol.error_codes import ErrorCode, code_name
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -49,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--follow", action="store_true", help="wait for more; else stop where the topics end now")
     parser.add_argument(
         "--format", choices=("text", "json"), default="text",
-        help="text: values, a line each; json: an object a line, base64 where a key or value is no text",
+        help="text: values, a line each, on a terminal with control characters escaped; json: an object a line, base64 "
+        "where a key or value is no text",
     )  # fmt: skip
 
 
@@ -94,13 +96,14 @@ def _consume(options: argparse.Namespace) -> int:
         else:
             records = _as_member(reader, GroupMember(cluster, options.group, options.topic), options.follow)
         left = options.max
+        show = _shown_as(options.format)
         try:
             while left is None or left > 0:
                 batch = next(records, None)
                 if batch is None:
                     break
                 for place, record in batch[:left]:
-                    print(as_text(record) if options.format == "text" else as_json(place, record))
+                    print(show(place, record))
                     reader.positions[place] = record.offset + 1
                 sys.stdout.flush()
                 left = None if left is None else left - len(batch)
@@ -277,6 +280,15 @@ def _commit(member: GroupMember, reader: Reader, committed: dict[Place, int]) ->
         return False
     committed.update(moved)
     return True
+
+
+def _shown_as(form: str) -> Callable[[Place, Record], str]:
+    """Chooses how records are printed: what a terminal would obey is escaped on a terminal, and nowhere else."""
+    if form == "json":
+        return as_json
+    if sys.stdout.isatty():
+        return lambda _, record: clean(as_text(record), keep="\n\t")
+    return lambda _, record: as_text(record)
 
 
 def as_text(record: Record) -> str:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kcore.cli import target
+from kcore.cli import output, target
 from kcore.errors import ConfigError, KcoreError
 
 if TYPE_CHECKING:
@@ -63,17 +63,19 @@ def run(options: argparse.Namespace) -> int:
         try:
             _report(_once(export, options, manifest), quiet=True)
         except KcoreError as error:  # the server may come back; what was exported is kept
-            print(f"kcore: {error}; trying again", file=sys.stderr, flush=True)
+            output.complain(f"{error}; trying again")
 
 
 def _report(report: ExportReport, quiet: bool = False) -> int:
     """Says what a run wrote and could not read; 1 if there was such a thing."""
     if report.files or not quiet:
-        print(f"{report.rows} rows in {report.files} files", flush=True)
+        output.say(f"{report.rows} rows in {report.files} files")
     for topic, partition, offset in () if quiet else report.begun_late:
-        print(f"{topic}-{partition} begins at offset {offset}, as this export was begun: what was before is not in it")
+        output.say(
+            f"{topic}-{partition} begins at offset {offset}, as this export was begun: what was before is not in it"
+        )
     for fault in report.faults:
-        print(f"{fault.topic}-{fault.partition}@{fault.offset}: {fault.kind}: {fault.detail}", flush=True)
+        output.say(f"{fault.topic}-{fault.partition}@{fault.offset}: {fault.kind}: {fault.detail}")
     return 1 if report.faults else 0
 
 
@@ -111,6 +113,6 @@ def _verify(verify: Callable[[Path], list[str]], options: argparse.Namespace) ->
         raise ConfigError("name the export: kcore export verify FOLDER")
     findings = verify(Path(options.data[1]))
     for finding in findings:
-        print(finding)
-    print(f"{len(findings)} findings" if findings else "whole")
+        output.say(finding)
+    output.say(f"{len(findings)} findings" if findings else "whole")
     return 1 if findings else 0

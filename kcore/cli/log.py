@@ -1,4 +1,4 @@
-"""`kcore log`: look into the event log, check it, shrink it."""
+"""`kcore log`: dump, verify, repair, copy and compact the event log of a folder."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from kcore.cli import log_compact, log_verify, output, target
+from kcore.cli import log_compact, log_copy, log_repair, log_verify, output, target
 from kcore.inspect import Event, Selection, folder_events, server_events
+from kcore.printable import clean
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     dump.set_defaults(run=_dump)
     for name, module, summary in (
         ("verify", log_verify, "look for damage; exit status 1 if there is any"),
+        ("repair", log_repair, "keep what can be read of a damaged folder; says what is lost"),
+        ("copy", log_copy, "copy a folder, also while a server has it open"),
         ("compact", log_compact, "shrink a folder's file"),
     ):
         action = actions.add_parser(name, help=summary)
@@ -52,16 +55,24 @@ def _dump(options: argparse.Namespace) -> int:
 def _print(options: argparse.Namespace, events: Any) -> None:
     for event in events:
         if options.group is None or event.concerns(options.group):
-            print(json.dumps(event._asdict()) if options.format == "json" else as_line(event))
+            print(json.dumps(event._asdict()) if options.format == "json" else clean(as_line(event)))
 
 
 def as_line(event: Event) -> str:
     """One event for people."""
-    when = datetime.fromtimestamp(event.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    when = _when(event.timestamp_ms)
     what = "" if event.key is None else f" {_short(event.key)}"
     transaction = "" if event.producer_id < 0 or event.type == "marker" else f" (transaction of {event.producer_id})"
     place = f"{event.topic}-{event.partition}@{event.offset}"
-    return f"{when[:-6]} {place} {event.type}{what} {_short(event.value)}{transaction}"
+    return f"{when} {place} {event.type}{what} {_short(event.value)}{transaction}"
+
+
+def _when(timestamp_ms: int) -> str:
+    """Returns a time in UTC; a timestamp that is no date, which clients may well write, as a number."""
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")[:-6]
+    except (OverflowError, OSError, ValueError):
+        return f"{timestamp_ms}ms"
 
 
 def _short(value: Any) -> str:

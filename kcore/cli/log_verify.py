@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints each finding with its partition and offset. Returns 1 if there are any, else 0."""
     findings, names, partitions = verify(options.data)
-    rows = [(_partition(one, names), one.offset, one.kind, one.detail) for one in findings]
+    rows = [(partition_name(one, names), one.offset, one.kind, one.detail) for one in findings]
     if rows or options.format == "json":
         output.print_rows(("partition", "offset", "finding", "detail"), rows, options.format)
     else:
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     return 1 if rows else 0
 
 
-def _partition(finding: Finding, names: dict[bytes, str]) -> str | None:
+def partition_name(finding: Finding, names: dict[bytes, str]) -> str | None:
     """`topic-0`, or the topic's id where its name is not known; None for what belongs to no partition."""
     key = finding.partition
     return None if key is None else f"{names.get(key.topic_id, key.topic_id.hex())}-{key.partition}"
@@ -57,7 +57,7 @@ def verify(path: str) -> tuple[list[Finding], dict[bytes, str], int]:
         DataFolderError: the folder is refused as a whole.
     """
     findings = verify_folder(path)
-    engine = LmdbLogEngine(path, create=False)
+    engine = LmdbLogEngine(path, create=False, allow_orphans=True)
     try:
         keys = engine.partitions()
         names = _topic_names(engine.get(PartitionKey(METADATA_TOPIC_ID, 0)))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from kcore.spark.timeline.text import clean
+from kcore.printable import clean
 
 CELL_CHARACTERS: Final = 250
 """So wide is a cell at most: a group's id may have 32,767 characters. All names of topics find room."""
@@ -18,6 +19,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=("text", "json"), default="text", help="text: columns; json: an object a line"
     )
+
+
+def say(text: object) -> None:
+    """Prints a line for people. Whatever names and messages of clients are in it, it stays one line of plain text."""
+    print(clean(text), flush=True)
+
+
+def complain(text: object) -> None:
+    """Prints a line for people to the standard error, see `say`, with the command's name in front."""
+    print(f"kcore: {clean(text)}", file=sys.stderr, flush=True)
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], form: str) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kcore import logs
 from kcore.cli.properties import make_config
 from kcore.config import Config
-from kcore.errors import ConfigError
+from kcore.errors import ConfigError, EngineInterruptedError
 
 if TYPE_CHECKING:
     from kcore.coordinator import Engine
@@ -131,6 +131,13 @@ async def _serve(config: Config, forgetful: bool) -> int:
     server = Server(driver, listeners)
     http: HttpServer | None = None
     stop = asyncio.Event()
+    broken = asyncio.Event()
+
+    def give_up() -> None:
+        broken.set()
+        stop.set()
+
+    driver.when_broken(give_up)
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(NotImplementedError):
             loop.add_signal_handler(number, stop.set)
@@ -155,7 +162,12 @@ async def _serve(config: Config, forgetful: bool) -> int:
     finally:
         if http is not None:
             await http.stop()
-        await server.stop()
-        driver.close()
-        engine.close()
+        try:
+            await server.stop()
+            driver.close()
+        finally:
+            engine.close()
+    if broken.is_set():
+        print(f"kcore: {EngineInterruptedError()}", file=sys.stderr)
+        return 1
     return 0

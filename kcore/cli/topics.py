@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from kcore.cli import output, target
 from kcore.cli.properties import parse_assignments
@@ -87,9 +86,9 @@ def _say(done: str, results: list[tuple[str, int, str | None]], fine: set[ErrorC
     status = 0
     for name, code, message in results:
         if not code:
-            print(f"{done} {name}")
+            output.say(f"{done} {name}")
         elif code not in fine:
             status = 1
             why = f": {message}" if message else ""
-            print(f"kcore: topic {name!r}: {code_name(code)}{why}", file=sys.stderr)
+            output.complain(f"topic {name!r}: {code_name(code)}{why}")
     return status

@@ -19,9 +19,8 @@ from kcore.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from kcore.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
-from kcore.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, ScramMechanism
+from kcore.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, NEW_SALT_BYTES, ScramMechanism
 
-SALT_BYTES = 32
 MECHANISMS = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism}
 
 
@@ -99,7 +98,7 @@ def _ask() -> tuple[str, str]:
 def add(server: Target, user: str, password: str, mechanisms: list[ScramMechanism], iterations: int) -> int:
     """Gives a user a password; what is sent is its salted form."""
     for mechanism in mechanisms:
-        salt = secrets.token_bytes(SALT_BYTES)
+        salt = secrets.token_bytes(NEW_SALT_BYTES)
         upsertion = ScramCredentialUpsertion(
             name=user,
             mechanism=mechanism,
@@ -108,7 +107,7 @@ def add(server: Target, user: str, password: str, mechanisms: list[ScramMechanis
             salted_password=mechanism.salted_password(password.encode(), salt, max(iterations, 1)),
         )
         _alter(server, AlterUserScramCredentialsRequest(upsertions=[upsertion]))
-        print(f"{user}: {mechanism.sasl_name} password set")
+        output.say(f"{user}: {mechanism.sasl_name} password set")
     return 0
 
 
@@ -122,7 +121,7 @@ def remove(server: Target, user: str, mechanisms: list[ScramMechanism], named: b
     for mechanism in mechanisms:
         deletion = ScramCredentialDeletion(name=user, mechanism=mechanism)
         _alter(server, AlterUserScramCredentialsRequest(deletions=[deletion]))
-        print(f"{user}: {mechanism.sasl_name} password removed")
+        output.say(f"{user}: {mechanism.sasl_name} password removed")
     return 0
 
 

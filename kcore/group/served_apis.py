@@ -47,7 +47,9 @@ def group_apis(
     """
     services = ConsumerServices(config, topics) if consumer is None else consumer
     makers: dict[ApiKey, Maker] = {
-        ApiKey.FIND_COORDINATOR: lambda: apis.FindCoordinatorApi(topics, cluster, make_topic, authorizer),
+        ApiKey.FIND_COORDINATOR: lambda: apis.FindCoordinatorApi(
+            topics, cluster, make_topic, authorizer, shards.slices
+        ),
         ApiKey.JOIN_GROUP: lambda: apis.JoinGroupApi(shards, config, authorizer),
         ApiKey.SYNC_GROUP: lambda: apis.SyncGroupApi(shards, authorizer),
         ApiKey.HEARTBEAT: lambda: apis.HeartbeatApi(shards, authorizer),

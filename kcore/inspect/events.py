@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from kcore.broker.names import CLUSTER_METADATA, INTERNAL_TOPICS
+from kcore.protocol import DecodeError
 from kcore.protocol.records import UnknownRecord, decode_key, decode_value
 from kcore.protocol.records.metadata import UserScramCredentialRecord, decode_metadata_record
 from kcore.protocol.schema import Struct
@@ -24,7 +25,8 @@ class Event(NamedTuple):
         offset: at which offset.
         timestamp_ms: its timestamp.
         type: the record's type (`GroupMetadata`, `OffsetCommit`, …), `marker` for the end of a transaction, `record`
-            in a topic of users, `unknown` for a type that this version does not know.
+            in a topic of users, `unknown` for a type that this version does not know, `unreadable` for a record of an
+            internal topic that cannot be decoded: a coordinator cannot load it.
         key: the key's fields, or its text.
         value: the value's fields, or its text; None for a tombstone.
         producer_id: whose transaction it stands in, -1 for none.
@@ -79,7 +81,6 @@ def decode_batch(topic: str, partition: int, batch: bytes) -> Iterator[Event]:
 
     Raises:
         CorruptBatchError: the bytes are no whole batch.
-        DecodeError: a record of a known type is malformed.
     """
     header = parse_header(batch)
     producer_id = header.producer_id if header.is_transactional else -1
@@ -95,6 +96,14 @@ def decode_batch(topic: str, partition: int, batch: bytes) -> Iterator[Event]:
 
 
 def _decode(topic: str, key: bytes | None, value: bytes | None) -> tuple[str, Any, Any]:
+    """Type, key and value of a record; one that its coordinator could not decode is `unreadable`."""
+    try:
+        return _decode_known(topic, key, value)
+    except DecodeError:
+        return "unreadable", readable(key), readable(value)
+
+
+def _decode_known(topic: str, key: bytes | None, value: bytes | None) -> tuple[str, Any, Any]:
     if topic == CLUSTER_METADATA and value is not None:
         fact = decode_metadata_record(value)
         if isinstance(fact, Struct):

@@ -10,7 +10,7 @@ from kcore.broker.names import CLUSTER_METADATA, METADATA_TOPIC_ID
 from kcore.errors import KcoreError
 from kcore.inspect.events import Event, decode_batch
 from kcore.inspect.groups import EARLIEST, LATEST, Target, list_offset
-from kcore.log import LmdbLogEngine, PartitionKey
+from kcore.log import LmdbLogEngine, PartitionKey, check_folder
 from kcore.protocol.error_codes import code_name
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kcore.protocol.messages.metadata import MetadataRequest
@@ -55,6 +55,7 @@ def folder_events(path: str | Path, selection: Selection) -> Iterator[Event]:
         DataFolderError: it cannot be opened.
         CorruptLogError: a batch is damaged; what stands before it was given.
     """
+    check_folder(path)
     engine = LmdbLogEngine(path, create=False)
     try:
         names = topic_names(engine)

@@ -22,7 +22,7 @@ from kcore.log.interface import (
     SnapshotInfo,
     TimestampedBatch,
 )
-from kcore.log.lmdb_engine import LmdbLogEngine, compact, open_engine, verify_folder
+from kcore.log.lmdb_engine import LmdbLogEngine, check_folder, compact, open_engine, verify_folder
 from kcore.log.memory_engine import MemoryLogEngine, MemoryStorage
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "PartitionLog",
     "SnapshotInfo",
     "TimestampedBatch",
+    "check_folder",
     "compact",
     "open_engine",
     "verify_folder",

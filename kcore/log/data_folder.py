@@ -1,19 +1,26 @@
-"""A data folder before LMDB sees it: whose it is, who has it, and whether its file can be mapped without harm."""
+"""Ownership of a data folder: its lock, its files, and the check of its data file before LMDB opens it."""
 
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
+import shutil
 from typing import Final
 
+from kcore.log.data_lock import DataFileLock
 from kcore.log.errors import DataFolderError
-from kcore.log.lmdb_pages import check_file
+from kcore.log.lmdb_pages import MAX_LEAVES_AT_OPEN, check_file
 
 LOCK_NAME: Final = "kcore.lock"
 DATA_NAME: Final = "data.mdb"
 LMDB_LOCK_NAME: Final = "lock.mdb"
 COMPACT_NAME: Final = "data.mdb.compact"
-OWN_NAMES: Final = frozenset((LOCK_NAME, DATA_NAME, LMDB_LOCK_NAME, COMPACT_NAME))
+REPAIR_NAME: Final = "data.mdb.repair"
+FOLDER_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
+"""The log holds the users' SCRAM keys and every record: only its owner may read it."""
+OWN_NAMES: Final = frozenset((LOCK_NAME, DATA_NAME, LMDB_LOCK_NAME, COMPACT_NAME, REPAIR_NAME))
 TOLERATED_NAMES: Final = frozenset(("lost+found",))
 """What a fresh file system may hold: a mount point is as good as an empty folder."""
 
@@ -22,39 +29,51 @@ class DataFolder:
     """A folder that this process has to itself, from construction to `release`.
 
     The lock is flock(2) on `kcore.lock`: the kernel lets it go however the process ends, so a lock file that a killed
-    process left behind means nothing. The file holds the owner's process id, for people.
+    process left behind means nothing. The file holds the owner's process id, for people; after a clean close it holds
+    the size and the modification time of the data file. As long as these are true the next opening checks only the
+    branches of LMDB's trees; otherwise it reads the leaves too, because the file may be damaged or another one.
+    The data file is locked, too, in case `kcore.lock` is removed (see `DataFileLock`).
 
     With `create` an absent folder is made (its missing parents too); without, a folder that holds no log is refused.
+    With `check` False the data file is not looked at: for a repair.
     """
 
-    __slots__ = ("_lock_fd", "new", "path")
+    __slots__ = ("_closed_cleanly", "_data_lock", "_lock_fd", "new", "path")
 
-    def __init__(self, path: str | os.PathLike[str], create: bool = True) -> None:
-        self.path = os.path.abspath(os.fspath(path))
+    def __init__(self, path: str | os.PathLike[str], create: bool = True, check: bool = True) -> None:
         self._lock_fd = -1
+        self._data_lock: DataFileLock | None = None
+        self._closed_cleanly = False
+        self.path = os.path.abspath(os.fspath(path))
         try:
-            if not create and not self._has_data():
-                raise DataFolderError(self.path, "no kcore data folder", DATA_NAME)
-            created = self._make()
-            self._refuse_foreign()
-            self._lock()
+            self._take(create, check)
         except OSError as error:
             self.release()
             raise DataFolderError(self.path, error.strerror or str(error), self._where(error)) from error
-        self.new = not self._has_data()
-        try:
-            if self.new:
-                if created:
-                    self.sync_folder(os.path.dirname(self.path))
-            else:
-                check_file(self.path, DATA_NAME)
-            self._remove_leftovers()
-        except OSError as error:
-            self.release()
-            raise DataFolderError(self.path, error.strerror or str(error), self._where(error)) from error
-        except DataFolderError:
+        except BaseException:
             self.release()
             raise
+
+    def __del__(self) -> None:
+        # An interrupt may drop the object before its caller has it.
+        if self._data_lock is not None:
+            self._data_lock.abandon()
+        self._close_lock()
+
+    def _take(self, create: bool, check: bool) -> None:
+        """Lock the folder and look into it; after an exception it is to be released."""
+        if not create and not self._has_data():
+            raise DataFolderError(self.path, "no kcore data folder", DATA_NAME)
+        created = self._make()
+        self._refuse_foreign()
+        self._lock()
+        self.new = not self._has_data()
+        if self.new:
+            if created:
+                self.sync_folder(os.path.dirname(self.path))
+        elif check:
+            check_file(self.path, DATA_NAME, 0 if self._closed_cleanly else MAX_LEAVES_AT_OPEN)
+        self._remove_leftovers()
 
     def _where(self, error: OSError) -> str:
         name = error.filename
@@ -64,7 +83,7 @@ class DataFolder:
         """Create the folder and what is missing above it; returns whether it was absent."""
         if os.path.isdir(self.path):
             return False
-        os.makedirs(self.path, mode=0o755)
+        os.makedirs(self.path, mode=FOLDER_MODE)
         return True
 
     def _refuse_foreign(self) -> None:
@@ -76,16 +95,51 @@ class DataFolder:
 
     def _lock(self) -> None:
         path = os.path.join(self.path, LOCK_NAME)
-        self._lock_fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._lock_fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        if not self._try_lock():
+            holder = self._holder()
+            if holder == str(os.getpid()):
+                # An engine that was dropped without being closed keeps the folder until its cycles are collected.
+                gc.collect()
+            if not self._try_lock():
+                self._close_lock()
+                whose = "this process" if holder == str(os.getpid()) else f"process {holder}"
+                raise DataFolderError(self.path, f"in use by {whose}", LOCK_NAME)
+        self._closed_cleanly = os.pread(self._lock_fd, 100, 0) == self._closing_line()
+        try:
+            self._data_lock = DataFileLock(os.path.join(self.path, DATA_NAME))
+        except BlockingIOError:
+            self._close_lock()
+            why = f"in use by another process, although its {LOCK_NAME} was removed"
+            raise DataFolderError(self.path, why, DATA_NAME) from None
+        os.ftruncate(self._lock_fd, 0)
+        os.pwrite(self._lock_fd, f"{os.getpid()}\n".encode("ascii"), 0)
+
+    def _try_lock(self) -> bool:
         try:
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(self._lock_fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
-            self._close_lock()
-            whose = "this process" if holder == str(os.getpid()) else f"process {holder}"
-            raise DataFolderError(self.path, f"in use by {whose}", LOCK_NAME) from None
-        os.ftruncate(self._lock_fd, 0)
-        os.pwrite(self._lock_fd, f"{os.getpid()}\n".encode("ascii"), 0)
+            return False
+        return True
+
+    def _holder(self) -> str:
+        """The process id in the lock file."""
+        return os.pread(self._lock_fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
+
+    def _closing_line(self) -> bytes:
+        """The content of the lock file after a clean close of the data file as it is now."""
+        try:
+            found = os.stat(os.path.join(self.path, DATA_NAME))
+        except FileNotFoundError:
+            return b"no data file"
+        return f"closed {found.st_size} {found.st_mtime_ns}\n".encode("ascii")
+
+    def mark_closed(self) -> None:
+        """Note that the data file, as it is now, was closed cleanly or checked; nothing writes it any more."""
+        if self._lock_fd >= 0:
+            line = self._closing_line()
+            os.ftruncate(self._lock_fd, 0)
+            os.pwrite(self._lock_fd, line, 0)
 
     def _has_data(self) -> bool:
         """Whether there is a data file with anything in it; an empty one is a creation that a crash cut short."""
@@ -95,10 +149,13 @@ class DataFolder:
             return False
 
     def _remove_leftovers(self) -> None:
-        """A compaction that a crash cut short left a copy that never became the data file."""
-        leftover = os.path.join(self.path, COMPACT_NAME)
-        if os.path.exists(leftover):
-            os.unlink(leftover)
+        """Remove the new files of a compaction or a repair that a crash cut short."""
+        for name in (COMPACT_NAME, REPAIR_NAME):
+            leftover = os.path.join(self.path, name)
+            if os.path.isdir(leftover):
+                shutil.rmtree(leftover)
+            elif os.path.exists(leftover):
+                os.unlink(leftover)
 
     @staticmethod
     def sync_folder(path: str) -> None:
@@ -116,6 +173,8 @@ class DataFolder:
 
     def release(self) -> None:
         """Let others have the folder: unlocked, not just closed, since a child forked this instant has a copy."""
+        if self._data_lock is not None:
+            self._data_lock.release()
         if self._lock_fd >= 0:
             fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
         self._close_lock()
@@ -125,4 +184,11 @@ class DataFolder:
 
         Closing does not unlock while the parent's descriptor is open: flock belongs to the open file they share.
         """
+        if self._data_lock is not None:
+            self._data_lock.abandon()
         self._close_lock()
+
+
+def open_private(path: str, flags: int) -> int:
+    """An `opener` for `open`: a file that it creates belongs to its owner alone."""
+    return os.open(path, flags, FILE_MODE)

@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 from operator import attrgetter
-from typing import Final
+from typing import Final, NoReturn
 
 from kcore.log.errors import FailureReason, LogClosedError, LogError
 from kcore.log.interface import EngineStats, Finding, LogEngine, PartitionKey, PartitionLog
@@ -14,7 +14,7 @@ from kcore.log.partition import StagedPartitionLog
 from kcore.log.round import PartitionMeta, Round
 from kcore.log.storage import ReclaimTask, Storage
 from kcore.log.verify import verify_partition
-from kcore_ext.log_core import ABSENT, CLOSED, DROPPED, LIVE, EngineCore
+from kcore_ext.log_core import ABSENT, CLOSED, COMMITTING, DROPPED, LIVE, STAGING, EngineCore
 from kcore_ext.log_tail import TailCache
 
 TAIL_SIZE_BYTES: Final = 64 << 20
@@ -27,9 +27,18 @@ _NO_DROPS: Final[list[StagedPartitionLog]] = []
 
 _BY_NUMBER = attrgetter("_number")
 
+_INTERRUPTED: Final = "an exception interrupted a call of the log engine: everything staged before it is discarded"
+
 
 class StagedLogEngine(EngineCore, LogEngine):
-    """A LogEngine over a Storage. Opened by its subclasses' constructors."""
+    """A LogEngine over a Storage. Opened by its subclasses' constructors.
+
+    An exception may hit any line: no memory, or an interrupt from the keyboard. A change of several steps therefore
+    sets a bit of `_torn` before its first step and clears it after the last. `seal`, `finish`, `fail` and `commit`
+    handle an exception themselves: memory goes back to what the storage holds, and `Round.landed` says whether that
+    includes the round. If a second exception interrupts the handler, the bit stays set: every `commit` and `seal` then
+    recovers first and fails, as a commit whose write failed, until a recovery has succeeded.
+    """
 
     __slots__ = (
         "_closed",
@@ -41,6 +50,7 @@ class StagedLogEngine(EngineCore, LogEngine):
         "_new_numbers",
         "_next_number",
         "_reclaim_lock",
+        "_released",
         "_storage",
         "node_epoch",
     )
@@ -49,6 +59,8 @@ class StagedLogEngine(EngineCore, LogEngine):
         self._storage = storage
         self._tails = TailCache(tail_size_bytes)
         self._closed: str | None = None
+        self._released = False
+        self._torn = 0
         self._drops: list[StagedPartitionLog] = []
         self._metas: dict[str, bytes | None] = {}
         self._in_flight: Round | None = None
@@ -56,9 +68,17 @@ class StagedLogEngine(EngineCore, LogEngine):
         self._reclaim_lock = threading.Lock()
         # Insertion-ordered sets: numbers dropped for good, and partitions with deleted batches or old snapshots.
         self._garbage: dict[int, StagedPartitionLog | None] = {}
-        stored, dropped, self._next_number = storage.load()
-        self.node_epoch = storage.node_epoch
         self._logs: dict[PartitionKey, StagedPartitionLog] = {}
+        try:
+            self._load()
+        except BaseException:
+            storage.close()
+            raise
+
+    def _load(self) -> None:
+        """Make a handle for each stored partition."""
+        stored, dropped, self._next_number = self._storage.load()
+        self.node_epoch = self._storage.node_epoch
         self._garbage.update(dict.fromkeys(dropped))
         for found in stored:
             log = StagedPartitionLog(self, found.key, found.meta, found.end_offset, durable=True)
@@ -76,22 +96,27 @@ class StagedLogEngine(EngineCore, LogEngine):
         if log is None:
             if len(key.topic_id) != 16 or not 0 <= key.partition < 1 << 31:
                 raise ValueError(f"a topic id has 16 bytes and a partition is an int32 from 0 on: {key!r}")
+            self._require_whole()
             meta = PartitionMeta(self._next_number, log_start_offset, (), None)
-            self._next_number += 1
             log = StagedPartitionLog(self, PartitionKey(*key), meta, log_start_offset, durable=False)
-            self._logs[log.key] = log
+            self._torn = STAGING
+            self._next_number += 1
             self._new_numbers = True
             log._stage()
+            self._logs[log.key] = log
+            self._torn = 0
         elif log._state == ABSENT:
             self._create_again(log)
         return log
 
     def _create_again(self, log: StagedPartitionLog) -> None:
         """Stage the creation of a partition whose first creation failed."""
-        self._require_open()
-        log._state = LIVE
-        self._new_numbers = True
+        self._require_whole()
+        self._torn = STAGING
         log._stage()
+        self._new_numbers = True
+        log._state = LIVE
+        self._torn = 0
 
     def get(self, key: PartitionKey) -> PartitionLog | None:
         """See LogEngine."""
@@ -107,28 +132,52 @@ class StagedLogEngine(EngineCore, LogEngine):
     def drop(self, key: PartitionKey) -> None:
         """See LogEngine."""
         self._require_open()
-        log = self._logs.pop(key, None)
+        log = self._logs.get(key)
         if log is None:
             return
+        self._require_whole()
+        self._torn = STAGING
+        if log._durable_meta is not None or log._sealed is not None:
+            self._drops.append(log)
         if log._staged:
             self._dirty.remove(log)
             log._discard()
         log._state = DROPPED
-        if log._durable_meta is not None or log._sealed is not None:
-            self._drops.append(log)
+        del self._logs[key]
+        self._torn = 0
 
     # -- rounds -------------------------------------------------------------------------------------------------
 
     @property
     def dirty(self) -> bool:
         """See LogEngine."""
-        return bool(self._dirty or self._metas or self._drops)
+        # After an interrupted call there is something to commit, too: the commit fails and discards what is staged.
+        return bool(self._dirty or self._metas or self._drops or self._torn)
 
     def seal(self) -> Round:
         """See LogEngine."""
-        self._require_open()
-        if self._in_flight is not None:
-            raise LogError("the previous round has been neither finished nor failed", FailureReason.MISUSE)
+        if self._closed is not None or self._torn or self._in_flight is not None:
+            self._refuse_round()
+        self._torn = COMMITTING
+        try:
+            sealed = self._take_staged()
+        except BaseException:
+            self._recover()
+            raise
+        self._torn = 0
+        return sealed
+
+    def _refuse_round(self) -> NoReturn:
+        """Raise the reason why no round can be sealed now; after an interrupted call recover first."""
+        if self._closed is not None:
+            raise LogClosedError(self._closed)
+        if self._torn & COMMITTING or (self._torn and self._in_flight is None):
+            self._recover()
+            raise LogError(_INTERRUPTED, FailureReason.INTERRUPTED)
+        raise LogError("the previous round has been neither finished nor failed", FailureReason.MISUSE)
+
+    def _take_staged(self) -> Round:
+        """Move everything staged into a round. An exception leaves it in both places, or in one of them."""
         dirty = self._dirty
         if len(dirty) > 1:
             dirty.sort(key=_BY_NUMBER)
@@ -137,12 +186,12 @@ class StagedLogEngine(EngineCore, LogEngine):
         sealed = Round(self._seal_dirty(), metas or _NO_METAS, drops or _NO_DROPS, 0)
         if self._new_numbers:
             sealed.next_number = self._next_number
-            self._new_numbers = False
+        self._in_flight = sealed
+        self._new_numbers = False
         if metas:
             self._metas = {}
         if drops:
             self._drops = []
-        self._in_flight = sealed
         return sealed
 
     def write(self, round: Round) -> None:
@@ -153,7 +202,20 @@ class StagedLogEngine(EngineCore, LogEngine):
 
     def finish(self, round: Round) -> None:
         """See LogEngine."""
-        self._in_flight = None
+        self._torn |= COMMITTING
+        try:
+            self._show(round)
+            self._in_flight = None
+        except BaseException:
+            # The round is durable, and what was staged after it stays valid: once more.
+            self._show(round)
+            self._in_flight = None
+            self._torn &= ~COMMITTING
+            raise
+        self._torn &= ~COMMITTING
+
+    def _show(self, round: Round) -> None:
+        """Let readers see a durable round. Can be repeated after an exception."""
         self._finish_sealed(round.partitions)
         for log in round.drops:
             log._durable_meta = None
@@ -162,35 +224,94 @@ class StagedLogEngine(EngineCore, LogEngine):
 
     def fail(self, round: Round, error: BaseException) -> None:
         """See LogEngine."""
-        self._in_flight = None
-        for sealed in round.partitions:
-            sealed.log._sealed = None
-        self._discard_staged()
-        for sealed in round.partitions:
-            sealed.log._discard()
-        self._restore(round.drops)
+        if self._torn or round.landed or self._in_flight is not round:
+            self._recover()
+            return
+        self._torn = COMMITTING
+        try:
+            for sealed in round.partitions:
+                sealed.log._sealed = None
+            self._discard_staged()
+            for sealed in round.partitions:
+                sealed.log._discard()
+            self._restore(round.drops)
+            self._in_flight = None
+        except BaseException:
+            self._recover()
+            raise
+        self._torn = 0
 
     def commit(self) -> None:
         """See LogEngine."""
+        if self._closed is not None or self._torn or self._in_flight is not None:
+            self._refuse_round()
         if not (self._dirty or self._metas or self._drops):
-            self._require_open()
             return
-        sealed = self.seal()
+        self._torn = COMMITTING
         try:
+            sealed = self._take_staged()
             self.write(sealed)
-        except BaseException as error:
-            # An interrupt may arrive when the transaction is already durable: `landed` is the truth then.
-            if sealed.landed:
-                self.finish(sealed)
-            else:
-                self.fail(sealed, error)
+            self._show(sealed)
+            self._in_flight = None
+        except BaseException:
+            # An interrupt may arrive when the transaction is already durable: `Round.landed` is the truth then.
+            self._recover()
             raise
-        self.finish(sealed)
+        self._torn = 0
+
+    def recover(self) -> None:
+        """See LogEngine."""
+        self._require_open()
+        self._recover()
+
+    def _recover(self) -> None:
+        """Bring memory back to what the storage holds: show the sealed round if it is durable, discard everything else.
+
+        It starts from what only a finished round changes (durable metadata, high watermarks), looks at every partition,
+        and can be repeated, so it is right wherever an exception struck. No thread may be writing the sealed round.
+        """
+        if self._closed is not None:
+            self._in_flight = None
+            return
+        self._torn |= COMMITTING
+        round = self._in_flight
+        self._restore(self._drops)
+        if round is not None:
+            if round.landed:
+                self._show(round)
+                for sealed in round.partitions:
+                    # An exception may have come between the move of the log start and this.
+                    self._add_garbage(sealed.log)
+            else:
+                self._restore(round.drops)
+        for log in self._logs.values():
+            log._sealed = None
+            log._discard()
+        self._forget_staged()
+        self._in_flight = None
+        self._torn = 0
 
     def rollback(self) -> None:
         """See LogEngine."""
         self._require_open()
-        self._discard_staged()
+        if self._torn & COMMITTING:
+            self._recover()
+            return
+        torn, self._torn = self._torn, STAGING
+        if torn:
+            self._restore(self._drops)
+            for log in self._logs.values():
+                log._discard()
+            self._forget_staged()
+        else:
+            self._discard_staged()
+        self._torn = 0
+
+    def _forget_staged(self) -> None:
+        """Empty the lists of what is staged; the partitions themselves were reset."""
+        self._dirty = []
+        self._metas = {}
+        self._drops = []
 
     def _discard_staged(self) -> None:
         """Forget everything that no round has taken."""
@@ -269,10 +390,10 @@ class StagedLogEngine(EngineCore, LogEngine):
             if not entries:
                 return False
             tasks = [self._reclaim_task(number, log) for number, log in entries]
-            for entry in entries:
-                del self._garbage[entry[0]]
             done = 0
             try:
+                for entry in entries:
+                    del self._garbage[entry[0]]
                 done = self._storage.reclaim(tasks, max_batches)
             finally:
                 for number, log in entries[done:]:
@@ -310,9 +431,12 @@ class StagedLogEngine(EngineCore, LogEngine):
 
     def close(self) -> None:
         """See LogEngine."""
+        if self._released:
+            return
         if self._closed is None:
             self._shut("the log engine is closed")
-            self._storage.close()
+        self._storage.close()
+        self._released = True
 
     def _shut(self, why: str) -> None:
         """Refuse everything from now on."""
@@ -324,6 +448,12 @@ class StagedLogEngine(EngineCore, LogEngine):
     def _require_open(self) -> None:
         if self._closed is not None:
             raise LogClosedError(self._closed)
+
+    def _require_whole(self) -> None:
+        """Refuse to stage on top of an interrupted change: the next commit discards it."""
+        self._require_open()
+        if self._torn:
+            raise LogError(_INTERRUPTED, FailureReason.INTERRUPTED)
 
 
 _ENGINES: weakref.WeakSet[StagedLogEngine] = weakref.WeakSet()
@@ -337,6 +467,7 @@ def _forget_after_fork(engine: StagedLogEngine) -> None:
 def _shut_in_child() -> None:
     for engine in list(_ENGINES):
         engine._shut(f"the log engine was opened by the parent of process {os.getpid()}: open it after the fork")
+        engine._released = True  # nothing here belongs to this process
         abandon = getattr(engine._storage, "abandon_in_child", None)
         if abandon is not None:
             abandon()

@@ -23,6 +23,8 @@ class FailureReason(Enum):
     """What is stored contradicts itself."""
     MISUSE = "misuse"
     """The caller asked for what cannot be: an older leader epoch, an offset outside the log, a closed engine."""
+    INTERRUPTED = "interrupted"
+    """An exception hit an earlier call midway (an interrupt, no memory); everything staged since was discarded."""
     INJECTED = "injected"
     """A test asked for this failure (`kcore.log.faults`)."""
 

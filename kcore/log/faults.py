@@ -65,6 +65,10 @@ class FaultInjectingEngine(LogEngine):
         self.inner.close()
         raise SimulatedCrashError(f"commit {self.commit_count}, {'after' if crash else 'before'} it was durable")
 
+    def recover(self) -> None:
+        """See LogEngine."""
+        self.inner.recover()
+
     def commit(self) -> None:
         """See LogEngine."""
         if not self.inner.dirty:
@@ -73,9 +77,9 @@ class FaultInjectingEngine(LogEngine):
         sealed = self.inner.seal()
         try:
             self.write(sealed)
-        except LogClosedError:
+        except (LogClosedError, SimulatedCrashError):
             raise
-        except LogError as error:
+        except BaseException as error:
             self.inner.fail(sealed, error)
             raise
         self.inner.finish(sealed)

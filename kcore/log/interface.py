@@ -293,7 +293,8 @@ class LogEngine(ABC):
     def seal(self) -> Round:
         """Take everything staged into a round for `write`; what is staged from now on belongs to the next round.
 
-        Raises LogError when the previous round has been neither finished nor failed.
+        After an exception in here nothing is staged any more, as after a `write` that failed. Raises LogError when the
+        previous round has been neither finished nor failed, and when an exception interrupted an earlier call.
         """
 
     @abstractmethod
@@ -305,18 +306,32 @@ class LogEngine(ABC):
 
     @abstractmethod
     def finish(self, round: Round) -> None:
-        """After `write` returned: move the high watermarks and let readers see the round."""
+        """After `write` returned: move the high watermarks and let readers see the round.
+
+        If an exception interrupts this, the round is shown all the same: at once, or when the next `commit` or `seal`
+        fails and recovers.
+        """
 
     @abstractmethod
     def fail(self, round: Round, error: BaseException) -> None:
-        """After `write` raised `error`: forget the round and everything staged after it.
+        """After `write` or `finish` raised `error`: forget the round and everything staged after it.
 
-        End offsets, epochs, metadata, creations and drops go back to what is committed.
+        End offsets, epochs, metadata, creations and drops go back to what is committed. That includes the round itself
+        if it is durable (`Round.landed`).
         """
 
     @abstractmethod
     def commit(self) -> None:
-        """seal, write, finish; on failure fail, and the LogError goes on to the caller. Does nothing if not dirty."""
+        """seal, write, finish; on failure fail, and the error goes on to the caller. Does nothing if not dirty."""
+
+    def recover(self) -> None:
+        """Bring memory back to what is stored, after an exception struck between the calls for a round.
+
+        Settles a sealed round by whether it is durable and discards everything staged. For an owner that does not know
+        how far it came, such as one interrupted between `seal` and `write`; no thread may be writing the round.
+        If this fails, it can be repeated; `commit` and `seal` repeat it and fail until it has succeeded.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def rollback(self) -> None:

@@ -30,6 +30,7 @@ class LmdbLogEngine(StagedLogEngine):
 
     `map_size_bytes`: the first memory map, doubled whenever it is full, up to `max_size_bytes`, which is the bound of
     the file. `tail_size_bytes`: newest batches kept in memory for readers at the end, all partitions together.
+    `allow_orphans`: open a folder with batches of numbers that no partition has: for `verify`, which finds them.
     Raises DataFolderError when the folder is refused: it says what was found and where.
 
     LMDB's file is not to be opened by anything else while this runs, nor to lie on a network file system. Not usable
@@ -47,11 +48,14 @@ class LmdbLogEngine(StagedLogEngine):
         map_size_bytes: int = DEFAULT_MAP_SIZE_BYTES,
         max_size_bytes: int = MAX_MAP_SIZE_BYTES,
         tail_size_bytes: int = TAIL_SIZE_BYTES,
+        allow_orphans: bool = False,
     ) -> None:
         if durability not in ("fsync", "os"):
             raise ValueError(f"durability is 'fsync' or 'os' here (open_engine knows 'memory' too): {durability!r}")
         self.durability = durability
-        storage = LmdbStorage(path, create, durability == "fsync", map_size_bytes, max_size_bytes)
+        storage = LmdbStorage(
+            path, create, durability == "fsync", map_size_bytes, max_size_bytes, allow_orphans=allow_orphans
+        )
         self.path = storage.path
         super().__init__(storage, tail_size_bytes)
 
@@ -72,6 +76,7 @@ def compact(path: str | os.PathLike[str]) -> tuple[int, int]:
     what is left, and puts the copy in the file's place atomically. Needs room for the copy. Raises DataFolderError
     when the folder is refused, LogError when copying fails; the folder is as it was then.
     """
+    check_folder(path)
     storage = LmdbStorage(path, False, True, DEFAULT_MAP_SIZE_BYTES, MAX_MAP_SIZE_BYTES)
     engine = StagedLogEngine(storage, 0)
     try:
@@ -86,18 +91,27 @@ def compact(path: str | os.PathLike[str]) -> tuple[int, int]:
     return before, os.path.getsize(os.path.join(storage.path, "data.mdb"))
 
 
+def check_folder(path: str | os.PathLike[str]) -> None:
+    """Check every page of a folder that nobody has open, whatever its last close was; raises DataFolderError.
+
+    For whatever reads the whole file afterwards: LMDB aborts the process at a damaged page.
+    """
+    folder = DataFolder(path, create=False)
+    try:
+        check_pages(folder.path, DATA_NAME)
+        folder.mark_closed()  # the next opening need not read the leaves again
+    finally:
+        folder.release()
+
+
 def verify_folder(path: str | os.PathLike[str], deep: bool = True) -> list[Finding]:
     """Open a folder that nobody has open, verify it and close it; see `LogEngine.verify`.
 
     Deep also walks LMDB's own pages, before LMDB does. Raises DataFolderError when the folder is refused.
     """
-    folder = DataFolder(path, create=False)
-    try:
-        if deep:
-            check_pages(folder.path, DATA_NAME)
-    finally:
-        folder.release()
-    engine = LmdbLogEngine(path, create=False)
+    if deep:
+        check_folder(path)
+    engine = LmdbLogEngine(path, create=False, allow_orphans=True)
     try:
         return engine.verify(deep)
     finally:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import lmdb
 
+from kcore.log.data_folder import FILE_MODE
 from kcore.log.errors import FailureReason, LogError
 from kcore.log.lmdb_layout import JOURNAL_DB, LOG_DB, META_DB, SNAP_DB
 
@@ -66,6 +67,7 @@ class LmdbEnvironment:
     """
 
     __slots__ = (
+        "_closed",
         "_env",
         "_map_size_bytes",
         "_max_size_bytes",
@@ -85,6 +87,7 @@ class LmdbEnvironment:
         self._map_size_bytes = min(map_size_bytes, max_size_bytes)
         self.gate = threading.Lock()
         self._env: lmdb.Environment | None = None
+        self._closed = False
         self.log_db: Any = None
         self.journal_db: Any = None
         self.meta_db: Any = None
@@ -107,7 +110,7 @@ class LmdbEnvironment:
             max_spare_txns=SPARE_READERS,
             sync=self._sync,
             metasync=self._sync,
-            mode=0o644,
+            mode=FILE_MODE,
         )
         try:
             env.reader_check()
@@ -128,9 +131,11 @@ class LmdbEnvironment:
 
     @property
     def env(self) -> lmdb.Environment:
-        """The open environment; one that a failure left closed is opened anew. For a caller that holds the gate."""
+        """The open environment; one that a failure left closed is opened again. The caller holds the gate."""
         env = self._env
         if env is None:
+            if self._closed:
+                raise LogError("the log is closed", FailureReason.MISUSE)
             try:
                 self.open(create=False)
             except (lmdb.Error, OSError) as error:
@@ -210,16 +215,20 @@ class LmdbEnvironment:
             return os.path.getsize(os.path.join(self._path, "data.mdb")), used
 
     def _close(self) -> None:
-        env, self._env = self._env, None
+        env = self._env
         if env is not None:
+            # Closed first: LMDB refuses to open a file a second time while a lost handle keeps it open.
             env.close()
+            self._env = None
 
     def close(self) -> None:
-        """Close; an environment without sync forces everything to the device first."""
+        """Close for good; an environment without sync forces everything to the device first. Can be repeated."""
         with self.gate:
+            again, self._closed = self._closed, True
             env = self._env
             try:
-                if env is not None and not self._sync:
+                # An interrupted close may have closed LMDB's handle, which can only be closed once more then.
+                if env is not None and not self._sync and not again:
                     env.sync(True)
             finally:
                 self._close()

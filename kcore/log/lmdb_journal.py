@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from kcore.log.batch_header import last_offset
-from kcore.log.errors import LogError
+from kcore.log.errors import FailureReason, LogError
 from kcore.log.lmdb_layout import U64
 from kcore_ext.log_core import journal_entries, log_pairs, sort_batches
 
@@ -33,6 +33,14 @@ MAX_ROUND_BYTES: Final = 64 << 10
 MAX_ROUNDS: Final = 256
 MAX_SIZE_BYTES: Final = 1 << 20
 """With so much in it the journal is moved, which takes a few milliseconds."""
+
+
+class JournalMismatchError(LogError):
+    """The journal in the file is not the one in memory: a write on top of it, or a move, could lose batches."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"the journal's file and memory differ ({what})", FailureReason.CORRUPT)
+
 
 Batches = dict[int, list[tuple[int, bytes]]]
 """Partition number -> base offsets and batches, ascending."""
@@ -66,10 +74,12 @@ class Journal:
         self._size_bytes = 0
 
     def waiting(self) -> Batches:
-        """Its batches. The answer is replaced when they were moved, never emptied: a reader keeps what it has seen."""
+        """Return the journal's batches. A move replaces the dictionary instead of emptying it: readers may hold it."""
         with self._lock:
-            fresh, self._fresh = self._fresh, []
-            sort_batches(fresh, self._sorted)
+            if self._fresh:
+                sort_batches(self._fresh, self._sorted)
+                # Only now: if memory ran out above, the next call sorts these rounds again.
+                self._fresh = []
             return self._sorted
 
     @property
@@ -91,13 +101,22 @@ class Journal:
         """
         key = U64.pack(0 if first else self._rounds)
         if not txn.put(key, entries, overwrite=False, append=True, db=database):
-            raise LogError(f"round {self._rounds} is in the journal already")
+            raise JournalMismatchError(f"round {self._rounds} is stored already")
 
     def move(self, txn: Any, database: Any, log_db: Any) -> bool:
-        """Puts everything where it belongs, and empties the journal; False if there is nothing to move."""
+        """Move every batch to the log and empty the journal; return False if there is nothing to move.
+
+        What is in the file but not in memory would be deleted with the journal, so both are compared first.
+
+        Raises:
+            JournalMismatchError: they differ; the transaction is to be aborted.
+        """
+        self._compare(txn, database)
         if self.empty:
             return False
-        pairs = log_pairs(self.waiting())
+        pairs, size_bytes = log_pairs(self.waiting())
+        if size_bytes != self._size_bytes:
+            raise JournalMismatchError(f"{self._size_bytes} bytes written, {size_bytes} in memory")
         with txn.cursor(log_db) as cursor:
             consumed, _ = cursor.putmulti(pairs)
         if consumed != len(pairs):
@@ -105,36 +124,59 @@ class Journal:
         txn.drop(database, delete=False)
         return True
 
+    def _compare(self, txn: Any, database: Any) -> None:
+        """Raise JournalMismatchError unless the file has exactly the rounds that memory has: 0, 1, 2 and so on."""
+        stored = txn.stat(database)["entries"]
+        if stored == self._rounds:
+            if not stored:
+                return
+            with txn.cursor(database) as cursor:
+                first = bytes(cursor.key()) if cursor.first() else b""
+                last = bytes(cursor.key()) if cursor.last() else b""
+            # Keys are unique: with the right count between the right ends none is missing.
+            if (first, last) == (U64.pack(0), U64.pack(stored - 1)):
+                return
+        raise JournalMismatchError(f"{stored} rounds in the file, {self._rounds} in memory")
+
     # ---- behind a transaction
 
     def moved(self) -> None:
-        """Everything is where it belongs."""
+        """Forget all rounds: a transaction has moved them to the log."""
+        self._replace({}, 0, 0)
+
+    def _replace(self, batches: Batches, rounds: int, size_bytes: int) -> None:
+        fresh: list[Round] = []
         with self._lock:
-            self._sorted = {}
-            self._fresh = []
-            self._rounds = self._size_bytes = 0
+            self._sorted = batches
+            self._fresh = fresh
+            self._rounds = rounds
+            self._size_bytes = size_bytes
 
     def landed(self, round: Round, size_bytes: int) -> None:
-        """A round was written, in so many bytes."""
+        """Add a round that was written as `size_bytes` of entries."""
         with self._lock:
             self._fresh.append(round)
             self._rounds += 1
             self._size_bytes += size_bytes
 
     def restore(self, entries: Iterator[tuple[bytes, bytes]]) -> None:
-        """Takes what a file holds, after an opening, or after a failure that left open what became of a transaction.
+        """Replace what memory holds by what the file holds: after an opening, or a failed or doubtful transaction.
+
+        If this fails, memory keeps what it had.
 
         Raises:
-            LogError: it is damaged.
+            LogError: the file's journal is damaged.
         """
-        self.moved()
+        batches: Batches = {}
+        rounds = size_bytes = 0
         for expected, (key, value) in enumerate(entries):
             if key != U64.pack(expected):
                 raise LogError(f"the journal is damaged: {key.hex()} stands where round {expected} belongs")
             for number, base, batch in _entries(value, expected):
-                self._sorted.setdefault(number, []).append((base, batch))
-            self._rounds += 1
-            self._size_bytes += len(value)
+                batches.setdefault(number, []).append((base, batch))
+            rounds += 1
+            size_bytes += len(value)
+        self._replace(batches, rounds, size_bytes)
 
 
 def _entries(value: bytes, round_number: int) -> Iterator[tuple[int, int, bytes]]:

@@ -1,4 +1,4 @@
-"""What a data folder holds when it is opened: partitions, their ends, and whether the cheap checks hold."""
+"""Loads the partitions of a data folder when it is opened, with the checks that are cheap enough for each start."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from kcore.log.batch_header import damage, last_offset
+from kcore.log.data_folder import DATA_NAME
 from kcore.log.errors import DataFolderError
 from kcore.log.interface import Finding, PartitionKey
 from kcore.log.lmdb_layout import (
@@ -17,33 +18,60 @@ from kcore.log.lmdb_layout import (
     U32,
     parse_partition_meta_key,
 )
+from kcore.log.lmdb_pages import REMEDY
 from kcore.log.round import PartitionMeta, StoredPartition
 
 if TYPE_CHECKING:
     from kcore.log.lmdb_environment import LmdbEnvironment
 
 
-def load_partitions(txn: Any, environment: LmdbEnvironment, path: str) -> tuple[list[StoredPartition], list[int], int]:
-    """Partitions in order of number, dropped numbers, the next free number; raises DataFolderError for damage."""
+def load_partitions(
+    txn: Any, environment: LmdbEnvironment, path: str, allow_orphans: bool = False
+) -> tuple[list[StoredPartition], list[int], int]:
+    """Load partitions in order of number, dropped numbers and the next free number.
+
+    Args:
+        txn: a read transaction.
+        environment: whose databases are read.
+        path: the folder, for errors.
+        allow_orphans: whether batches and chunks of numbers that no partition has are ignored: for `verify`.
+
+    Raises:
+        DataFolderError: the metadata or the ends of a partition are damaged.
+    """
     next_number = txn.get(NEXT_NUMBER_KEY, db=environment.meta_db)
-    free = 0 if next_number is None else U32.unpack(next_number)[0]
-    dropped = [
-        U32.unpack(bytes(key)[len(DROPPED_PREFIX) :])[0] for key, _ in _prefixed(txn, environment, DROPPED_PREFIX)
-    ]
+    try:
+        free = 0 if next_number is None else U32.unpack(next_number)[0]
+        dropped = [
+            U32.unpack(bytes(key)[len(DROPPED_PREFIX) :])[0] for key, _ in _prefixed(txn, environment, DROPPED_PREFIX)
+        ]
+    except struct.error as error:
+        raise DataFolderError(path, f"damaged: {error}{REMEDY}", "numbers of partitions") from error
     log_cursor = txn.cursor(environment.log_db)
     snap_cursor = txn.cursor(environment.snap_db)
     found = []
+    known: dict[int, PartitionKey] = {}
     for name, value in _prefixed(txn, environment, PARTITION_PREFIX):
         try:
             key = parse_partition_meta_key(bytes(name))
             meta = PartitionMeta.decode(bytes(value))
         except (ValueError, struct.error) as error:
-            raise DataFolderError(path, f"damaged: {error}", f"metadata {bytes(name)!r}") from error
-        if meta.number >= free:
-            raise DataFolderError(path, f"damaged: number {meta.number} was never given away", f"partition {key}")
-        end_offset, garbage = _ends(log_cursor, key, meta, path)
-        garbage = garbage or _has_old_snapshot(snap_cursor, meta)
+            raise DataFolderError(path, f"damaged: {error}{REMEDY}", f"metadata {bytes(name)!r}") from error
+        if meta.number >= free or meta.number in known:
+            wrong = "was never given away" if meta.number >= free else f"is that of partition {known[meta.number]}, too"
+            raise DataFolderError(path, f"damaged: number {meta.number} {wrong}{REMEDY}", f"partition {key}")
+        known[meta.number] = key
+        try:
+            end_offset, garbage = _ends(log_cursor, key, meta, path)
+            garbage = garbage or _has_old_snapshot(snap_cursor, meta)
+        except struct.error as error:
+            raise DataFolderError(
+                path, f"damaged: a key of the wrong size: {error}{REMEDY}", f"partition {key}"
+            ) from error
         found.append(StoredPartition(key, meta, end_offset, garbage))
+    if not allow_orphans:
+        for finding in stray_numbers(txn, environment, known):
+            raise DataFolderError(path, f"damaged: {finding.detail}: `kcore log verify` shows more{REMEDY}", DATA_NAME)
     found.sort(key=lambda stored: stored.meta.number)
     return found, dropped, free
 
@@ -76,7 +104,7 @@ def _ends(cursor: Any, key: PartitionKey, meta: PartitionMeta, path: str) -> tup
     """
 
     def refuse(what: str, offset: int) -> DataFolderError:
-        return DataFolderError(path, f"damaged: {what}", f"partition {key}, offset {offset}")
+        return DataFolderError(path, f"damaged: {what}{REMEDY}", f"partition {key}, offset {offset}")
 
     start = meta.log_start_offset
     last = _last_batch(cursor, meta.number)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import lmdb
 
 from kcore.log.batch_header import last_offset, offsets_and_timestamp
-from kcore.log.data_folder import COMPACT_NAME, DATA_NAME, LMDB_LOCK_NAME, DataFolder
+from kcore.log.data_folder import COMPACT_NAME, DATA_NAME, LMDB_LOCK_NAME, DataFolder, open_private
 from kcore.log.errors import CorruptLogError, DataFolderError, LogError
 from kcore.log.interface import BatchSummary, Finding, PartitionKey
 from kcore.log.lmdb_environment import LmdbEnvironment, log_error
-from kcore.log.lmdb_journal import Journal, behind, entries_of
+from kcore.log.lmdb_journal import Journal, JournalMismatchError, behind, entries_of
 from kcore.log.lmdb_layout import (
     DROPPED_PREFIX,
     FORMAT_KEY,
@@ -54,20 +54,48 @@ class LmdbStorage(Storage):
 
     With `sync` a commit is LMDB's own: pages written and flushed, then the meta page written through (two flushes).
     Without, both go to the page cache: see `LmdbLogEngine`.
+
+    `_unsettled` is set while a transaction runs, and cleared once memory and file are known to agree on it. A failure
+    or an interrupt that leaves it set makes the next writer open the file again and read the journal back first. If the
+    file turns out to have a round that was reported as failed, or the reverse, memory cannot be trusted: `_doubt` then
+    says why everything that writes is refused until the folder is opened again.
     """
 
-    __slots__ = ("_doubt", "_environment", "_folder", "_journal", "_write_lock", "node_epoch", "path")
+    __slots__ = (
+        "_allow_orphans",
+        "_doubt",
+        "_environment",
+        "_folder",
+        "_journal",
+        "_round",
+        "_txn_id",
+        "_unsettled",
+        "_write_lock",
+        "node_epoch",
+        "path",
+    )
 
     def __init__(
-        self, path: str | os.PathLike[str], create: bool, sync: bool, map_size_bytes: int, max_size_bytes: int
+        self,
+        path: str | os.PathLike[str],
+        create: bool,
+        sync: bool,
+        map_size_bytes: int,
+        max_size_bytes: int,
+        *,
+        allow_orphans: bool = False,
     ) -> None:
-        self._folder = DataFolder(path, create)
-        self.path = self._folder.path
+        self._allow_orphans = allow_orphans
+        self.path = os.path.abspath(os.fspath(path))
         self._environment = LmdbEnvironment(self.path, sync, map_size_bytes, max_size_bytes)
         self._write_lock = threading.Lock()
         self._doubt: str | None = None
+        self._unsettled = False
+        self._round: Round | None = None  # of the transaction in question, None if it carries none
+        self._txn_id = 0  # of the round's transaction, 0 until it is about to be committed
         self._journal = Journal()
         self.node_epoch = 0
+        self._folder = DataFolder(self.path, create)
         try:
             self._environment.open(create=self._creating())
             self._open_format()
@@ -132,7 +160,7 @@ class LmdbStorage(Storage):
         self._transact(write, "opening the log")
 
     def _read_journal(self) -> None:
-        """Takes into memory what the file's journal holds."""
+        """Read the file's journal into memory."""
         with self._environment.gate:
             txn = self._environment.begin_read(JOURNAL_DB, buffers=False)
             try:
@@ -141,7 +169,7 @@ class LmdbStorage(Storage):
                 txn.abort()
 
     def _move_journal(self) -> None:
-        """Moves what a crash, or this process, left in the journal to the log."""
+        """Move what a crash, or this process, left in the journal to the log."""
         environment, journal = self._environment, self._journal
         if not journal.empty:
             self._transact(
@@ -151,9 +179,12 @@ class LmdbStorage(Storage):
             )
 
     def _reopen(self) -> int:
-        """Opens the environment anew after a failure; returns the last transaction that the file has."""
+        """Open the environment again after a failure, read the journal, and return the file's last transaction id."""
         last_txn_id = self._environment.reopen()
-        self._read_journal()
+        try:
+            self._read_journal()
+        except MemoryError as error:
+            raise LogError("no memory to read the journal back: the next write tries again") from error
         return last_txn_id
 
     def load(self) -> tuple[list[StoredPartition], list[int], int]:
@@ -162,7 +193,7 @@ class LmdbStorage(Storage):
             with self._environment.gate:
                 txn = self._environment.begin_read(LOG_DB)
                 try:
-                    return load_partitions(txn, self._environment, self.path)
+                    return load_partitions(txn, self._environment, self.path, self._allow_orphans)
                 finally:
                     txn.abort()
         except lmdb.Error as error:
@@ -182,41 +213,76 @@ class LmdbStorage(Storage):
     def write(self, round: Round) -> None:
         """See Storage. The loop repeats only after the map has grown."""
         with self._write_lock:
-            if self._doubt is not None:
-                raise LogError(self._doubt)
+            if self._unsettled or self._doubt is not None:
+                self._require_settled()
             entries = entries_of(round)
             while True:
-                txn_id = 0
-                moved = False
+                self._txn_id = 0
+                self._round = round
+                self._unsettled = True
                 try:
                     txn = self._environment.env_for_write.begin(write=True)
                     try:
                         moved = self._put_round(txn, round, entries)
-                        txn_id = txn.id()
+                        self._txn_id = txn.id()
                     except BaseException:
                         txn.abort()
                         raise
                     txn.commit()
                     self._landed(round, entries, moved)
+                    self._unsettled = False
+                    self._round = None
                     return
                 except lmdb.MapFullError:
+                    self._unsettled = False
                     self._environment.grow()
                 except lmdb.MapResizedError:
+                    self._unsettled = False
                     self._environment.adopt_size()
                 except lmdb.Error as error:
-                    self._settle(round, txn_id, error)
+                    self._settle(round, error)
                     return
-                except LogError:
+                except LogError as error:
+                    self._aborted(error)
                     raise
                 except BaseException:
-                    # An interrupt between the commit and the line after it: the file knows which it was.
-                    if not round.landed and 0 < txn_id <= self._last_txn_id():
+                    # An interrupt before or behind the commit: the file knows which. `_unsettled` stays, as the
+                    # transaction may be open still.
+                    if not round.landed and 0 < self._txn_id <= self._last_txn_id():
                         round.landed = True
-                        self._read_journal()
+                    self._read_journal()
                     raise
 
+    def _require_settled(self) -> None:
+        """Find out what became of the last transaction if that is not known; the caller holds the write lock.
+
+        Raises:
+            LogError: memory and file cannot be made to agree, or the file cannot be read; nothing may be written.
+        """
+        if self._doubt is None and self._unsettled:
+            last_txn_id = self._reopen()
+            round = self._round
+            stored = 0 < self._txn_id <= last_txn_id
+            if round is None or round.landed == stored:
+                self._unsettled = False
+                self._round = None
+                return
+            self._doubt = (
+                f"a commit that {'failed is' if stored else 'succeeded is not'} in the file: "
+                "nothing is written any more, the log must be opened again"
+            )
+        if self._doubt is not None:
+            raise LogError(self._doubt)
+
+    def _aborted(self, error: LogError) -> None:
+        """After a transaction that was aborted because of `error`: nothing of it is in the file."""
+        if isinstance(error, JournalMismatchError):
+            self._doubt = f"{error}: nothing is written any more, the log must be opened again"
+        self._unsettled = False
+        self._round = None
+
     def _landed(self, round: Round, entries: bytes | None, moved: bool) -> None:
-        """The round's transaction is in the file."""
+        """Update the journal in memory after a round's transaction was committed."""
         if moved:
             self._journal.moved()
         if entries:
@@ -288,8 +354,8 @@ class LmdbStorage(Storage):
         if not stored:
             raise LogError("LMDB refused an overwriting put")
 
-    def _settle(self, round: Round, txn_id: int, error: lmdb.Error) -> None:
-        """After LMDB failed: open it anew, and find out what became of the round.
+    def _settle(self, round: Round, error: lmdb.Error) -> None:
+        """Open LMDB again after it failed, and find out what became of the round.
 
         A commit that fails while it writes the meta page leaves open whether the transaction happened. If the file has
         it, its pages were flushed before that meta page was begun; one more commit, through the other meta page, makes
@@ -297,7 +363,9 @@ class LmdbStorage(Storage):
         round.
         """
         last_txn_id = self._reopen()
-        if not 0 < txn_id <= last_txn_id:
+        if not 0 < self._txn_id <= last_txn_id:
+            self._unsettled = False
+            self._round = None
             data = os.path.join(self.path, DATA_NAME)
             raise log_error(error, "commit failed", data, round.size_bytes()) from error
         try:
@@ -308,6 +376,8 @@ class LmdbStorage(Storage):
             self._doubt = f"a commit failed and could not be settled, the log must be opened again: {again}"
             raise LogError(self._doubt) from error
         round.landed = True
+        self._unsettled = False
+        self._round = None
 
     def _last_txn_id(self) -> int:
         return int(self._environment.env_for_write.info()["last_txnid"])
@@ -315,22 +385,31 @@ class LmdbStorage(Storage):
     def _transact(self, work: Callable[[Any], Any], doing: str, landed: Callable[[], None] = lambda: None) -> Any:
         """Run `work(txn)` in a write transaction of its own, growing the map as needed; raises LogError.
 
-        Behind its commit, and before anybody else writes, `landed` is called.
+        After the commit, and before any other write, it calls `landed`.
         """
         with self._write_lock:
+            self._require_settled()
             while True:
+                self._round = None  # no round in question: reading the file again is enough to settle it
+                self._unsettled = True
                 try:
                     with self._environment.env_for_write.begin(write=True) as txn:
                         result = work(txn)
                     landed()
+                    self._unsettled = False
                     return result
                 except lmdb.MapFullError:
+                    self._unsettled = False
                     self._environment.grow()
                 except lmdb.MapResizedError:
+                    self._unsettled = False
                     self._environment.adopt_size()
                 except lmdb.Error as error:
-                    self._reopen()
+                    self._require_settled()
                     raise log_error(error, doing) from error
+                except LogError as error:
+                    self._aborted(error)
+                    raise
 
     def reclaim(self, tasks: list[ReclaimTask], max_entries: int) -> int:
         """See Storage."""
@@ -464,9 +543,12 @@ class LmdbStorage(Storage):
             finally:
                 os.close(fd)
         except OSError as error:
-            # What the page cache holds after a failed flush is anybody's guess; start from what the file says.
+            # After a failed flush the page cache may hold anything: start from what the file says.
             with self._write_lock:
-                self._reopen()
+                if not self._unsettled:
+                    self._round = None
+                    self._unsettled = True
+                self._require_settled()
             raise LogError(f"flushing the log: {error}") from error
 
     def sizes(self) -> tuple[int, int]:
@@ -480,7 +562,7 @@ class LmdbStorage(Storage):
         """
         copy = os.path.join(self.path, COMPACT_NAME)
         try:
-            with self._write_lock, open(copy, "wb") as file:
+            with self._write_lock, open(copy, "wb", opener=open_private) as file:
                 self._environment.env_for_write.copyfd(file.fileno(), compact=True)
                 os.fsync(file.fileno())
             self._environment.close()
@@ -503,17 +585,20 @@ class LmdbStorage(Storage):
         self._folder.abandon_in_child()
 
     def close(self) -> None:
-        """See Storage."""
+        """See Storage. Can be repeated."""
         try:
-            if self._doubt is None:
-                with contextlib.suppress(LogError):  # what cannot be moved now is moved when the folder is opened
-                    self._move_journal()
-            with self._write_lock:
-                self._environment.close()
-        except lmdb.Error as error:
-            raise log_error(error, "closing the log") from error
+            # What cannot be moved now, or must not be since memory is in doubt, is moved when the folder is opened.
+            with contextlib.suppress(Exception):
+                self._move_journal()
         finally:
-            self._folder.release()
+            try:
+                with self._write_lock:
+                    self._environment.close()
+                self._folder.mark_closed()
+            except lmdb.Error as error:
+                raise log_error(error, "closing the log") from error
+            finally:
+                self._folder.release()
 
 
 def _seek(cursor: Any, number: int, prefix: bytes, offset: int) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kcore.log.batch_header import last_offset, offsets_and_timestamp
 from kcore.log.engine import StagedLogEngine
-from kcore.log.errors import CorruptLogError
+from kcore.log.errors import CorruptLogError, LogError
 from kcore.log.interface import BatchSummary, Finding, PartitionKey
 from kcore.log.round import PartitionMeta, Round, StoredPartition
 from kcore.log.storage import ReclaimTask, Storage
@@ -33,7 +33,17 @@ class _MemoryPartition:
 class MemoryStorage(Storage):
     """Committed state in dictionaries. Outlives its engine: a second engine on it is a restart (node epoch +1)."""
 
-    __slots__ = ("_dropped", "_keys", "_lock", "_metas", "_next_number", "_opened", "_partitions", "node_epoch")
+    __slots__ = (
+        "_dropped",
+        "_keys",
+        "_lock",
+        "_metas",
+        "_next_number",
+        "_opened",
+        "_partitions",
+        "_unfinished",
+        "node_epoch",
+    )
 
     def __init__(self) -> None:
         self._partitions: dict[int, _MemoryPartition] = {}
@@ -43,10 +53,14 @@ class MemoryStorage(Storage):
         self._next_number = 0
         self._opened = False
         self._lock = threading.Lock()
+        self._unfinished: Round | None = None  # of which a part may have been written
         self.node_epoch = 0
 
     def load(self) -> tuple[list[StoredPartition], list[int], int]:
         """See Storage."""
+        if self._unfinished is not None:
+            self._apply(self._unfinished)
+            self._unfinished = None
         if self._opened:
             self.node_epoch += 1
         self._opened = True
@@ -63,18 +77,33 @@ class MemoryStorage(Storage):
         return found, list(self._dropped), self._next_number
 
     def write(self, round: Round) -> None:
-        """See Storage."""
+        """See Storage. An exception in the middle does not undo the round but completes it."""
         with self._lock:
-            self._write(round)
+            if self._unfinished is not None:
+                raise LogError("a write was interrupted: the log must be opened again")
+            self._check(round)
+            self._unfinished = round
+            try:
+                self._apply(round)
+                round.landed = True
+                self._unfinished = None
+            except BaseException:
+                self._apply(round)
+                round.landed = True
+                self._unfinished = None
+                raise
 
-    def _write(self, round: Round) -> None:
-        """Everything that can be refused is refused before the first change."""
+    def _check(self, round: Round) -> None:
+        """Refuse what can be refused, before the first change."""
         for sealed in round.partitions:
             partition = self._partitions.get(sealed.number)
             if partition is not None and sealed.bases and sealed.bases[0] < partition.end_offset:
                 raise CorruptLogError(
                     sealed.key, sealed.bases[0], f"append below the stored end {partition.end_offset}"
                 )
+
+    def _apply(self, round: Round) -> None:
+        """Write a round. Can be repeated after an exception: each step leaves what it finds done."""
         for sealed in round.partitions:
             self._write_partition(sealed)
         for log in round.drops:
@@ -91,7 +120,6 @@ class MemoryStorage(Storage):
                 self._metas[name] = value
         if round.next_number:
             self._next_number = round.next_number
-        round.landed = True
 
     def _write_partition(self, sealed: SealedPartition) -> None:
         partition = self._partitions.get(sealed.number)
@@ -100,27 +128,31 @@ class MemoryStorage(Storage):
         if sealed.rewrites:
             self._rewrite(partition, sealed.rewrites)
         bases, batches = partition.lists
-        # Batches first: a reader that sees a base offset must find its batch.
-        batches.extend(sealed.batches)
-        bases.extend(sealed.bases)
-        if sealed.bases:
+        if sealed.bases and partition.end_offset < sealed.end_offset:
+            if not bases or bases[-1] < sealed.bases[0]:
+                # Batches first: a reader that sees a base offset must find its batch. Those of an interrupted attempt
+                # lie behind the batches that have a base offset, and are replaced.
+                batches[len(bases) :] = sealed.batches
+                bases.extend(sealed.bases)
             partition.end_offset = sealed.end_offset
-        partition.size_bytes += sum(map(len, sealed.batches))
+            partition.size_bytes += sum(map(len, sealed.batches))
         for chunk in sealed.chunks or ():
+            replaced = partition.chunks.get((chunk.offset, chunk.chunk_index), b"")
             partition.chunks[chunk.offset, chunk.chunk_index] = chunk.data
-            partition.size_bytes += len(chunk.data)
+            partition.size_bytes += len(chunk.data) - len(replaced)
 
     @staticmethod
     def _rewrite(partition: _MemoryPartition, rewrites: dict[int, bytes | None]) -> None:
-        """Put other batches in the place of stored ones: in a copy of the lists, as readers may hold these."""
+        """Replace stored batches in a copy of the lists, since readers may hold these."""
         bases, batches = partition.lists
         start = bisect_left(bases, min(rewrites))
         stop = bisect_right(bases, max(rewrites))
         new_bases: list[int] = []
         new_batches: list[bytes] = []
+        grown = 0
         for at in range(start, stop):
             batch = rewrites.get(bases[at], batches[at])
-            partition.size_bytes += len(batch or b"") - len(batches[at])
+            grown += len(batch or b"") - len(batches[at])
             if batch is not None:
                 new_bases.append(bases[at])
                 new_batches.append(batch)
@@ -128,6 +160,7 @@ class MemoryStorage(Storage):
             bases[:start] + new_bases + bases[stop:],
             batches[:start] + new_batches + batches[stop:],
         )
+        partition.size_bytes += grown
 
     def slice(self, number: int, offset: int, limit: int, max_bytes: int, max_batches: int) -> list[tuple[int, bytes]]:
         """See Storage."""

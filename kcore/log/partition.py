@@ -91,7 +91,10 @@ class StagedPartitionLog(LogCore, PartitionLog):
         """Refuse an older epoch; record a newer one in the staged metadata."""
         if leader_epoch < self.leader_epoch:
             raise FencedLeaderEpochError(leader_epoch, self.leader_epoch)
-        self._meta = self._meta._replace(epochs=(*self._meta.epochs, EpochEntry(leader_epoch, start_offset)))
+        epochs = self._meta.epochs
+        # An exception between the two assignments leaves the entry here: a second one would be out of order.
+        if not epochs or epochs[-1].epoch != leader_epoch:
+            self._meta = self._meta._replace(epochs=(*epochs, EpochEntry(leader_epoch, start_offset)))
         self.leader_epoch = leader_epoch
 
     def delete_before(self, offset: int) -> None:
@@ -107,8 +110,10 @@ class StagedPartitionLog(LogCore, PartitionLog):
         kept = [entry for entry in meta.epochs if entry.start_offset > offset]
         if len(kept) < len(meta.epochs):
             kept.insert(0, EpochEntry(meta.epochs[-len(kept) - 1].epoch, offset))
-        self._meta = meta._replace(log_start_offset=offset, epochs=tuple(kept))
+        moved = meta._replace(log_start_offset=offset, epochs=tuple(kept))
+        # Staged first: a change that no round takes would be taken for done when the caller asks again.
         self._stage()
+        self._meta = moved
 
     def rewrite(self, changes: Mapping[int, bytes | None], cleaned_to: int) -> None:
         """See PartitionLog."""
@@ -126,9 +131,12 @@ class StagedPartitionLog(LogCore, PartitionLog):
                 end = last_offset(batch) + 1
             if end > cleaned_to:
                 raise InvalidBatchError(f"a batch that ends at {end}, where compaction has come to {cleaned_to}")
-        self._rewrites.update(changes)
-        self._meta = self._meta._replace(cleaned_to=cleaned_to)
+        rewrites = {**self._rewrites, **changes}
+        meta = self._meta._replace(cleaned_to=cleaned_to)
         self._stage()
+        # The mark before the gaps: the other order would leave illegal gaps if an exception came in between.
+        self._meta = meta
+        self._rewrites = rewrites
 
     def put_snapshot_chunk(self, offset: int, index: int, chunk: bytes) -> None:
         """See PartitionLog."""
@@ -136,21 +144,22 @@ class StagedPartitionLog(LogCore, PartitionLog):
             self._revive()
         if not 0 <= offset <= self.high_watermark:
             raise OffsetOutOfRangeError(offset, self.log_start_offset, self.high_watermark)
+        self._stage()
         if index == 0:
             # Not while space is given back: that may be deleting what is left of an attempt at the same offset.
             with self._engine._reclaim_lock:
                 self._snapshot_writer = SnapshotWriter.accept(None, self.key, offset, index, chunk)
         else:
             SnapshotWriter.accept(self._snapshot_writer, self.key, offset, index, chunk)
-        self._stage()
 
     def commit_snapshot(self, offset: int) -> None:
         """See PartitionLog."""
         if self._state != LIVE:
             self._revive()
         info = SnapshotWriter.complete(self._snapshot_writer, self.key, offset)
-        self._meta = self._meta._replace(snapshot=info)
+        meta = self._meta._replace(snapshot=info)
         self._stage()
+        self._meta = meta
 
     def drop_old_snapshots(self) -> None:
         """See PartitionLog."""
@@ -175,16 +184,17 @@ class StagedPartitionLog(LogCore, PartitionLog):
     # -- rounds -------------------------------------------------------------------------------------------------
 
     def _rewritten(self, rewrites: Mapping[int, bytes | None]) -> None:
-        """Compaction has put other batches in the place of stored ones."""
-        # What the index says of batches is not true any more; it is built anew when somebody asks.
+        """Drop what memory holds of batches that compaction has replaced in the storage."""
+        # The index describes the old batches; the next search builds it again.
         self._time_index = None
         self._tail.drop_below(max(rewrites) + 1)
 
     def _meta_landed(self, meta: PartitionMeta) -> None:
-        """A round has changed the metadata."""
-        before = self._durable_meta
+        """Take over metadata that a round has made durable. Can be repeated after an exception."""
         self._durable_meta = meta
-        if before is not None and before.log_start_offset != meta.log_start_offset:
+        if self._state == ABSENT:
+            self._state = LIVE
+        if self.log_start_offset != meta.log_start_offset:
             self.log_start_offset = meta.log_start_offset
             self._engine._add_garbage(self)
         writer = self._snapshot_writer
@@ -192,7 +202,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
             self._snapshot_writer = None
 
     def _discard(self) -> None:
-        """Forget what is staged: back to the round that is being written if there is one, else to what is durable."""
+        """Go back to the round that is being written, or else to what is durable. Can be repeated."""
         sealed = self._sealed
         meta = self._durable_meta
         if sealed is not None:

@@ -40,10 +40,10 @@ class SnapshotWriter:
                 FailureReason.MISUSE,
             )
         data = bytes(chunk)
+        size_bytes, crc = writer._size_bytes + len(data), crc32c(data, writer._crc)
         writer._staged.append(SnapshotChunk(offset, index, data))
-        writer._count += 1
-        writer._size_bytes += len(data)
-        writer._crc = crc32c(data, writer._crc)
+        # Together and last: after an exception the caller puts the same chunk again.
+        writer._count, writer._size_bytes, writer._crc = index + 1, size_bytes, crc
         return writer
 
     @staticmethod

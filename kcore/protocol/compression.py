@@ -6,7 +6,9 @@
 * lz4: the frame format with independent blocks, the only kind that Kafka's Java reader takes.
 * zstd: RFC 8878 frames (KIP-110).
 
-A batch of a few bytes can claim to be gigabytes. Nothing here ever holds more output than it was told to.
+A batch of a few bytes can claim to be gigabytes. Nothing here ever holds more output than it was told to. The work is
+linear in the input and the output: gzip members and snappy blocks, each of which costs some microseconds however few
+bytes it holds, are counted, and a batch that is cut into far more of them than any writer makes is refused.
 """
 
 from __future__ import annotations
@@ -60,6 +62,9 @@ class CompressionError(ValueError):
 _BY_NAME: Final = {codec.name.lower(): codec for codec in CompressionType} | {"uncompressed": CompressionType.NONE}
 
 _GZIP_WBITS: Final = 31  # a gzip header and trailer around a window of 32 KiB
+_GZIP_FIRST_PIECE_BYTES: Final = 128
+_FREE_PIECES: Final = 1000
+_MIN_PIECE_BYTES: Final = 64
 
 Buffer = bytes | bytearray | memoryview
 
@@ -126,22 +131,61 @@ def _decompress_none(data: Buffer, max_size_bytes: int) -> bytes:
     return bytes(data)
 
 
+def check_pieces(codec: str, count: int, size_bytes: int) -> None:
+    """Refuses data that is cut into too many pieces: gzip members or snappy blocks.
+
+    Writers make one member, and blocks of 1 KiB or more. The bound leaves them far behind, and keeps what a piece costs
+    below what reading the records of its 64 bytes costs.
+
+    Args:
+        codec: name of the codec.
+        count: the pieces that were decompressed so far.
+        size_bytes: how much came out of them.
+
+    Raises:
+        CompressionError: there are too many.
+    """
+    if count > _FREE_PIECES + size_bytes // _MIN_PIECE_BYTES:
+        raise CompressionError(codec, f"{count} pieces hold no more than {size_bytes} bytes")
+
+
 def _decompress_gzip(data: Buffer, max_size_bytes: int) -> bytes:
-    out = b""
-    rest = bytes(data)
-    while True:
-        member = zlib.decompressobj(_GZIP_WBITS)
+    rest = memoryview(data)
+    out, used = _gzip_member(rest, len(rest), 0, max_size_bytes)
+    if used == len(rest):  # nearly always there is one member
+        return out
+    parts = [out]
+    total = len(out)
+    while used < len(rest):
+        rest = rest[used:]
+        # A decompressor copies what follows its member, so a further one gets no more than it is likely to need.
+        out, used = _gzip_member(rest, _GZIP_FIRST_PIECE_BYTES, total, max_size_bytes)
+        parts.append(out)
+        total += len(out)
+        check_pieces("gzip", len(parts), total)
+    return b"".join(parts)
+
+
+def _gzip_member(data: memoryview, piece_bytes: int, total: int, max_size_bytes: int) -> tuple[bytes, int]:
+    """Decompresses the first member of `data` behind `total` bytes; returns its output and how many bytes it took."""
+    member = zlib.decompressobj(_GZIP_WBITS)
+    parts = []
+    at = 0
+    while not member.eof:
+        if at == len(data):
+            raise CompressionError("gzip", "the data is cut short")
+        piece = data[at : at + piece_bytes]
         try:
-            out += member.decompress(rest, max_size_bytes - len(out) + 1)
+            out = member.decompress(piece, max_size_bytes - total + 1)
         except zlib.error as error:
             raise CompressionError("gzip", str(error)) from error
-        if len(out) > max_size_bytes:
+        total += len(out)
+        if total > max_size_bytes:
             raise too_large("gzip", max_size_bytes)
-        if not member.eof:
-            raise CompressionError("gzip", "the data is cut short")
-        rest = member.unused_data
-        if not rest:
-            return out
+        parts.append(out)
+        at += len(piece)
+        piece_bytes *= 2
+    return b"".join(parts), at - len(member.unused_data)
 
 
 _DECOMPRESSORS: Final[dict[int, Callable[[Buffer, int], bytes]]] = {

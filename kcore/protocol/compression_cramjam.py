@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import cramjam
 
-from kcore.protocol.compression import Buffer, CompressionError, CompressionType, too_large
+from kcore.protocol.compression import Buffer, CompressionError, CompressionType, check_pieces, too_large
 
 _XERIAL_HEADER: Final = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
@@ -52,6 +52,7 @@ def _decompress_snappy(data: Buffer, max_size_bytes: int) -> bytes:
             raise CompressionError("snappy", f"a block of {size} bytes, {len(view) - at} are left")
         parts.append(_decompress_snappy_block(view[at : at + size], total, max_size_bytes))
         total += len(parts[-1])
+        check_pieces("snappy", len(parts), total)
         at += size
     return b"".join(parts)
 

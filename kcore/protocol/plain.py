@@ -47,6 +47,10 @@ class EncodeError(ValueError):
     """A value that cannot be written. Nothing is written here; the name is for those who import it."""
 
 
+class MessageTooLargeError(EncodeError):
+    """A message that is larger than its writer allows; only importable here, like `EncodeError`."""
+
+
 class FieldSpec(NamedTuple):
     """One declared field; see `kcore_ext.codec_plan.FieldSpec`."""
 

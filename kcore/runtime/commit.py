@@ -11,10 +11,14 @@ that it may stand on is durable, and a round that fails takes with it whatever w
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kcore.errors import EngineInterruptedError
 from kcore.log.errors import LogError
+from kcore.logs import log_failure
 from kcore_ext.shard_core import PipelineCore
 
 if TYPE_CHECKING:
@@ -61,41 +65,45 @@ class Gate(Protocol):
         """Opens it."""
         ...
 
+    def __enter__(self) -> object:
+        """Acquires it."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> object:
+        """Releases it."""
+        ...
+
 
 class Flight:
-    """A round that is being written.
+    """A round that is being written on another thread.
 
     Args:
-        gate: open; it is closed until the round is written.
-        log: writes it.
-        round: what is written.
-        participants: who staged something in it.
-        answers: which answers wait for it, in order; more come while it is under way.
+        gate: an open lock; it is closed until the round is written.
+        log: writes the round.
 
     Attributes:
-        error: why it was not written, if it was not.
+        round: the sealed round.
+        participants: the participants that staged something in it.
+        answers: the responses that wait for it, in order; more come while it is under way.
+        error: the reason why it was not written, if it was not.
     """
 
     __slots__ = ("_gate", "_log", "answers", "error", "participants", "round")
 
-    def __init__(
-        self,
-        gate: Gate,
-        log: LogEngine,
-        round: Round,
-        participants: dict[Participant, None],
-        answers: list[tuple[Pending, Any]],
-    ) -> None:
+    round: Round
+    participants: dict[Participant, None]
+    answers: list[tuple[Pending, Any]]
+
+    def __init__(self, gate: Gate, log: LogEngine) -> None:
         self._gate = gate
         self._log = log
-        self.round = round
-        self.participants = participants
-        self.answers = answers
         self.error: BaseException | None = None
         gate.acquire()
 
     def write(self) -> None:
-        """Makes the round durable, on any thread; what goes wrong is told by `land`."""
+        """Makes the round durable, on any thread; `land` reports an error."""
         try:
             self._log.write(self.round)
         except BaseException as error:
@@ -104,13 +112,16 @@ class Flight:
             self._gate.release()
 
     def wait(self) -> None:
-        """Returns once `write` is over."""
-        self._gate.acquire()
-        self._gate.release()
+        """Returns once `write` is over. An exception that interrupts it leaves the gate as it was."""
+        with self._gate:
+            pass
 
 
 class CommitPipeline(PipelineCore):
     """Collects participants and the replies that wait for them (see `PipelineCore`), and commits them as one.
+
+    A round is settled when every participant and every reply knows what became of it. An exception that breaks off the
+    settling leaves `settling` set: memory may disagree with the log, and the pipeline refuses to commit from then on.
 
     Args:
         log: the engine that makes everything staged durable, or nothing of it.
@@ -124,85 +135,111 @@ class CommitPipeline(PipelineCore):
 
     def __init__(self, log: LogEngine) -> None:
         self._log = log
-        self._doom: LogError | None = None
+        self._doom: BaseException | None = None
         self._flight: Flight | None = None
         self.rounds = 0
         self.failures = 0
 
-    def doom(self, error: Exception) -> None:
-        """Something of this round can never be written, and memory has moved on: its commit will fail as a whole.
+    def doom(self, error: BaseException) -> None:
+        """Makes the commit of this round fail as a whole: a part of it cannot be written, and memory has moved on.
 
         Half a round would be worse: replies that stand on what is missing would go out as if it were there.
         """
-        logger.error("this round will not be written: %s", error)
         if self._doom is None:
-            self._doom = error if isinstance(error, LogError) else LogError(f"{type(error).__name__}: {error}")
+            self._doom = error  # first, and without an allocation: what follows may fail
+        log_failure(logger, error, "this round will not be written")
 
     def commit(self) -> bool:
         """Writes the round and releases its replies. Returns False if the write failed (replies then carry errors).
 
-        Waits for a flight that is under way, and lands it first.
+        Waits for a flight that is under way, and lands it first. An exception that is no `Exception` (a
+        `KeyboardInterrupt` while the log is written) is raised when the round has failed in order.
+
+        Raises:
+            EngineInterruptedError: an earlier call was broken off.
         """
+        if self.settling:
+            raise EngineInterruptedError
         if self._flight is not None and not self.land(self._flight):
             return False
         if not self._participants and not self._answers:
             return True
         self._seal()
         participants, answers = self._take_round()
-        doom, self._doom = self._doom, None
+        doom = self._doom
+        if doom is None and self.changing:
+            doom = _BROKEN_OFF
+        if doom is not None:
+            self._log.rollback()
+            self._doom = None
+            self.changing = 0
+            self._fail(participants, answers, doom)
+            return False
         try:
-            if doom is not None:
-                self._log.rollback()
-                raise doom
             self._log.commit()
         except LogError as error:
             self._fail(participants, answers, error)
             return False
-        except (Exception, KeyboardInterrupt) as error:
-            # Nobody knows whether it was written. What the log says now is the truth, and memory is read from it.
-            self._fail(participants, answers, LogError(f"{type(error).__name__}: {error}"))
-            if isinstance(error, KeyboardInterrupt):
+        except BaseException as error:
+            # The round may be durable, or not written, or still staged: an interrupt may come before the first line of
+            # the log's `commit`. What is staged goes; whatever the log has then is read into memory again.
+            with contextlib.suppress(LogError):
+                self._log.rollback()
+            self._fail(participants, answers, error)
+            if not isinstance(error, Exception):
                 raise
-            logger.exception("a commit failed in a way that the log does not know")
             return False
         self.rounds += 1
         self._release(participants, answers)
+        self.settling = False
         return True
 
     def take_off(self, gate: Gate) -> Flight | None:
         """Closes the round, to be written beside what is decided from now on.
 
         Args:
-            gate: an open lock, for whoever must wait until the round is written.
+            gate: an open lock, for a caller that must wait until the round is written.
 
         Returns:
-            What somebody must `write`, and then `land` here; None if the round is one for `commit`: nothing is to be
-            written, somebody in it does not overlap, it cannot be written, or another one is under way.
+            The flight, to be written by `Flight.write` and then passed to `land`. None if the round is one for
+            `commit`: there is nothing to write, a participant does not overlap, it cannot be written, or another
+            flight is under way.
         """
-        if self._flight is not None or not self.overlaps or not self._participants:
+        if self.settling or self._flight is not None or not self.overlaps or not self._participants:
             return None
         self._seal()
-        if self._doom is not None or not self.overlaps or not self._log.dirty:
+        if self._doom is not None or self.changing or not self.overlaps or not self._log.dirty:
             return None
+        flight = Flight(gate, self._log)
+        participants, answers = self._take_round()
         try:
-            round = self._log.seal()
+            flight.round = self._log.seal()
         except Exception as error:
+            self._give_back(participants, answers)
             self.doom(error)
             return None
-        participants, answers = self._take_round()
+        flight.participants = participants
+        flight.answers = answers
+        self._flight = flight
         self._depart(participants, answers)
-        self._flight = Flight(gate, self._log, round, participants, answers)
-        return self._flight
+        self.settling = False
+        return flight
 
     def land(self, flight: Flight) -> bool:
         """Releases the replies of a flight, once it is written. False if it was not: nothing of it exists, nor of what
         was decided meanwhile.
 
-        A flight that was landed already, by a `commit`, is left alone.
+        A flight that a `commit` has landed already is left alone.
+
+        Raises:
+            EngineInterruptedError: an earlier call was broken off.
         """
         if flight is not self._flight:
             return flight.error is None
+        if self.settling:
+            raise EngineInterruptedError
         flight.wait()
+        self.settling = True
         self._flight = self._landing = None
         error = flight.error
         if error is None or flight.round.landed:  # an error behind the write: the round is durable all the same
@@ -214,27 +251,68 @@ class CommitPipeline(PipelineCore):
             else:
                 self.rounds += 1
                 self._release(flight.participants, flight.answers)
+                self.settling = False
                 return True
         self._log.fail(flight.round, error)
         participants, answers = self._take_round()
         self._doom = None
-        if not isinstance(error, LogError):
-            logger.error("a commit failed in a way that the log does not know", exc_info=error)
-            error = LogError(f"{type(error).__name__}: {error}")
+        self.changing = 0
         self._fail(flight.participants | participants, flight.answers + answers, error)
         return False
 
-    def _failed_behind(self, participant: Participant, error: Exception) -> None:
-        logger.error("%r failed behind a commit", participant, exc_info=error)
+    def abandon(self) -> None:
+        """Waits until no flight is being written: the log may be closed then. Settles nothing."""
+        self.settling = True
+        if self._flight is not None:
+            self._flight.wait()
 
-    def _fail(self, participants: dict[Participant, None], answers: list[tuple[Pending, Any]], error: LogError) -> None:
-        """Nothing of the round exists: every memory goes back to the log, every reply says so."""
+    def _failed_behind(self, participant: Participant, error: Exception) -> None:
+        log_failure(logger, error, "%r failed behind a commit", participant)
+
+    def _unanswered(self, pending: Pending, error: Exception) -> None:
+        log_failure(logger, error, "a response of %s could not be given out", type(pending.api).__name__)
+
+    def _fail(
+        self, participants: dict[Participant, None], answers: list[tuple[Pending, Any]], error: BaseException
+    ) -> None:
+        """Settles a round that failed: every memory goes back to the log, and every reply carries an error.
+
+        A participant that cannot go back leaves `settling` set: the pipeline refuses to commit from then on.
+        """
         self.failures += 1
+        if not isinstance(error, LogError):
+            log_failure(logger, error, "a commit failed with an error that is not the log's")
+            error = _as_log_error(error)
+        restored = True
         for participant in participants:
+            restored = self._restore(participant, error) and restored
+        for pending, _ in answers:
+            try:
+                if not pending.done:
+                    pending.fail(pending.api.storage_error)
+            except Exception as failure:
+                self._unanswered(pending, failure)
+        if restored:
+            self.settling = False
+
+    def _restore(self, participant: Participant, error: LogError) -> bool:
+        """Takes a participant back to the log; returns whether it is there. Tries twice: memory may be short."""
+        for _ in range(2):
             try:
                 participant.failed(error)
-            except Exception:
-                logger.exception("%r failed behind a commit that failed", participant)
-        for pending, _ in answers:
-            if not pending.done:
-                pending.fail(pending.api.storage_error)
+            except Exception as failure:
+                log_failure(logger, failure, "%r failed behind a commit that failed", participant)
+            else:
+                return True
+        return False
+
+
+def _as_log_error(error: BaseException) -> LogError:
+    try:
+        return LogError(f"{type(error).__name__}: {error}")
+    except Exception:
+        return _BROKEN_OFF
+
+
+_BROKEN_OFF = LogError("a change of memory was broken off, so its round is not written")
+"""Made beforehand: there may be no memory for it when it is needed."""

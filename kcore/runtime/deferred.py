@@ -1,5 +1,7 @@
-"""APIs that are made when they are first asked for: most nodes serve a few of them, and to import all takes a fifth of
-a start.
+"""APIs that are made when they are first asked for, since to import all of them takes a fifth of a start.
+
+A server makes the rest soon after its start (`ServedApis.make_all`): later the process may have no file descriptor left
+to read a module with.
 
 A table says of each key how its API is made, another one which versions it has. The maker takes the class from its
 package (`kcore.broker.apis` and the like), which finds the class's file when the name is first used: to the type
@@ -62,6 +64,17 @@ class ServedApis(Mapping[int, "Api[Any, Any]"]):
         if api is None:
             api = self.made[key] = self._deferred[key].make()
         return api
+
+    def make_all(self) -> Iterator[None]:
+        """Makes the APIs that were not asked for yet, one of them between two `yield`s.
+
+        Raises:
+            ImportError, OSError: a module cannot be read, for want of file descriptors for instance.
+        """
+        for key in self._deferred:
+            if key not in self.made:
+                self[key]
+                yield
 
     def __contains__(self, key: object) -> bool:
         return key in self._deferred

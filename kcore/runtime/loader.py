@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kcore.log.batch_header import last_offset
 from kcore.protocol.compression import decompress
-from kcore_ext.batch import iter_entries, parse_control, parse_header
+from kcore_ext.batch import CorruptBatchError, iter_entries, parse_control, parse_header
 from kcore_ext.batch.run import plain_run
 
 if TYPE_CHECKING:
@@ -84,7 +85,11 @@ def replay_log(log: ShardLog, machine: Any, report: LoadReport) -> Iterator[None
         while at < len(run):
             plain = plain_run(run, at)
             if plain.stop > at:
-                unknown = replay_plain(run, at, plain.stop, next_offset)
+                try:
+                    unknown = replay_plain(run, at, plain.stop, next_offset)
+                except Exception as error:
+                    _name_offset(error, run[at : plain.stop], machine)
+                    raise
                 report.batches += plain.stop - at
                 report.size_bytes += plain.size_bytes
                 report.records += plain.records - unknown
@@ -100,6 +105,23 @@ def replay_log(log: ShardLog, machine: Any, report: LoadReport) -> Iterator[None
             yield
     if report.unknown:
         logger.warning("skipped %d records of unknown types", report.unknown)
+
+
+def replay_batch(batch: bytes, machine: Any) -> None:
+    """Replay one batch of any kind, without the shortcuts of a load."""
+    _replay_special(batch, 0, machine, LoadReport())
+
+
+def _name_offset(error: Exception, run: Run, machine: Any) -> None:
+    """Note the first record of a run that cannot be decoded on the error: the compiled replay does not tell it."""
+    with contextlib.suppress(CorruptBatchError):  # `error` says it then
+        for _, batch in run:
+            for offset, _, key, value in iter_entries(batch):
+                try:
+                    machine.decode(key, value)
+                except Exception:
+                    error.add_note(f"the record at offset {offset} cannot be decoded")
+                    return
 
 
 def _replay_special(batch: bytes, from_offset: int, machine: Any, report: LoadReport) -> int:

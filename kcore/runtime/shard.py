@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kcore.errors import KafkaError
 from kcore.log.errors import LogError
+from kcore.logs import log_failure
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.loader import LoadReport, ShardLog, replay_log
 from kcore.runtime.machine import Outcome, ShardContext, StateMachine
@@ -154,6 +155,11 @@ class Shard(ShardCore, Generic[M]):
         return ErrorCode.NOT_COORDINATOR
 
     @property
+    def slices(self) -> Slices:
+        """Where long work of the node runs."""
+        return self._slices
+
+    @property
     def parked(self) -> int:
         """How many requests wait here for something else than a commit."""
         return len(self._parked)
@@ -162,8 +168,10 @@ class Shard(ShardCore, Generic[M]):
         """The answer to a request whose decision raised."""
         if isinstance(error, KafkaError):
             return api.error(context, request, error.code, error.message)
-        logger.error("%s-%d: %s failed", self.topic, self.index, type(api).__name__, exc_info=error)
         self._refuse_answers(ErrorCode.UNKNOWN_SERVER_ERROR)
+        if isinstance(error, MemoryError):
+            self.start_over(error)  # the decision may have changed a half of what is soft
+        log_failure(logger, error, "%s-%d: %s failed", self.topic, self.index, type(api).__name__)
         return api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def perform(self, action: Callable[[], Outcome | None]) -> ErrorCode | None:
@@ -177,11 +185,13 @@ class Shard(ShardCore, Generic[M]):
         refused: ErrorCode | None = None
         try:
             outcome = action()
-        except Exception:
-            logger.exception("%s-%d: %s failed", self.topic, self.index, action)
+        except Exception as error:
             refused = ErrorCode.UNKNOWN_SERVER_ERROR
             self._refuse_answers(refused)
             outcome = None
+            if isinstance(error, MemoryError):
+                self.start_over(error)
+            log_failure(logger, error, "%s-%d: %s failed", self.topic, self.index, action)
         if outcome is not None and outcome.records:
             refused = self._append(outcome)
             if refused is not None:
@@ -195,14 +205,25 @@ class Shard(ShardCore, Generic[M]):
         self._refuse_answers(refused)
 
     def _release(self) -> None:
-        outbox, self._outbox = self._outbox, []
-        if not (self.dirty or self.flying):
-            for pending, response in outbox:
-                pending.complete(response)
-            return
-        answer = self._pipeline.answer_later if self.dirty else self._pipeline.answer_on_landing
-        for pending, response in outbox:
-            answer(pending, response)
+        """Gives the responses in the outbox out, or to the round that they wait for.
+
+        A response leaves the outbox behind that: one that cannot be given out stays for the next call.
+        """
+        outbox = self._outbox
+        done = 0
+        try:
+            if self.dirty or self.flying:
+                answer = self._pipeline.answer_later if self.dirty else self._pipeline.answer_on_landing
+                for pending, response in outbox:
+                    answer(pending, response)
+                    done += 1
+            else:
+                for pending, response in outbox:
+                    done += 1
+                    if not pending.done:
+                        pending.complete(response)
+        finally:
+            del outbox[:done]
 
     def _refuse(self, api: Api[Any, Any], context: RequestContext, request: Any, reply: Any, code: ErrorCode) -> Any:
         """The answer to a request whose facts were not taken."""
@@ -232,48 +253,62 @@ class Shard(ShardCore, Generic[M]):
         return ErrorCode.UNKNOWN_SERVER_ERROR  # Kafka's mapping of MESSAGE_TOO_LARGE
 
     def _refused_by_log(self, error: Exception) -> ErrorCode:
-        """Why the log did not take a producer's batch or marker; nothing was staged."""
+        """Returns the code for a producer's batch or marker that the log did not take.
+
+        A refusal of the log staged nothing. Any other error may have staged the batch, so the round fails.
+        """
         if isinstance(error, KafkaError):
             return error.code
         if not isinstance(error, LogError):
-            raise error
-        logger.error("%s-%d: the log refused what a transaction says: %s", self.topic, self.index, error)
+            self._lose(error)
+        log_failure(logger, error, "%s-%d: the log refused a transaction's batch", self.topic, self.index)
         return ErrorCode.KAFKA_STORAGE_ERROR
 
     def _not_replayed(self, error: Exception) -> ErrorCode:
-        """Memory did not take what is staged already."""
-        logger.error("%s-%d: what is staged cannot be replayed", self.topic, self.index, exc_info=error)
+        """Fails the round: memory and what is staged disagree."""
         self._lose(error)
+        log_failure(logger, error, "%s-%d: memory and staged records disagree", self.topic, self.index)
         return ErrorCode.KAFKA_STORAGE_ERROR
 
     def _lose(self, error: Exception) -> None:
-        """Memory is ahead of what the log took: the whole round fails, and with it this memory goes."""
+        """Fails the whole round, and stops deciding: memory is ahead of what the log took."""
         self._pipeline.doom(error)
         if self.state is ShardState.ACTIVE:
-            self._transition(ShardState.FAILED, f"the log refused a batch: {error}")
+            self._transition(ShardState.FAILED, "the log and memory disagree")
 
     # ---- commit (Participant)
 
     def failed(self, error: LogError) -> None:
-        """Nothing decided since the last commit exists: forget this memory and load the log again."""
+        """Forgets everything decided since the last commit: drops this memory and loads the log again.
+
+        It may be called again if it raised. The shard stops deciding before it stops being dirty.
+        """
         self._batch = None
-        self.dirty = self.flying = self._reload = False
         if self.state is ShardState.ACTIVE:
-            self._transition(ShardState.FAILED, f"commit failed: {error}")
+            self._transition(ShardState.FAILED, "commit failed")
+        self._let_go()  # what a transition that broke off has left
         if self.state is ShardState.FAILED:
             self.load()
+        self.dirty = self.flying = self._reload = False
 
     def _diverge(self, error: Exception) -> ErrorCode:
-        """Memory is ahead of the log by half a decision: forget it. What was decided before still commits."""
-        logger.error("%s-%d: a decided record cannot be replayed", self.topic, self.index, exc_info=error)
+        """Stops deciding: memory has a part of a decision that the log will not have.
+
+        Earlier decisions of the round still commit; the shard is loaded behind that commit.
+        """
+        self._reload = True
         self._transition(ShardState.FAILED, "memory and log disagree")
-        if not self.dirty:
-            self._batch = None
-        if self.dirty or self.flying:
-            self._reload = True
-        else:
-            self.load()
+        log_failure(logger, error, "%s-%d: memory is read from the log again", self.topic, self.index)
         return self._lost
+
+    def start_over(self, error: Exception) -> None:
+        """Drops this memory and loads the log again, behind the round that is open: soft state was lost on the way."""
+        if self.state is not ShardState.ACTIVE:
+            return
+        if not self.dirty:
+            self._pipeline.enlist(self)
+            self.dirty = True
+        self._diverge(error)
 
     # ---- timers and long work
 
@@ -305,9 +340,11 @@ class Shard(ShardCore, Generic[M]):
 
     def load(self) -> None:
         """Starts to replay the log into a fresh machine, in slices; ACTIVE once it is at the end."""
-        self._transition(ShardState.LOADING, "load")
+        self._check_transition(ShardState.LOADING, "load")
         self.generation += 1
+        # Queued first: a shard that is LOADING without work in the slices would stay so for ever.
         self._slices.add(self._load(self.generation))
+        self._transition(ShardState.LOADING, "load")
 
     def load_again(self) -> bool:
         """Loads a shard that failed; whether it does.
@@ -320,19 +357,28 @@ class Shard(ShardCore, Generic[M]):
         return True
 
     def _load(self, generation: int) -> Iterator[None]:
-        report = LoadReport()
-        started_ms = self._now.update()
+        if self.generation != generation or self.state is not ShardState.LOADING:
+            return
         try:
+            report = LoadReport()
+            started_ms = self._now.update()
             machine = self.factory(ShardContext(self, self._now))
             for _ in replay_log(self._log, machine, report):
                 yield
                 if self.generation != generation:
                     return
-        except Exception:
-            logger.exception("%s-%d cannot be loaded", self.topic, self.index)
+            report.elapsed_ms = self._now.update() - started_ms
+        except Exception as error:
             self._transition(ShardState.FAILED, "load failed")
+            log_failure(
+                logger,
+                error,
+                "%s-%d cannot be loaded, and refuses every request; "
+                "stop the server and let `kcore log repair` skip what cannot be read",
+                self.topic,
+                self.index,
+            )
             return
-        report.elapsed_ms = self._now.update() - started_ms
         self.machine, self.report = machine, report
         self._transition(ShardState.ACTIVE, "loaded")
         self.perform(self._loaded)
@@ -350,25 +396,39 @@ class Shard(ShardCore, Generic[M]):
         self._transition(ShardState.CLOSED, "unload")
 
     def _transition(self, state: ShardState, reason: str) -> None:
-        """The one gate of every change of state."""
-        assert state in TRANSITIONS[self.state], f"{self.topic}-{self.index}: {self.state} -> {state} ({reason})"
-        logger.debug("%s-%d: %s -> %s: %s", self.topic, self.index, self.state.value, state.value, reason)
-        leaving_active = self.state is ShardState.ACTIVE
+        """Changes the state: the only place that does."""
+        self._check_transition(state, reason)
+        before = self.state
         self.state = state
         self._active = state is ShardState.ACTIVE
-        if leaving_active:
+        if before is ShardState.ACTIVE:
             self._leave()
         if self._on_state is not None:
             self._on_state(self)
+        logger.debug("%s-%d: %s -> %s: %s", self.topic, self.index, before.value, state.value, reason)
+
+    def _check_transition(self, state: ShardState, reason: str) -> None:
+        assert state in TRANSITIONS[self.state], f"{self.topic}-{self.index}: {self.state} -> {state} ({reason})"
 
     def _leave(self) -> None:
-        """Soft state ends with the memory it belongs to."""
+        """Ends the soft state with the memory that it belongs to."""
         self.generation += 1
         try:
             self.machine.on_unloaded()
-        except Exception:
-            logger.exception("%s-%d: its machine did not let go", self.topic, self.index)
-        outbox, self._outbox = self._outbox, []
-        parked, self._parked = self._parked, {}
-        for pending in (*(pending for pending, _ in outbox), *parked):
-            pending.fail(ErrorCode.NOT_COORDINATOR)
+        except Exception as error:
+            log_failure(logger, error, "%s-%d: the state machine failed to unload", self.topic, self.index)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Fails every request that waits for this memory. A request stays listed until it is answered."""
+        outbox, parked = self._outbox, self._parked
+        while outbox:
+            pending = outbox[0][0]
+            if not pending.done:
+                pending.fail(ErrorCode.NOT_COORDINATOR)
+            del outbox[0]
+        while parked:
+            pending = next(iter(parked))
+            if not pending.done:
+                pending.fail(ErrorCode.NOT_COORDINATOR)
+            parked.pop(pending, None)

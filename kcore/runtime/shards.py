@@ -14,6 +14,7 @@ from kcore.runtime.shard import Shard, ShardState
 
 if TYPE_CHECKING:
     from kcore.runtime.commit import CommitPipeline
+    from kcore.runtime.slices import Slices
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +91,12 @@ class Shards(Generic[M]):
         self._pipeline.commit()
         del self._shards[index]
         shard.unload()
+
+    @property
+    def slices(self) -> Slices | None:
+        """Where long work of the node runs; None while it owns no shard."""
+        shard = next(iter(self._shards.values()), None)
+        return None if shard is None else shard.slices
 
     @property
     def loading(self) -> bool:

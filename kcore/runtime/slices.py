@@ -6,20 +6,27 @@ import logging
 from collections import deque
 from collections.abc import Iterator
 
+from kcore.logs import log_failure
+from kcore.runtime.sliced import SlicedRequests
+
 logger = logging.getLogger(__name__)
 
 
 class Slices:
-    """Round robin over generators: each `step` runs one slice of one of them.
+    """Runs generators in turns: each `step` runs one slice of one of them.
 
     A generator does a bounded piece of work between two `yield`s (a chunk of a load, some groups of an expiry run).
     The driver calls `step` between rounds of requests, as long as it returns True.
+
+    Attributes:
+        requests: long requests, which are decided in slices.
     """
 
-    __slots__ = ("_work",)
+    __slots__ = ("_work", "requests")
 
     def __init__(self) -> None:
         self._work: deque[Iterator[None]] = deque()
+        self.requests = SlicedRequests(self)
 
     def __len__(self) -> int:
         return len(self._work)
@@ -30,18 +37,20 @@ class Slices:
 
     def step(self) -> bool:
         """Runs one slice. Returns whether there is more to do. Work that raises is logged and over."""
-        if not self._work:
+        queue = self._work
+        if not queue:
             return False
-        work = self._work.popleft()
+        work = queue[0]
         try:
             next(work)
         except StopIteration:
-            return bool(self._work)
-        except Exception:
-            logger.exception("%s ended early", getattr(work, "__qualname__", work))
-            return bool(self._work)
-        self._work.append(work)
-        return True
+            queue.popleft()
+        except Exception as error:
+            queue.popleft()
+            log_failure(logger, error, "%s ended early", getattr(work, "__qualname__", work))
+        else:
+            queue.rotate(-1)  # needs no memory: work that goes on is never lost
+        return bool(queue)
 
     def finish(self) -> None:
         """Runs everything to its end: at a start that waits for all shards, and in tests."""

@@ -28,6 +28,12 @@ MIN_ITERATIONS = 4_096
 MAX_ITERATIONS = 16_384
 """The most that Kafka stores: more would let a client keep a server busy."""
 
+NEW_SALT_BYTES = 32
+"""The length of the salts of new credentials."""
+
+_LETTERS = b"0123456789abcdefghijklmnopqrstuvwxyz"
+_TEXTUAL = re.compile(rb"[0-9a-z]+")
+
 # saslname is UTF-8 without NUL, "=" and ","; these two are written =3D and =2C.
 _CLIENT_FIRST = re.compile(
     r"(?P<gs2>[ny],(?:a=(?P<authzid>(?:[^\0=,]|=2C|=3D)+))?,)"
@@ -119,24 +125,57 @@ class Credentials(Protocol):
         ...
 
 
+class SaltForm(NamedTuple):
+    """The parts of a credential that a client learns before it authenticates, except for the salt itself.
+
+    Attributes:
+        length: bytes of the salt.
+        iterations: of PBKDF2.
+        textual: whether the salt consists of digits and lower-case letters, as those of Kafka's own tools do.
+    """
+
+    length: int
+    iterations: int
+    textual: bool
+
+    @classmethod
+    def of(cls, credential: ScramCredential) -> SaltForm:
+        """The form of a user's credential."""
+        return cls(len(credential.salt), credential.iterations, bool(_TEXTUAL.fullmatch(credential.salt)))
+
+
+DEFAULT_FORM = SaltForm(NEW_SALT_BYTES, MIN_ITERATIONS, textual=False)
+"""The form of the credentials that `kcore users add` makes."""
+
+
 class Decoys:
     """Credentials of users that do not exist: always the same for a name, and no password fits.
 
-    With them a stranger cannot tell from answers, nor from the time they take, which users there are.
+    They keep strangers from finding out which users exist, by the responses or by the time that these take.
 
     Args:
-        secret: random bytes that nobody else knows.
+        secret: random bytes that clients do not know; every listener, after every restart, needs the same.
+        form: the form that most credentials of real users have, so that decoys look like them.
     """
 
-    __slots__ = ("_secret",)
+    __slots__ = ("_form", "_secret")
 
-    def __init__(self, secret: bytes) -> None:
+    def __init__(self, secret: bytes, form: Callable[[ScramMechanism], SaltForm] = lambda _: DEFAULT_FORM) -> None:
         self._secret = secret
+        self._form = form
 
     def credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
-        """What to work with instead of the missing one."""
-        key = mechanism.hmac(self._secret, user.encode("utf-8", "surrogatepass"))
-        return ScramCredential(mechanism, key[:16], key, key, MIN_ITERATIONS)
+        """Makes the credential that stands for the missing one of a user."""
+        name = user.encode("utf-8", "surrogatepass")
+        key = mechanism.hmac(self._secret, b"key " + name)
+        length, iterations, textual = self._form(mechanism)
+        salt = b""
+        while len(salt) < length:
+            salt += mechanism.hmac(self._secret, b"salt %d " % len(salt) + name)
+        salt = salt[:length]
+        if textual:
+            salt = bytes(_LETTERS[byte % len(_LETTERS)] for byte in salt)
+        return ScramCredential(mechanism, salt, key, key, iterations)
 
 
 class ScramServer(Mechanism):

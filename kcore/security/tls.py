@@ -36,9 +36,9 @@ def server_context(settings: SecuritySettings, listener: str) -> ssl.SSLContext:
     if settings.ssl_cipher_suites:
         _choose_ciphers(context, settings.ssl_cipher_suites)
     try:
-        # A function, so that an encrypted key without a password is an error and no question on the terminal.
+        # A function, because without one OpenSSL prompts on the terminal for the password of an encrypted key.
         context.load_cert_chain(
-            location, settings.kcore_ssl_key_location or None, password=lambda: settings.ssl_key_password
+            location, settings.kcore_ssl_key_location or None, password=lambda: settings.ssl_key_password or ""
         )
     except (OSError, ValueError) as error:
         raise ConfigError(f"listener {listener}: ssl.keystore.location={location}: {_reason(error)}") from None

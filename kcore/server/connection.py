@@ -13,6 +13,7 @@ from kcore.runtime import RequestContext
 from kcore.security.principal import ANONYMOUS
 from kcore.server.dispatch import RefusedError
 from kcore.server.frames import FrameError
+from kcore.server.memory import NoRoomError
 from kcore_ext.request_line import RequestLine
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Connection(asyncio.Protocol):
 
     Attributes:
         claimed_bytes: what it holds of requests, as the server's `RequestMemory` knows it.
+        client_host: the client's address with a slash in front of it, as Kafka shows it.
         principal: who the client is.
         unread_bytes: what its peer has left unread, as the server's `ResponseMemory` knows it.
         taken_s: when its peer was last seen to have read something, in the loop's time.
@@ -123,18 +125,11 @@ class Connection(asyncio.Protocol):
     # ---- the transport's calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client came."""
+        """Begins to serve a client that the server accepted."""
         self.transport = transport
         self._write = self._writer(transport)
-        peer = transport.get_extra_info("peername")
-        self.client_host = f"/{peer[0]}" if isinstance(peer, tuple) else "/127.0.0.1"
-        why = self.server.refusal(self.client_host)
-        if why is not None:
-            logger.warning("%s closes: %s", self.client_host, why, extra=fields(connection=self.connection_id))
-            self.server.refused_connections += 1
-            self._closing = True
-            self.transport.abort()
-            return
+        if self.server.stopping:  # its handshake was over at the last moment
+            self.abort()
         self._admitted = True
         self.server.came(self)
         self.transport.set_write_buffer_limits(high=self._buffer_bytes)
@@ -221,15 +216,33 @@ class Connection(asyncio.Protocol):
         """The answer to a request that failed."""
         return self.server.engine.failed(route.api, context, request, error)
 
+    def too_large(
+        self, route: Route, api: Any, context: RequestContext, request: Any, version: int, error: Exception
+    ) -> Any:
+        """Returns the error in place of a response of too many bytes; see `Dispatch.too_large`.
+
+        Raises:
+            CloseConnectionError: there is no such error, or memory for responses is short now.
+        """
+        if isinstance(error, NoRoomError):
+            raise CloseConnectionError(
+                f"a response of {type(api).__name__} has more than {error.limit_bytes} bytes, and peers that do not "
+                "read hold the rest of kcore.max.response.memory.bytes"
+            )
+        return self._dispatch.too_large(api, context, request, version)
+
     def arrived(self) -> None:
         """An answer came that was waited for: it leaves at the end of the round."""
         self.server.wants_flush(self)
 
     def cannot_answer(self, failed: Answer, error: Exception) -> None:
         """An answer came that cannot be written: the connection ends behind those in front of it."""
-        logger.error("an answer of %s cannot be written", self.client_host, exc_info=error)
         self._line.cut(failed)
-        self._refuse("an answer that cannot be written")
+        if isinstance(error, CloseConnectionError):
+            self._refuse(str(error))
+        else:
+            logger.error("a response to %s cannot be encoded", self.client_host, exc_info=error)
+            self._refuse("an answer that cannot be written")
         self.arrived()
 
     # ---- answers
@@ -272,11 +285,12 @@ class Connection(asyncio.Protocol):
         memory = self.server.responses
         if memory is None or not self._admitted:
             return
-        unread_bytes = self._unsent()
+        unsent_bytes = self._unsent()
+        unread_bytes = unsent_bytes + self._line.held_bytes
         if not unread_bytes and not self.unread_bytes:
             return
-        taken_bytes = self._sent_bytes - unread_bytes
-        if taken_bytes != self._taken_bytes or not self.unread_bytes:
+        taken_bytes = self._sent_bytes - unsent_bytes
+        if taken_bytes != self._taken_bytes or not self.unread_bytes or not unsent_bytes:
             self._taken_bytes = taken_bytes
             self.taken_s = self.server.loop.time()
         memory.claim(self, unread_bytes)
@@ -307,6 +321,8 @@ class Connection(asyncio.Protocol):
         if self._closing:
             return
         line = self._line
+        if line.held_bytes > self._row_bytes:
+            self.look_at_unread()
         waits = line.parked or self._unread or line.held_bytes > self._row_bytes
         read = not (waits and len(line) > READ_AHEAD_BYTES)
         memory = self.server.memory

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from kcore.broker.scram_users import ScramUsers
-from kcore.errors import ConfigError
+from kcore.errors import ConfigError, LogError
 from kcore.security.mechanism import Mechanism
 from kcore.security.oauthbearer import OAuthBearer
 from kcore.security.plain import Plain
@@ -20,9 +21,13 @@ if TYPE_CHECKING:
     from kcore.config_security import SecuritySettings
     from kcore.coordinator import Engine
 
+logger = logging.getLogger(__name__)
+
 Makers = Mapping[str, Callable[[], Mechanism]]
 
 NONCE_BYTES = 24
+DECOY_SECRET_META = "scram.decoy.secret"
+DECOY_SECRET_BYTES = 32
 
 
 def exchange_maker(settings: SecuritySettings, engine: Engine) -> Callable[[], SaslExchange]:
@@ -39,8 +44,23 @@ def exchange_maker(settings: SecuritySettings, engine: Engine) -> Callable[[], S
     return lambda: SaslExchange(mechanisms, settings.connections_max_reauth_ms)
 
 
+def _decoy_secret(engine: Engine) -> bytes:
+    """The secret that decoys are derived from, kept in the data folder: it outlives restarts, as real salts do."""
+    secret = engine.log.get_meta(DECOY_SECRET_META)
+    if secret is None:
+        secret = secrets.token_bytes(DECOY_SECRET_BYTES)
+        engine.log.put_meta(DECOY_SECRET_META, secret)
+        try:
+            if engine.commit():  # what else is open goes first: the pipeline has to know of its commit
+                engine.log.commit()
+        except LogError as error:
+            logger.warning("the secret behind unknown users is not stored, and will be another one: %s", error)
+    return secret
+
+
 def _mechanisms(settings: SecuritySettings, engine: Engine) -> Makers:
-    users, decoys = ScramUsers(engine.topics), Decoys(secrets.token_bytes(32))
+    users = ScramUsers(engine.topics)
+    decoys = Decoys(_decoy_secret(engine), users.usual_form)
     nonce = partial(secrets.token_urlsafe, NONCE_BYTES)
     makers: dict[str, Callable[[], Mechanism]] = {}
     for name in settings.sasl_enabled_mechanisms:

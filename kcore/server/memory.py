@@ -8,12 +8,21 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from kcore.protocol import MessageTooLargeError
+
 if TYPE_CHECKING:
     from kcore.broker.fetch_room import FetchRoom
     from kcore.server.connection import Connection
 
+LEAST_BYTES = 1_048_576
+"""A response of at most so many bytes is encoded however little memory is left."""
+
 LOOK_S = 0.05
 """How often connections are looked at whose peers have left something unread; there is no look while there is none."""
+
+
+class NoRoomError(MessageTooLargeError):
+    """A response for which there is no memory while other responses are not read."""
 
 
 class RequestMemory:
@@ -53,16 +62,19 @@ class RequestMemory:
 
 
 class ResponseMemory:
-    """The answers that were sent and not read, of all connections: what a transport holds because its peer's socket is
-    full. Kafka bounds that of a connection alone: an answer of `fetch.max.bytes` for each peer that does not read.
+    """The responses of all connections that are encoded and not read yet: those that wait in a connection for one in
+    front of them, and those that a transport holds because its peer's socket is full. Kafka bounds them for each
+    connection alone: one response for each peer that does not read.
 
     - A fetch answers with at most a quarter of the room that is left, and always with one batch, so that whoever reads
       comes on (KIP-74).
+    - Another response of more than 1 MiB is encoded only if there is room for all of it; else its connection is closed,
+      and the client asks again over another one. It takes its room from when it is encoded.
     - While there is no room, a connection that has left something unread is not served; others are.
     - While more than half is taken, a connection whose peer has read nothing for a while is closed.
 
-    So all together hold at most the limit, and for each connection one batch, or one answer of another kind, and
-    what a connection may send before it is looked at.
+    So all together hold at most the limit, and for each connection one batch, or 1 MiB of another response, and what a
+    connection may send before it is looked at.
 
     Args:
         limit_bytes: the limit.
@@ -104,6 +116,17 @@ class ResponseMemory:
     def pressed(self) -> bool:
         """Whether memory is short: peers that do not read at all are in the way."""
         return self.held_bytes > self.limit_bytes // 2
+
+    def note(self, size_bytes: int) -> None:
+        """Takes the room of a response that was encoded; it is measured anew when the round ends.
+
+        Raises:
+            NoRoomError: there is none.
+        """
+        left_bytes = max(self._room.left_bytes, LEAST_BYTES)
+        if size_bytes > left_bytes:
+            raise NoRoomError("response", left_bytes)
+        self._room.take(size_bytes)
 
     def claim(self, connection: Connection, size_bytes: int) -> None:
         """The peer of `connection` has left `size_bytes` unread."""

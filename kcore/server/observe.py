@@ -308,12 +308,20 @@ METRICS: Final[tuple[Metric, ...]] = (
         lambda o: _one(len(o.server.connections)), (), "socket-server-metrics: connection-count",
     ),
     Metric(
-        "kcore_accepted_connections_total", COUNTER, "Connections that came, refused ones included.",
+        "kcore_accepted_connections_total", COUNTER, "Connections that were accepted.",
         lambda o: _one(o.server.accepted_connections), (), "socket-server-metrics: connection-creation-total",
     ),
     Metric(
-        "kcore_refused_connections_total", COUNTER, "Connections over max.connections or max.connections.per.ip.",
-        lambda o: _one(o.server.refused_connections),
+        "kcore_refused_connections_total", COUNTER, "Connections closed because of max.connections.per.ip.",
+        lambda o: _one(sum(acceptor.refused for acceptor in o.server.acceptors)),
+    ),
+    Metric(
+        "kcore_tls_handshakes", GAUGE, "TLS handshakes under way.",
+        lambda o: _one(sum(len(acceptor.handshakes) for acceptor in o.server.acceptors)),
+    ),
+    Metric(
+        "kcore_failed_tls_handshakes_total", COUNTER, "TLS handshakes that failed, took too long or were given up.",
+        lambda o: _one(sum(acceptor.failed_handshakes for acceptor in o.server.acceptors)),
     ),
     Metric(
         "kcore_requests_total", COUNTER, "Requests.",

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from kcore.protocol import EncodeError
+from kcore.protocol import EncodeError, MessageTooLargeError
 from kcore.runtime import Pending
 from kcore.server.errors import shorten_messages
 from kcore.server.frames import LENGTH_BYTES, FrameError
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kcore_ext.request_line import Owner, Route
+
+
+NOTED_BYTES = 16_384
+"""Longer responses count as memory from when they are encoded."""
 
 
 class FrameCutter:
@@ -125,13 +129,24 @@ class PlainAnswer:
 
     def arrive(self, response: Any) -> None:
         """The response came; None: there is none."""
-        self.pending = None
+        pending, self.pending = self.pending, None
         try:
-            frame = b"" if response is None else frame_of(self.route, response, self.version, self.correlation_id)
+            frame = b"" if response is None else self._frame_of(pending, response)
         except Exception as error:
             self.line.owner.cannot_answer(self, error)  # type: ignore[arg-type]
         else:
             self.give(frame)
+
+    def _frame_of(self, pending: Pending | None, response: Any) -> bytes:
+        route, version = self.route, self.version
+        try:
+            return frame_of(route, response, version, self.correlation_id)
+        except MessageTooLargeError as error:
+            if pending is None:
+                raise
+            context, request = pending.context, pending.request
+            response = self.line.owner.too_large(route, pending.api, context, request, version, error)
+            return frame_of(route, response, version, self.correlation_id)
 
     def give(self, frame: bytes) -> None:
         """The frame came, whole; b"" sends nothing."""
@@ -140,16 +155,23 @@ class PlainAnswer:
 
 
 def frame_of(route: Route, response: Any, version: int, correlation_id: int) -> bytes:
-    """The frame of a response, its errors counted; messages that are too long to be written are cut."""
+    """Encodes a response and counts its errors; cuts messages that are too long to be written.
+
+    Raises:
+        MessageTooLargeError: it has more bytes than a response may have, or than there is memory for now.
+    """
     if route.walk is not None:
         route.walk(response, route.errors)
-    header_version = route.header_version(version)
+    header_version, limit_bytes = route.header_version(version), route.limit_bytes
     try:
-        return encode_response(response, version, correlation_id, header_version)
-    except EncodeError:
-        if not shorten_messages(response):
+        frame = encode_response(response, version, correlation_id, header_version, limit_bytes=limit_bytes)
+    except EncodeError as error:
+        if isinstance(error, MessageTooLargeError) or not shorten_messages(response):
             raise
-        return encode_response(response, version, correlation_id, header_version)
+        frame = encode_response(response, version, correlation_id, header_version, limit_bytes=limit_bytes)
+    if len(frame) > NOTED_BYTES and route.note is not None:
+        route.note(len(frame))
+    return frame
 
 
 class PlainLine:
@@ -257,7 +279,12 @@ class PlainLine:
                 response.on_complete(answer.arrive)
                 return
             response = response.response
-        if response is not None:
+        if response is None:
+            return
+        try:
+            self.answer(route, version, correlation_id, response)
+        except MessageTooLargeError as error:
+            response = self.owner.too_large(route, route.api, context, request, version, error)
             self.answer(route, version, correlation_id, response)
 
     # ---- answers

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
+from kcore.server.accept import Acceptor, ConnectionQuota, listening_sockets, resolve
 from kcore.server.authentication import ListenerSecurity
 from kcore.server.connection import Connection
 from kcore.server.dispatch import Dispatch
@@ -13,12 +16,22 @@ from kcore.server.listeners import Listener
 from kcore.server.memory import RequestMemory, ResponseMemory
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kcore.config import Config
     from kcore.drivers import AsyncDriver
 
 logger = logging.getLogger(__name__)
 
-BACKLOG = 1_024  # connections that the system keeps until they are accepted
+PRELOAD_AFTER_S = 1.0
+"""Time from the end of all loads until modules are imported that requests need: waiting clients come first."""
+
+PRELOAD_AGAIN_S = 10.0
+"""Time until imports that failed are tried again."""
+
+PRELOADED = ("kcore.protocol.compression_cramjam", "kcore.security.scram")
+"""Modules that the APIs import when a request first needs them."""
+
 FAREWELL_S = 1.0  # how long a stop waits for peers to take their last answers ...
 FAREWELL_LOOK_S = 0.005  # ... and how often it looks whether they have
 
@@ -35,9 +48,10 @@ class Server:
 
     Attributes:
         addresses: listener name -> (host, port) that is listened on, once started.
-        connections: those that are open.
-        accepted_connections: how many came, refused ones included.
-        refused_connections: how many of them were too many.
+        connections: those that are open, without those in a TLS handshake.
+        quota: counts connections from their accept on.
+        acceptors: accept connections, one for each address that is listened on.
+        accepted_connections: how many were accepted; those that were closed at once are not counted.
         refused_requests: how many requests closed their connection: not served, or not to be read.
         received_bytes: what clients sent.
         sent_bytes: what they were answered.
@@ -50,18 +64,19 @@ class Server:
         self.engine = driver.engine
         self.config: Config = driver.engine.config
         self.loop = driver.loop
-        self.dispatch = Dispatch(driver.engine)
+        self.responses = self._response_memory()
+        self.dispatch = Dispatch(driver.engine, None if self.responses is None else self.responses.note)
         self.connections: set[Connection] = set()
         self.addresses: dict[str, tuple[str, int]] = {}
         limit_bytes = self.config.queued_max_request_bytes
         self.memory = RequestMemory(limit_bytes, self.connections) if limit_bytes >= 0 else None
-        self.responses = self._response_memory()
-        self._by_host: dict[str, int] = {}
+        self.quota = ConnectionQuota(self.config)
+        self.acceptors: list[Acceptor] = []
+        self.stopping = False
+        self._preload: asyncio.TimerHandle | None = None
         self._listeners = [(listener, ListenerSecurity(listener, self.engine)) for listener in listeners]
-        self._servers: list[asyncio.Server] = []
         self._to_flush: dict[Connection, None] = {}
         self.accepted_connections = 0
-        self.refused_connections = 0
         self.refused_requests = 0
         self.received_bytes = 0
         self.sent_bytes = 0
@@ -85,53 +100,65 @@ class Server:
         except OSError:
             await self.stop()
             raise
+        self.engine.when_loaded(lambda: self._preload_later(PRELOAD_AFTER_S))
 
     async def _listen(self, listener: Listener, security: ListenerSecurity) -> None:
-        server = await self.loop.create_server(
-            lambda: self._connection(security),
-            listener.host or None,
-            listener.port,
-            backlog=BACKLOG,
-            ssl=security.tls,
-        )
-        self._servers.append(server)
-        port = server.sockets[0].getsockname()[1]
+        sockets = listening_sockets(await resolve(listener.host, self.loop), listener.port)
+        for listening in sockets:
+            make = partial(self._connection, security)
+            self.acceptors.append(Acceptor(listening, security, self.quota, make, self.loop))
+        port = sockets[0].getsockname()[1]
         self.addresses[listener.name] = (listener.host, port)
         self.engine.cluster.advertise(listener.name, listener.advertised_host, listener.advertised_port or port)
+        for acceptor in self.acceptors[-len(sockets) :]:
+            acceptor.resume()
         logger.info("%s listens on %s:%d", listener.name, listener.host, port)
 
-    def _connection(self, security: ListenerSecurity) -> Connection:
+    def _preload_later(self, delay_s: float) -> None:
+        if self.stopping:
+            return
+
+        def begin() -> None:
+            self.engine.slices.add(self._preload_modules())
+            self.driver.round_is_open()
+
+        self._preload = self.loop.call_later(delay_s, begin)
+
+    def _preload_modules(self) -> Iterator[None]:
+        """Imports every module that serves requests, so that none of them needs a file descriptor for it."""
+        if self.stopping:
+            return
+        try:
+            yield from self.engine.apis.make_all()
+            for name in PRELOADED:
+                import_module(name)
+                yield
+        except (ImportError, OSError) as error:
+            logger.warning("not every API can be imported now, tried again in %g s: %s", PRELOAD_AGAIN_S, error)
+            self._preload_later(PRELOAD_AGAIN_S)
+        else:
+            logger.info("every API is imported")
+
+    def _connection(self, security: ListenerSecurity, host: str) -> Connection:
         self.accepted_connections += 1
-        return security.connection(self, security, self.accepted_connections)
+        connection = security.connection(self, security, self.accepted_connections)
+        connection.client_host = host
+        return connection
 
     # ---- what connections tell
 
-    def refusal(self, host: str) -> str | None:
-        """Why a new connection from `host` is not served; None if it is."""
-        config = self.config
-        if len(self.connections) >= config.max_connections:
-            return f"there are {len(self.connections)} connections, as many as max.connections allows"
-        from_host = self._by_host.get(host, 0)
-        if from_host >= config.max_connections_per_ip:
-            return f"it has {from_host} connections, as many as max.connections.per.ip allows"
-        return None
-
     def came(self, connection: Connection) -> None:
-        """`connection` is open."""
+        """Adds a connection that is open."""
         self.connections.add(connection)
-        self._by_host[connection.client_host] = self._by_host.get(connection.client_host, 0) + 1
 
     def went(self, connection: Connection) -> None:
-        """`connection` is gone."""
+        """Removes a connection that has ended, and gives back what it held."""
         self.connections.discard(connection)
         if self.responses is not None and connection.unread_bytes:
             self.responses.claim(connection, 0)
+        self.engine.fetch_sessions.connection_closed(connection.connection_id)
         self._to_flush.pop(connection, None)
-        left = self._by_host[connection.client_host] - 1
-        if left:
-            self._by_host[connection.client_host] = left
-        else:
-            del self._by_host[connection.client_host]
+        self.quota.release(connection.client_host)
         if self.memory is not None:
             self.memory.claim(connection, 0)
 
@@ -153,10 +180,17 @@ class Server:
             self.responses.end_round()
 
     async def stop(self) -> None:
-        """Closes the listeners, then the connections: what was decided is committed and its answers are sent."""
-        for server in self._servers:
-            server.close()
-        self.engine.commit()
+        """Closes the listeners, then the connections: what was decided is committed and its responses are sent.
+
+        The connections of an engine that was interrupted half way are closed without a commit.
+        """
+        self.stopping = True
+        if self._preload is not None:
+            self._preload.cancel()
+        for acceptor in self.acceptors:
+            acceptor.close()
+        if not self.engine.pipeline.settling:
+            self.engine.commit()
         for connection in list(self.connections):
             connection.close()
         until_s = self.loop.time() + FAREWELL_S
@@ -166,6 +200,5 @@ class Server:
             connection.abort()
         if self.responses is not None:
             self.responses.close()
-        for server in self._servers:
-            await server.wait_closed()
-        self._servers.clear()
+        for acceptor in self.acceptors:
+            await acceptor.wait_closed()

@@ -1,7 +1,18 @@
 """Memory of the assignors; see the `.pxd`."""
 
-from libc.stdlib cimport free, malloc
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from libc.string cimport memcpy, memset
+
+cdef extern from *:
+    """
+    /* Where writes beyond a piece are to be found, each piece has a block of its own. */
+    #ifdef KCORE_SANITIZE
+    #define KCORE_SHARES_BLOCKS 0
+    #else
+    #define KCORE_SHARES_BLOCKS 1
+    #endif
+    """
+    const bint SHARES_BLOCKS "KCORE_SHARES_BLOCKS"
 
 cdef enum:
     FIRST_BLOCK = 2048
@@ -21,8 +32,8 @@ cdef void* take_block(Memory* memory, size_t size) except NULL nogil:
     cdef Block* block
     if memory.block_size == 0:
         memory.block_size = FIRST_BLOCK
-    here = size if 4 * size > memory.block_size else memory.block_size
-    block = <Block*>malloc(here + 16)
+    here = memory.block_size if SHARES_BLOCKS and 4 * size <= memory.block_size else size
+    block = <Block*>PyMem_RawMalloc(here + 16)
     if block == NULL:
         with gil:
             raise MemoryError()
@@ -42,7 +53,7 @@ cdef void release(Memory* memory) noexcept nogil:
     cdef Block* before
     while block != NULL:
         before = block.before
-        free(block)
+        PyMem_RawFree(block)
         block = before
     memset(memory, 0, sizeof(Memory))
 

@@ -210,6 +210,7 @@ cdef int _read_subscriptions(Lowered low, Memory* scratch) except -1:
     p.kinds = <int>len(kinds)
     low.missing = []
     for s in kinds:
+        s.resolve(topics)  # again, if another thread has used it for its own topics meanwhile
         if s.missing:
             low.missing.extend(s.missing)
         for i in range(s.resolved_count):
@@ -233,6 +234,7 @@ cdef int _read_subscriptions(Lowered low, Memory* scratch) except -1:
     p.kind_first[0] = total = 0
     for k in range(p.kinds):
         s = kinds[k]
+        s.resolve(topics)
         for i in range(s.resolved_count):
             p.kind_topics[total] = to_local[s.resolved[i]]
             total += 1

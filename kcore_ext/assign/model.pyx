@@ -57,12 +57,13 @@ cdef class Topics:
     def __init__(self, partitions, *, names=None, racks=None):
         global _serials
         cdef long total = 0, count
-        cdef int i
+        cdef int i, topics
+        cdef int* first
         self.ordered = tuple(sorted_keys(partitions))
         self.index = {key: i for i, key in enumerate(self.ordered)}
-        self.count = <int>len(self.ordered)
-        self.first = ints(&self.memory, self.count + 1)
-        self.first[0] = 0
+        topics = <int>len(self.ordered)
+        first = ints(&self.memory, topics + 1)
+        first[0] = 0
         for i, key in enumerate(self.ordered):
             given = partitions[key]
             try:
@@ -72,7 +73,9 @@ cdef class Topics:
             if not 0 <= count <= MOST_PARTITIONS - total:
                 raise ValueError(f"topic {key!r}: {given!r} partitions")
             total += count
-            self.first[i + 1] = <int>total
+            first[i + 1] = <int>total
+        self.first = first
+        self.count = topics
         for name, topic_id in (names or {}).items():
             if topic_id in self.index:
                 self.index[name] = self.index[topic_id]
@@ -194,6 +197,8 @@ cdef class Subscription:
         cdef int r, w = 0, count = 0
         if self.serial == topics.serial:
             return 0
+        # Without memory this may end halfway: then the positions are of no Topics, which count from 1.
+        self.serial = self.resolved_count = 0
         if self.resolved == NULL:
             self.resolved = ints(&self.memory, len(self.topics))
         self.missing = []

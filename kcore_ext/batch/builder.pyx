@@ -267,7 +267,7 @@ cdef class BatchBuilder:
         cdef bytes packed
         if not self.attributes & CODEC_BITS:
             return None
-        packed = self.compress(
+        packed = <bytes?>self.compress(
             self.attributes & CODEC_BITS, PyBytes_FromStringAndSize(<char*>self.records, self.records_size)
         )
         return packed if PyBytes_GET_SIZE(packed) < self.records_size else None

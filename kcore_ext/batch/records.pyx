@@ -232,7 +232,7 @@ cdef class RecordReader:
             raise ValueError(f"the batch is compressed with codec {codec}: hand in decompress")
         packed = PyMemoryView_FromMemory(<char*>self.start, self.end - self.start, PyBUF_READ)
         try:
-            records = decompress(codec, packed, max_size_bytes)
+            records = <bytes?>decompress(codec, packed, max_size_bytes)
         except ValueError as error:
             raise CorruptBatchError(self.start_position, f"codec {codec}: {error}", "compression") from error
         finally:

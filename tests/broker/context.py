@@ -7,6 +7,7 @@ from typing import Any
 
 from kcore.broker.control import ControlPlane
 from kcore.broker.data_plane import data_apis
+from kcore.broker.fetch_session import FetchSessions
 from kcore.broker.image import ConfigKey
 from kcore.broker.log_dirs import EngineLogDirs
 from kcore.broker.partitions import Partitions
@@ -139,7 +140,7 @@ class BrokerContext:
                 self.purgatory,
                 self.now,
                 self.config,
-                random_id=lambda: 1,
+                sessions=FetchSessions(self.config.max_incremental_fetch_session_cache_slots, lambda: 1),
                 cluster=self.cluster,
                 authorizer=self.authorizer,
             ),

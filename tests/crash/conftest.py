@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import random
 
 import pytest
+
+from tests.seeds import SEED
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,7 +22,6 @@ def rounds(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def seed() -> int:
-    """What decides when they are killed; printed when a test fails, and taken from KCORE_CRASH_SEED."""
-    chosen = int(os.environ.get("KCORE_CRASH_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
-    print(f"KCORE_CRASH_SEED={chosen}")
-    return chosen
+    """The seed that decides when servers are killed; printed when a test fails."""
+    print(f"KCORE_SEED={SEED}")
+    return SEED

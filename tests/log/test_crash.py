@@ -15,6 +15,7 @@ import pytest
 from kcore.log import DataFolderError, LmdbLogEngine, MemoryLogEngine, MemoryStorage
 from kcore.log.faults import FaultInjectingEngine, SimulatedCrashError
 from tests.log.batches import batch, contents, key
+from tests.seeds import SEED
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,12 +65,12 @@ def run_until_killed(folder: Path, durability: str, lines: int) -> int:
     return int(received[: received.rindex(b"\n")].split(b"\n")[-1])
 
 
+@pytest.mark.seeded
 @pytest.mark.crash
 @pytest.mark.parametrize("durability", ["fsync", "os"])
 def test_what_was_acknowledged_survives_kill_9_and_nothing_is_partial(folder: Path, durability: str) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
+    print(f"KCORE_SEED={SEED}")
+    chance = random.Random(SEED)
     for opening in range(4):
         acknowledged = run_until_killed(folder, durability, chance.randrange(1, 150))
         engine = LmdbLogEngine(folder, durability)

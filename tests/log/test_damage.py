@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 from pathlib import Path
@@ -9,9 +10,11 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from kcore.log import CorruptLogError, DataFolderError, LmdbLogEngine, verify_folder
+from kcore.inspect import Selection, folder_events
+from kcore.log import CorruptLogError, DataFolderError, LmdbLogEngine, compact, verify_folder
 from kcore.log.lmdb_layout import LOG_KEY, SNAP_KEY
-from kcore.log.lmdb_pages import check_pages
+from kcore.log.lmdb_pages import REMEDY, check_pages
+from kcore.log.lmdb_salvage import Salvage, Tier
 from tests.log.batches import batch, fill, key, stamped
 
 PAGE = 4096
@@ -77,8 +80,12 @@ def test_a_truncated_file_is_refused_before_it_can_crash_the_process(folder: Pat
     with open(folder / "data.mdb", "r+b") as file:
         file.truncate(int(size * pages) // PAGE * PAGE)
     error = refusal(folder)
-    assert error.what.startswith(f"damaged: the file has {int(size * pages) // PAGE * PAGE} bytes, and page ")
-    assert error.where.startswith("data.mdb, page ")
+    assert re.fullmatch(
+        r"damaged: page \d+ is needed, which lies outside "
+        rf"\(the file has {int(size * pages) // PAGE * PAGE} bytes\){REMEDY}",
+        error.what,
+    )
+    assert error.where == "data.mdb"
 
 
 @pytest.mark.parametrize(("size", "where"), [(100, "data.mdb, meta page 0"), (PAGE + 7, "data.mdb, meta page 1")])
@@ -97,7 +104,10 @@ def test_garbage_in_a_meta_page_is_refused(folder: Path, page: int, position: in
     patch(folder, page * PAGE + position, b"\xa5" * 4)
     error = refusal(folder)
     assert error.where == f"data.mdb, meta page {page}"
-    assert error.what in ("damaged: this is not an LMDB meta page", "LMDB data version 2779096485, known is 1")
+    assert error.what in (
+        f"damaged: this is not an LMDB meta page{REMEDY}",
+        "LMDB data version 2779096485, known is 1",
+    )
 
 
 def test_a_meta_page_that_points_nowhere_is_refused(folder: Path) -> None:
@@ -149,7 +159,7 @@ def test_missing_batches_are_found(folder: Path) -> None:
         engine.open(key()).read(51, 100)
     engine.close()
     in_log(folder, delete=LOG_KEY.pack(0, 0))
-    assert refusal(folder).what == "damaged: no batch contains the log start"
+    assert refusal(folder).what == f"damaged: no batch contains the log start{REMEDY}"
 
 
 def test_overlapping_batches_are_found(folder: Path) -> None:
@@ -176,7 +186,7 @@ def test_a_log_emptied_behind_the_engines_back_is_refused(folder: Path) -> None:
     engine.close()
     for base in (0, 1):
         in_log(folder, delete=LOG_KEY.pack(0, base))
-    assert refusal(folder).what == "damaged: batches of the newest epoch are missing"
+    assert refusal(folder).what == f"damaged: batches of the newest epoch are missing{REMEDY}"
 
 
 def test_entries_of_nobody_are_found(folder: Path) -> None:
@@ -211,3 +221,128 @@ def test_a_file_with_large_batches_passes_the_page_walk(folder: Path) -> None:
     make(folder, batches=20, size_bytes=50_000)
     assert check_pages(str(folder), "data.mdb") > 20 * 50_000 // PAGE
     assert kinds(folder) == []
+
+
+def zero_leaf(folder: Path, keep_time: bool) -> None:
+    """Zero the leaf with the batch at 60; `keep_time`: as a disk does it, without a new modification time."""
+    before = (folder / "data.mdb").stat()
+    data = (folder / "data.mdb").read_bytes()
+    for found in re.finditer(re.escape(stamped(batch(2, 500), 60, 1)[:21]), data):
+        patch(folder, found.start() // PAGE * PAGE, bytes(PAGE))
+    if keep_time:
+        os.utime(folder / "data.mdb", ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_a_damaged_leaf_of_a_changed_file_is_refused_on_opening(folder: Path) -> None:
+    make(folder)
+    zero_leaf(folder, keep_time=False)
+    error = refusal(folder)
+    assert re.fullmatch(rf"damaged: page \d+ is not a tree page of level 1 \(.*\){REMEDY}", error.what)
+    assert error.where == "data.mdb"
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_leaves_are_read_on_opening_unless_the_close_was_clean(folder: Path, clean: bool) -> None:
+    make(folder)
+    assert (folder / "kcore.lock").read_text().startswith("closed ")
+    if not clean:
+        (folder / "kcore.lock").write_text("12345\n")  # as kill -9 leaves it
+    zero_leaf(folder, keep_time=True)
+    if clean:
+        LmdbLogEngine(folder).close()  # nothing has asked for the batch yet
+        for look in (verify_folder, compact, lambda path: list(folder_events(path, Selection()))):
+            with pytest.raises(DataFolderError, match="is not a tree page of level 1"):
+                look(folder)
+    else:
+        assert "is not a tree page of level 1" in refusal(folder).what
+
+
+def test_a_folder_in_use_does_not_look_cleanly_closed(folder: Path) -> None:
+    make(folder)
+    engine = LmdbLogEngine(folder)
+    assert (folder / "kcore.lock").read_text() == f"{os.getpid()}\n"
+    engine.close()
+    assert (folder / "kcore.lock").read_text().startswith("closed ")
+
+
+def leaf_of(folder: Path) -> int:
+    """The position of the leaf in use that has the batch at 60."""
+    salvage = Salvage(str(folder))
+    salvage.close()
+    batches = salvage.log[0]
+    return batches.positions[batches.bases.index(60)] // PAGE * PAGE
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "what"),
+    [
+        (0, b"\x07\0\0\0\0\0\0\0", "is not a tree page of level 1"),
+        (10, b"\x01\0", "is not a tree page of level 1"),
+        (10, b"\x04\0", "is not a tree page of level 1"),
+        (12, b"\x0f\0", "its bounds are 15 and "),
+        (12, b"\xff\xff", "its bounds are 65535 and "),
+        (14, b"\xff\xff", "its bounds are "),
+        (16, b"\0\0", "node 0 lies outside"),
+        (16, b"\xff\xff", "node 0 lies outside"),
+    ],
+)
+def test_each_field_of_a_page_is_checked(folder: Path, at: int, value: bytes, what: str) -> None:
+    make(folder)
+    patch(folder, leaf_of(folder) + at, value)
+    assert what in refusal(folder).what
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "what"),
+    [
+        (0, b"\xff\xff\xff\x7f", "a value lies outside"),
+        (4, b"\x02\0", "a node has flags 0x2"),
+        (4, b"\x04\0", "a node has flags 0x4"),
+        (4, b"\x01\0", "is needed, which lies outside"),
+        (6, b"\xff\xff", "the key of node 1 lies outside"),
+        (6, b"\0\0", "node 1 has a key of 0 bytes"),
+        (8, b"\xff\xff\xff\xff", "out of order"),
+        (8, b"\0\0\0\0\0\0\0\0\0\0\0\0", "the keys of nodes 0 and 1 are out of order"),
+    ],
+)
+def test_each_field_of_a_node_is_checked(folder: Path, at: int, value: bytes, what: str) -> None:
+    make(folder)
+    leaf = leaf_of(folder)
+    data = (folder / "data.mdb").read_bytes()
+    (node,) = struct.unpack_from("=H", data, leaf + 18)
+    patch(folder, leaf + node + at, value)
+    assert what in refusal(folder).what
+
+
+def test_a_page_that_lost_its_last_entry_is_found_by_the_count(folder: Path) -> None:
+    make(folder)
+    leaf = leaf_of(folder)
+    (lower,) = struct.unpack_from("=H", (folder / "data.mdb").read_bytes(), leaf + 12)
+    patch(folder, leaf + 12, struct.pack("=H", lower - 2))
+    assert "database log has 59 entries where 60 are counted" in refusal(folder).what
+
+
+def test_a_page_that_is_free_and_in_use_is_found(folder: Path) -> None:
+    make(folder)
+    leaf = leaf_of(folder) // PAGE
+    data = (folder / "data.mdb").read_bytes()
+    newest = max((0, 1), key=lambda page: struct.unpack_from("=Q", data, page * PAGE + 16 + 24 + 96 + 8)[0])
+    (root,) = struct.unpack_from("=Q", data, newest * PAGE + 16 + 24 + 40)
+    (node,) = struct.unpack_from("=H", data, root * PAGE + 16)
+    list_of_pages = root * PAGE + node + 8 + 8
+    assert struct.unpack_from("=Q", data, list_of_pages)[0] >= 1
+    patch(folder, list_of_pages + 8, struct.pack("=Q", leaf))
+    what = refusal(folder).what
+    assert f"page {leaf} is in use, and free" in what or "stands in a list of free pages behind" in what
+
+
+def test_the_reader_for_repairs_sees_the_same_pages(folder: Path) -> None:
+    make(folder, batches=200, size_bytes=50)
+    salvage = Salvage(str(folder))
+    try:
+        assert (salvage.damage, salvage.problems, salvage.scanned) == (None, [], False)
+        assert sorted(salvage.log[0].bases) == list(range(0, 400, 2))
+        assert set(salvage.log[0].tiers) == {Tier.LIVE}
+        assert sorted(salvage.chunks) == [(0, 4, index) for index in range(3)]
+    finally:
+        salvage.close()

@@ -6,7 +6,7 @@ import resource
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,14 @@ import lmdb
 import pytest
 
 from kcore import errors
-from kcore.log import FailureReason, LmdbLogEngine, LogError, MemoryLogEngine
+from kcore.log import FailureReason, LmdbLogEngine, LogError, MemoryLogEngine, lmdb_journal, lmdb_storage
+from kcore.log import engine as engine_module
+from kcore.log.engine import StagedLogEngine
 from kcore.log.faults import FaultInjectingEngine
-from tests.log.batches import batch, contents, fill, key
+from kcore.log.round import Round
+from kcore.log.storage import ReclaimTask
+from tests.log.batches import batch, contents, fill, key, stamped
+from tests.log.conftest import Store
 
 ROOT = Path(__file__).parents[2]
 
@@ -403,3 +408,138 @@ def test_a_callers_handler_for_the_packages_errors_catches_those_of_the_log(tmp_
     with pytest.raises(errors.DataFolderError) as refused:
         LmdbLogEngine(tmp_path / "absent", create=False)
     assert str(refused.value) == f"{tmp_path / 'absent'}: data.mdb: no kcore data folder"
+
+
+class NoMemory:
+    """Stands for a function: raises MemoryError from its `nth` call on, until it is told that there is memory again."""
+
+    def __init__(self, function: Callable[..., Any], nth: int) -> None:
+        self.function = function
+        self.left = nth
+        self.lacking = True
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        self.left -= 1
+        if self.lacking and self.left <= 0:
+            raise MemoryError
+        return self.function(*arguments, **named)
+
+
+@pytest.mark.parametrize("nth", [1, 2, 9])
+@pytest.mark.parametrize("recovers", [False, True])
+def test_a_journal_that_cannot_be_read_back_is_not_deleted_by_a_clean_close(
+    folder: Path, nth: int, recovers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit fails, and memory runs out while the journal is read back: only the file has what was acknowledged."""
+    engine = LmdbLogEngine(folder, tail_size_bytes=0)
+    log = engine.open(key())
+    stored = [one for _ in range(12) for one in fill(log, engine, 1)]
+    parse = NoMemory(lmdb_journal._entries, nth)
+    monkeypatch.setattr(lmdb_journal, "_entries", parse)
+    break_commit(engine, lands=False, error=lmdb.DiskError("mdb_txn_commit"))
+    for _ in range(3):
+        parse.left = nth
+        log.append(batch(), 0)
+        with pytest.raises(LogError, match="no memory to read the journal back"):
+            engine.commit()
+        assert (log.end_offset, contents(log)) == (12, stored)
+    parse.left = nth
+    if recovers:
+        parse.lacking = False
+        stored += fill(log, engine, 2)
+        assert contents(log) == stored
+    engine.close()
+    monkeypatch.undo()
+    engine = LmdbLogEngine(folder)
+    assert contents(engine.open(key())) == stored
+    assert engine.verify(deep=True) == []
+    engine.close()
+
+
+def test_a_failed_commit_that_turns_out_to_be_in_the_file_stops_all_writes(folder: Path) -> None:
+    """The commit took place, and the file could not be opened to see that: it was answered as failed."""
+    engine = LmdbLogEngine(folder)
+    log = engine.open(key())
+    stored = fill(log, engine, 2)
+    break_commit(engine, lands=True, error=lmdb.DiskError("mdb_txn_commit"))
+    hidden = folder.with_name("hidden")
+    folder.rename(hidden)
+    data = batch()
+    stored.append(stamped(data, log.append(data, 0), 0))
+    with pytest.raises(LogError, match="cannot be opened again"):
+        engine.commit()
+    assert log.end_offset == 2
+    hidden.rename(folder)
+    for _ in range(2):
+        log.append(batch(5), 0)
+        with pytest.raises(LogError, match="a commit that failed is in the file"):
+            engine.commit()
+        with pytest.raises(LogError, match="must be opened again"):
+            engine._storage.reclaim([ReclaimTask(0, 1, None, forget=False)], 10)
+    engine.close()
+    engine = LmdbLogEngine(folder)
+    log = engine.open(key())
+    assert contents(log) == stored
+    stored += fill(log, engine, 1)
+    assert contents(log) == stored
+    assert engine.verify(deep=True) == []
+    engine.close()
+
+
+@pytest.mark.parametrize("step", ["__init__", "_seal_dirty"])
+@pytest.mark.parametrize("commit", ["commit", "seal"])
+def test_an_exception_while_a_round_is_sealed_fails_it_as_a_whole(
+    store: Store, step: str, commit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = store.engine
+    log = engine.open(key())
+    stored = fill(log, engine, 3)
+    owner = Round if step == "__init__" else StagedLogEngine
+    real = getattr(owner, step)
+
+    def interrupted(*arguments: Any) -> None:
+        real(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(owner, step, interrupted)
+    log.append(batch(4), 1)
+    engine.put_meta("a", b"b")
+    with pytest.raises(KeyboardInterrupt):
+        getattr(engine, commit)()
+    monkeypatch.undo()
+    assert (log.end_offset, log.leader_epoch, engine.get_meta("a"), engine.dirty) == (3, 0, None, False)
+    stored += fill(log, engine, 2)
+    assert contents(log) == stored
+    log = store.reopen().open(key())
+    assert contents(log) == stored
+    assert store.engine.verify(deep=True) == []
+
+
+def test_a_closed_storage_is_not_opened_again_by_a_late_reader(folder: Path) -> None:
+    engine = LmdbLogEngine(folder, tail_size_bytes=0)
+    log = engine.open(key())
+    stored = fill(log, engine, 2)
+    storage = engine._storage
+    engine.close()
+    with pytest.raises(LogError, match="the log is closed"):
+        storage.slice(0, 0, 2, 1 << 20, 10)
+    engine.close()
+    engine = LmdbLogEngine(folder)
+    assert contents(engine.open(key())) == stored
+    engine.close()
+
+
+def test_a_folder_is_free_again_after_an_opening_that_ran_out_of_memory(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = LmdbLogEngine(folder)
+    stored = fill(engine.open(key()), engine, 2)
+    engine.close()
+    for target, name in [(lmdb_storage, "load_partitions"), (engine_module, "StagedPartitionLog")]:
+        monkeypatch.setattr(target, name, NoMemory(getattr(target, name), 1))
+        with pytest.raises(MemoryError):
+            LmdbLogEngine(folder)
+        monkeypatch.undo()
+    engine = LmdbLogEngine(folder)
+    assert contents(engine.open(key())) == stored
+    engine.close()

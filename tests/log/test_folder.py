@@ -112,6 +112,30 @@ def test_an_unwritable_folder_is_refused(folder: Path) -> None:
         folder.chmod(0o700)
 
 
+@pytest.mark.parametrize("removed", [["kcore.lock"], ["kcore.lock", "lock.mdb"]])
+@pytest.mark.parametrize("new", [True, False], ids=["new folder", "old folder"])
+def test_a_folder_whose_lock_file_was_removed_is_still_locked(folder: Path, removed: list[str], new: bool) -> None:
+    """For other processes and for this one; the owner goes on, and the folder is free when it ends."""
+    stored = [] if new else make(folder)
+    engine = LmdbLogEngine(folder)
+    for name in removed:
+        (folder / name).unlink()
+    refused = ("in use by another process, although its kcore.lock was removed", "data.mdb")
+    for _ in range(2):
+        assert refusal(folder) == refused
+    script = f"from kcore.log import LmdbLogEngine; LmdbLogEngine({str(folder)!r})"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert refused[0] in done.stderr
+    log = engine.open(key())
+    more = fill(log, engine, 3) if new else []
+    assert contents(log) == stored + more
+    engine.close()
+    again = LmdbLogEngine(folder)
+    assert contents(again.open(key())) == stored + more
+    again.close()
+
+
 def test_one_engine_at_a_time_in_one_process(folder: Path) -> None:
     engine = LmdbLogEngine(folder)
     assert refusal(folder) == ("in use by this process", "kcore.lock")
@@ -121,6 +145,30 @@ def test_one_engine_at_a_time_in_one_process(folder: Path) -> None:
     fill(engine.open(key()), engine, 1)
     engine.close()
     LmdbLogEngine(folder).close()
+
+
+def test_an_engine_that_was_dropped_without_a_close_gives_its_folder_back(folder: Path) -> None:
+    engine = LmdbLogEngine(folder)
+    fill(engine.open(key()), engine, 3)
+    del engine
+    again = LmdbLogEngine(folder)
+    log = again.get(key())
+    assert log is not None
+    assert log.high_watermark == 3
+    again.close()
+
+
+def test_a_folder_and_its_files_are_their_owner_s_alone(folder: Path) -> None:
+    before = os.umask(0)
+    try:
+        make(folder)
+        compact(folder)
+        LmdbLogEngine(folder).close()
+    finally:
+        os.umask(before)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    modes = {file.name: file.stat().st_mode & 0o777 for file in folder.iterdir()}
+    assert modes == {"kcore.lock": 0o600, "data.mdb": 0o600, "lock.mdb": 0o600}
 
 
 def test_durability_is_one_of_three(folder: Path) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import lmdb
 import pytest
 
-from kcore.log import DataFolderError, LmdbLogEngine, MemoryLogEngine, verify_folder
-from kcore.log.lmdb_journal import MAX_ROUND_BYTES, MAX_ROUNDS, MAX_SIZE_BYTES, Journal
+from kcore.log import DataFolderError, LmdbLogEngine, LogError, MemoryLogEngine, lmdb_journal, verify_folder
+from kcore.log.lmdb_journal import MAX_ROUND_BYTES, MAX_ROUNDS, MAX_SIZE_BYTES, Batches, Journal
 from kcore.log.lmdb_layout import JOURNAL_DB, LOG_DB
+from kcore.log.round import Round
+from kcore.log.storage import ReclaimTask
 from tests.log.batches import batch, contents, key, stamped
+from tests.seeds import SEED
 
 PARTITIONS = 7
 
@@ -146,7 +149,8 @@ def test_deletions_and_drops_find_what_is_in_the_journal(engine: LmdbLogEngine, 
         assert (entries(copy, JOURNAL_DB), entries(copy, LOG_DB)) == (0, 10 * PARTITIONS - 4 - 10)
 
 
-@pytest.mark.parametrize("seed", [1, 2, random.SystemRandom().randrange(1 << 32)], ids=["1", "2", "random"])
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", [1, 2, SEED], ids=["1", "2", "seed"])
 def test_any_rounds_read_as_they_do_in_memory(seed: int, folder: Path, tmp_path: Path) -> None:
     """Rounds of all sizes, deletions, drops and crashes, beside the same in memory."""
     rng = random.Random(seed)
@@ -204,3 +208,71 @@ def test_nobody_writes_between_a_move_and_its_being_remembered(
     assert not engine.reclaim(10)
     assert locked == [True]
     assert contents(engine.open(key(1))) == stored[1][1:]
+
+
+def lose_a_round(journal: Journal) -> None:
+    """One round less than the file has."""
+    journal._fresh.pop()
+    journal._rounds -= 1
+
+
+def lose_batches(journal: Journal) -> None:
+    """As many rounds as the file has, but the batches of one are missing."""
+    journal._fresh.pop()
+
+
+def invent_a_round(journal: Journal) -> None:
+    journal._rounds += 1
+
+
+@pytest.mark.parametrize("harm", [lose_a_round, lose_batches, invent_a_round])
+@pytest.mark.parametrize("how", ["write", "reclaim", "close"])
+def test_a_journal_that_memory_does_not_know_wholly_is_never_deleted(
+    harm: Callable[[Journal], None], how: str, engine: LmdbLogEngine, folder: Path, tmp_path: Path
+) -> None:
+    stored = append_rounds(engine, 6)
+    storage = engine._storage
+    harm(storage._journal)  # type: ignore[attr-defined]
+    if how == "reclaim":
+        with pytest.raises(LogError, match="differ"):
+            storage.reclaim([ReclaimTask(0, 1, None, forget=False)], 10)
+    elif how == "write":
+        engine.open(key(0)).append(batch(1, MAX_ROUND_BYTES), 0)
+        with pytest.raises(LogError, match="differ"):
+            engine.commit()
+    if how != "close":
+        engine.open(key(0)).append(batch(), 0)
+        with pytest.raises(LogError, match="must be opened again"):
+            engine.commit()
+    engine.close()
+    again = LmdbLogEngine(folder)
+    assert [contents(again.open(key(number))) for number in range(PARTITIONS)] == stored
+    assert again.verify(deep=True) == []
+    again.close()
+
+
+@pytest.mark.parametrize("sorted_first", [False, True])
+def test_rounds_whose_sorting_ran_out_of_memory_are_sorted_again(
+    sorted_first: bool, engine: LmdbLogEngine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = append_rounds(engine, 5)
+    log = engine.open(key(3))
+    if sorted_first:
+        assert contents(log) == stored[3]
+        more = append_rounds(engine, 2)
+        stored = [one + other for one, other in zip(stored, more, strict=True)]
+    real = lmdb_journal.sort_batches
+
+    def sort_some(rounds: list[Round], by_number: Batches) -> None:
+        real(rounds[:1], by_number)
+        raise MemoryError
+
+    monkeypatch.setattr(lmdb_journal, "sort_batches", sort_some)
+    with pytest.raises(MemoryError):
+        contents(log)
+    monkeypatch.undo()
+    assert [contents(engine.open(key(number))) for number in range(PARTITIONS)] == stored
+    engine.close()
+    again = LmdbLogEngine(folder)
+    assert [contents(again.open(key(number))) for number in range(PARTITIONS)] == stored
+    again.close()

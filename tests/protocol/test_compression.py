@@ -1,9 +1,13 @@
 """The codecs: what Kafka's clients write is read, what they can read is written, no input takes more than its limit."""
 
+from __future__ import annotations
+
 import gzip
-import os
+import random
 import struct
 import tracemalloc
+import zlib
+from typing import Any
 
 import aiokafka.codec
 import cramjam
@@ -11,11 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kcore.protocol import compression
 from kcore.protocol.compression import CompressionError, CompressionType, compress, decompress
 
 LIMIT = 1 << 20
 CODECS = list(CompressionType)
 REAL_CODECS = CODECS[1:]
+NOISE = random.Random(1).randbytes(9000)
 
 payloads = st.one_of(
     st.binary(max_size=500),
@@ -52,7 +58,7 @@ def test_another_client_reads_and_writes_the_same(codec: CompressionType, data: 
 @pytest.mark.parametrize("level", [1, 3, 9])
 @pytest.mark.parametrize("codec", REAL_CODECS)
 def test_levels_are_taken(codec: CompressionType, level: int) -> None:
-    data = os.urandom(50) * 100
+    data = random.Random(1).randbytes(50) * 100
     assert decompress(codec, compress(codec, data, level), LIMIT) == data
 
 
@@ -86,9 +92,86 @@ def test_gzip_of_several_members_is_read_as_one() -> None:
         decompress(CompressionType.GZIP, packed, 11)
 
 
+@given(st.lists(st.binary(max_size=700) | st.integers(0, 5000).map(bytes), min_size=1, max_size=12))
+@settings(max_examples=60)
+def test_gzip_of_members_of_all_sizes_is_read_as_one(parts: list[bytes]) -> None:
+    packed = b"".join(gzip.compress(part) for part in parts)
+    assert decompress(CompressionType.GZIP, packed, LIMIT) == b"".join(parts)
+    for cut in (1, 9, 17):
+        with pytest.raises(CompressionError):
+            decompress(CompressionType.GZIP, packed[:-cut] + b"\x00" * (cut == 9), LIMIT)
+
+
+class CountingZlib:
+    """The module `zlib`, counting the decompressors that are made and the bytes that they are fed."""
+
+    error = zlib.error
+
+    def __init__(self) -> None:
+        self.members = 0
+        self.fed_bytes = 0
+
+    def decompressobj(self, wbits: int) -> CountingMember:
+        self.members += 1
+        return CountingMember(self, zlib.decompressobj(wbits))
+
+
+class CountingMember:
+    """One decompressor of a `CountingZlib`."""
+
+    def __init__(self, counts: CountingZlib, member: Any) -> None:
+        self._counts = counts
+        self._member = member
+
+    def decompress(self, data: memoryview, max_length: int) -> bytes:
+        self._counts.fed_bytes += len(data)
+        return bytes(self._member.decompress(data, max_length))
+
+    @property
+    def eof(self) -> bool:
+        return bool(self._member.eof)
+
+    @property
+    def unused_data(self) -> bytes:
+        return bytes(self._member.unused_data)
+
+
+@pytest.mark.parametrize(
+    ("member", "times"),
+    [(b"", 800), (b"x", 900), (bytes(100), 5000), (NOISE[:70], 10_000), (NOISE, 100)],
+    ids=["empty", "one byte", "zeros", "noise", "long noise"],
+)
+def test_gzip_members_are_read_once(member: bytes, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows a member is not fed to its decompressor, which would copy all of it for each member."""
+    counts = CountingZlib()
+    monkeypatch.setattr(compression, "zlib", counts)
+    packed = gzip.compress(member) * times
+    assert decompress(CompressionType.GZIP, packed, LIMIT) == member * times
+    assert counts.members == times
+    assert counts.fed_bytes < 9 * len(packed)
+
+
+def test_a_megabyte_of_empty_gzip_members_is_refused_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = CountingZlib()
+    monkeypatch.setattr(compression, "zlib", counts)
+    packed = gzip.compress(b"") * (LIMIT // 20)
+    with pytest.raises(CompressionError, match="gzip: 1001 pieces hold no more than 0 bytes"):
+        decompress(CompressionType.GZIP, packed, LIMIT)
+    assert counts.members == 1001
+    assert counts.fed_bytes < 2 * len(packed)
+
+
+def test_a_megabyte_of_empty_snappy_blocks_is_refused_early() -> None:
+    frame = compress(CompressionType.SNAPPY, b"x" * 100)
+    block = struct.pack(">i", 1) + b"\x00"
+    assert decompress(CompressionType.SNAPPY, frame + block * 1000, LIMIT) == b"x" * 100
+    with pytest.raises(CompressionError, match="snappy: 1002 pieces hold no more than 100 bytes"):
+        decompress(CompressionType.SNAPPY, frame + block * 200_000, LIMIT)
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_one_byte_too_many_is_refused(codec: CompressionType) -> None:
-    data = os.urandom(1000) * 10
+    data = random.Random(1).randbytes(1000) * 10
     with pytest.raises(CompressionError, match=f"{codec.name.lower()}: more than the 9999 bytes allowed"):
         decompress(codec, compress(codec, data), len(data) - 1)
 
@@ -115,7 +198,7 @@ def test_raw_snappy_that_claims_what_it_cannot_hold_is_refused_before_it_is_unpa
 
 @pytest.mark.parametrize("codec", REAL_CODECS)
 def test_data_that_is_cut_short_is_refused(codec: CompressionType) -> None:
-    packed = compress(codec, os.urandom(300))
+    packed = compress(codec, random.Random(1).randbytes(300))
     for size in range(len(packed)):
         if codec is CompressionType.SNAPPY and size == 16:
             assert decompress(codec, packed[:size], LIMIT) == b"", "a frame without blocks"

@@ -76,6 +76,7 @@ class PlainShard(Shard[Any]):
             if not self._close_batch():
                 return self._lost
             self._batch = None
+        self._enlist()
         if self._batch is None:
             self._batch = BatchBuilder(self._max_batch_bytes, base_timestamp_ms=self._now.wall_ms)
             self._next_offset = self._log.end_offset
@@ -85,7 +86,6 @@ class PlainShard(Shard[Any]):
             return self._diverge(error)
         self._collect(self._batch, Encoded(encoded))
         self._next_offset += len(encoded)
-        self._enlist()
         return None
 
     def _append_transactional(self, outcome: Outcome, records: Any) -> Any:
@@ -99,11 +99,11 @@ class PlainShard(Shard[Any]):
             transactional=True,
         )
         self._collect(batch, records)
+        self._enlist()
         try:
             base_offset = self._log.append_built(batch, self.leader_epoch)
         except (KafkaError, LogError) as error:
             return self._refused_by_log(error)
-        self._enlist()
         try:
             self._replay(outcome.records, outcome.producer_id, base_offset)
         except Exception as error:
@@ -130,11 +130,11 @@ class PlainShard(Shard[Any]):
             timestamp_ms=self._now.wall_ms,
             transaction_version=transaction_version,
         )
+        self._enlist()
         try:
             offset = self._log.append_built(marker, self.leader_epoch)
         except (KafkaError, LogError) as error:
             return self._refused_by_log(error)
-        self._enlist()
         try:
             self.machine.replay_marker(offset, producer_id, producer_epoch, commit)
         except Exception as error:
@@ -143,8 +143,8 @@ class PlainShard(Shard[Any]):
 
     def _enlist(self) -> None:
         if not self.dirty:
-            self.dirty = True
             self._pipeline.enlist(self)
+            self.dirty = True
 
     def _replay(self, records: Any, producer_id: int, first_offset: int) -> None:
         for offset, record in enumerate(records, first_offset):

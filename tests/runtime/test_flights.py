@@ -186,6 +186,8 @@ def test_a_shard_whose_memory_went_wrong_is_read_again_when_all_of_it_has_landed
     flight.write()
     assert bench.pipeline.land(flight)
     assert given(first) == ("added", "a", 1)
+    assert bench.shard.state is ShardState.FAILED, "it enlisted in the next round before it changed anything"
+    assert bench.pipeline.commit()
     assert bench.shard.state is ShardState.LOADING
     bench.slices.finish()
     assert given(bench.run("read", "a")) == ("count", "a", 1)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from sys import getsizeof
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kcore.broker.acl_authorizer import ENTRY_BYTES, MAX_CACHED_BYTES, MAX_CACHED_CHARACTERS, AclAuthorizer
 from kcore.broker.acls import Acl, AclFilter, AclTable, PatternType, Permission, covers, implies
 from kcore.errors import CloseConnectionError, ConfigError
 from kcore.protocol.authorizer import Operation as Op
@@ -247,6 +249,52 @@ def test_a_change_holds_at_once_and_from_each_host_by_itself() -> None:
     assert there == 29
     engine.forget()
     assert engine.codes(fetch("t"), 12) == {29}
+
+
+class Asked(NamedTuple):
+    """The part of a request's context that the authorizer reads."""
+
+    principal: str = ALICE
+    client_host: str = f"/{HOST}"
+
+
+def cached_bytes(authorizer: AclAuthorizer) -> int:
+    """The real size of the decision cache: its dictionary, and every key with its strings."""
+    keys = list(authorizer._cached)
+    strings = {id(text): getsizeof(text) for key in keys for text in (key[0], key[1], key[4])}
+    return getsizeof(authorizer._cached) + sum(map(getsizeof, keys)) + sum(strings.values())
+
+
+@pytest.mark.parametrize("characters", [20, MAX_CACHED_CHARACTERS])
+def test_cached_decisions_are_bounded_by_bytes(characters: int) -> None:
+    """Names of clients, each character four bytes: the cache never exceeds its limit, and decisions stay right."""
+    engine = Guarded()
+    engine.allow(acl(Op.READ, name="\N{PILE OF POO}", pattern=PatternType.PREFIXED))
+    authorizer = engine.engine.authorizer
+    assert isinstance(authorizer, AclAuthorizer)
+    largest = 0
+    for number in range(2 * MAX_CACHED_BYTES // (4 * characters + ENTRY_BYTES)):
+        name = f"\N{PILE OF POO}{number}".ljust(characters, "x")
+        assert authorizer.allowed(Asked(), Op.READ, Kind.TOPIC, name)
+        assert not authorizer.allowed(Asked(), Op.WRITE, Kind.TOPIC, name)
+        if number % 500 == 0:
+            largest = max(largest, cached_bytes(authorizer))
+    assert MAX_CACHED_BYTES // 4 < largest <= MAX_CACHED_BYTES
+    assert 0 < authorizer._cached_bytes <= MAX_CACHED_BYTES
+
+
+def test_decisions_about_long_names_are_not_cached() -> None:
+    engine = Guarded()
+    engine.allow(acl(Op.READ, name="x", pattern=PatternType.PREFIXED))
+    authorizer = engine.engine.authorizer
+    assert isinstance(authorizer, AclAuthorizer)
+    long, longest = "x" * (MAX_CACHED_CHARACTERS + 1), "x" * 32_767
+    for name in (long, longest):
+        assert authorizer.allowed(Asked(), Op.READ, Kind.TOPIC, name)
+        assert not authorizer.allowed(Asked(f"User:{name}"), Op.READ, Kind.TOPIC, "t")
+    assert authorizer._cached == {}
+    assert authorizer.allowed(Asked(), Op.READ, Kind.TOPIC, long[1:])
+    assert len(authorizer._cached) == 1
 
 
 class OnlyReaders:

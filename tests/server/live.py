@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from kcore.client import Connection
-from kcore.clock import SystemClock
+from kcore.clock import Clock, SystemClock
 from kcore.config import Config
 from kcore.coordinator import Engine
 from kcore.drivers import AsyncDriver
@@ -40,11 +40,16 @@ class LiveServer:
     """A server that runs until the `with` ends; everything in memory unless a log is given."""
 
     def __init__(
-        self, settings: Mapping[str, str] | None = None, loop: str = "asyncio", log: LogEngine | None = None
+        self,
+        settings: Mapping[str, str] | None = None,
+        loop: str = "asyncio",
+        log: LogEngine | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.config = Config.of({**SMALL, **(settings or {})})
         self.loop = loop_of(loop)
         self.log = log or MemoryLogEngine()
+        self.clock = clock or SystemClock()
         self.port = 0
         self.errors: list[dict[str, Any]] = []
         self._up = threading.Event()
@@ -64,7 +69,7 @@ class LiveServer:
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.set_exception_handler(lambda _, what: self.errors.append(what))
-        self.engine = Engine(self.log, self.config, SystemClock())
+        self.engine = Engine(self.log, self.config, self.clock)
         self.driver = AsyncDriver(self.engine, self.loop)
         self.server = Server(self.driver, parse_listeners(self.config))
         self.loop.run_until_complete(self.server.start())
@@ -72,6 +77,8 @@ class LiveServer:
         self.port = self.server.addresses["PLAINTEXT"][1]
         self._up.set()
         self.loop.run_forever()
+        # asyncio reports a task that never ends only when the garbage collector finds it, which is after the check.
+        self.errors += [{"message": "a task is still pending", "task": task} for task in asyncio.all_tasks(self.loop)]
         self.loop.close()
 
     async def _stop(self) -> None:
@@ -84,6 +91,14 @@ class LiveServer:
 
         async def run() -> T:
             return function()
+
+        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(30)
+
+    def wait_for(self, task: asyncio.Task[T]) -> T:
+        """Waits until a task of the loop is done, and returns its result."""
+
+        async def run() -> T:
+            return await task
 
         return asyncio.run_coroutine_threadsafe(run(), self.loop).result(30)
 
@@ -181,7 +196,7 @@ class Lines(logging.Handler):
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        if "listens on" not in record.getMessage():
+        if not record.getMessage().endswith("every API is imported") and "listens on" not in record.getMessage():
             self.lines.append(record.getMessage())
 
 

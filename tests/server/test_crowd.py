@@ -46,7 +46,7 @@ def test_a_stop_sends_the_answers_that_are_there_and_waits_for_nobody(serve: Any
     threading.Thread(target=unread.try_send, args=(many,), daemon=True).start()
     live.wait_for_connections(4)
     wait_until(lambda: live.call(lambda: len(live.engine.purgatory)), "the poll is parked")
-    asyncio.run_coroutine_threadsafe(live.server.stop(), live.loop).result(10)
+    asyncio.run_coroutine_threadsafe(live.server.stop(), live.loop).result(60)
     assert live.connections == 0
     for raw in (parked, half, silent):
         assert raw.closed
@@ -66,8 +66,9 @@ def test_what_was_decided_when_the_stop_came_is_committed_and_answered(live: Liv
         connection.data_received(b"".join(raw.request(commit("g", {("t", 0): n}), 8) for n in range(3)))
         return asyncio.ensure_future(live.server.stop())
 
-    live.call(decide_and_stop)
+    stopping = live.call(decide_and_stop)
     codes = [raw.answer(OffsetCommitRequest(), 8)[1].topics[0].partitions[0].error_code for _ in range(3)]
     assert codes == [0, 0, 0]
     assert raw.closed
     raw.socket.close()
+    live.wait_for(stopping)

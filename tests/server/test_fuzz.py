@@ -22,9 +22,9 @@ from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 from kcore.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests import kit
 from tests.kit import batch, commit, create, fetch, heartbeat, join, leave, produce, sync
+from tests.seeds import SEED
 from tests.server.live import Lines, LiveServer
 
-SEED = int(os.environ.get("KCORE_FUZZ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 COUNT = int(os.environ.get("KCORE_FUZZ_COUNT", "4000"))
 
 
@@ -116,9 +116,10 @@ def _no_bug_is_met() -> Iterator[None]:
     assert errors.lines == []
 
 
+@pytest.mark.seeded
 @pytest.mark.timeout(120)
 def test_mutated_requests_harm_nobody_else(live: LiveServer, request: pytest.FixtureRequest) -> None:
-    print(f"KCORE_FUZZ_SEED={SEED}")
+    print(f"KCORE_SEED={SEED}")
     rng = random.Random(SEED)
     seeds = corpus()
     assert len(seeds) > 25
@@ -161,7 +162,7 @@ def test_mutated_requests_harm_nobody_else(live: LiveServer, request: pytest.Fix
     assert answered > COUNT // 20
     assert closed > COUNT // 20
     live.wait_for_connections(0)
-    assert live.call(lambda: live.server._by_host) == {}
+    assert live.call(lambda: live.server.quota.by_host) == {}
 
 
 def waits_for_others(body: bytes) -> bool:
@@ -174,8 +175,9 @@ def is_heartbeat(frame: bytes) -> bool:
     return len(frame) == 12 and response_class(ApiKey.HEARTBEAT).decode(frame, 4, 5).error_code != 0
 
 
+@pytest.mark.seeded
 def test_noise_closes_or_waits_and_harms_nobody(live: LiveServer) -> None:
-    print(f"KCORE_FUZZ_SEED={SEED}")
+    print(f"KCORE_SEED={SEED}")
     rng = random.Random(SEED)
     for _ in range(200):
         with live.raw() as raw:

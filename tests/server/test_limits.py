@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kcore.protocol.messages.fetch import FetchRequest
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
+from kcore.testing import ServerProcess
 from tests.kit import batch, create, fetch, produce, wait_until
 from tests.server.live import LiveServer, Raw
 
@@ -73,21 +76,39 @@ def test_a_client_that_reads_late_gets_everything_in_order(serve: Any) -> None:
             assert len(answer.responses[0].partitions[0].records) > RECORD
 
 
-def test_connections_beyond_the_limit_are_closed_at_once(serve: Any, log_lines: list[str]) -> None:
+def test_connections_beyond_the_limit_wait_for_a_slot(serve: Any, log_lines: list[str]) -> None:
+    """As in Kafka: the listener accepts no more until a connection ends; nobody is turned away."""
     live: LiveServer = serve({"max.connections": "3"})
     kept = [live.raw() for _ in range(3)]
     live.wait_for_connections(3)
-    with live.raw() as more:
-        assert more.closed
-    assert log_lines == ["/127.0.0.1 closes: there are 3 connections, as many as max.connections allows"]
-    kept.pop().socket.close()
-    live.wait_for_connections(2)
-    with live.connect() as again:
-        assert again.send(BEAT).error_code == 25
+    waiting = [live.raw() for _ in range(2)]
+    for raw in waiting:
+        raw.send(raw.request(BEAT, 4))
+    wait_until(lambda: log_lines, "the listener stops")
     for raw in kept:
         raw.send(raw.request(BEAT, 4))
         assert raw.answer(BEAT, 4)[1].error_code == 25
+    assert live.call(lambda: (live.server.quota.total, live.server.accepted_connections)) == (3, 3)
+    for raw, served in zip(kept, waiting, strict=False):
         raw.socket.close()
+        assert served.answer(BEAT, 4)[1].error_code == 25
+    for raw in (*kept, *waiting):
+        raw.socket.close()
+    live.wait_for_connections(0, came=5)
+    assert live.call(lambda: (live.server.quota.total, live.server.quota.by_host)) == (0, {})
+    assert log_lines[0] == "new connections wait: there are 3, as many as max.connections allows"
+
+
+def test_a_higher_limit_counts_at_once(serve: Any) -> None:
+    """`max.connections` may be changed while the server runs."""
+    live: LiveServer = serve({"max.connections": "1"})
+    with live.raw() as first, live.raw() as second:
+        live.wait_for_connections(1)
+        second.send(second.request(BEAT, 4))
+        live.call(lambda: live.config.set("max.connections", "2", "test"))
+        assert second.answer(BEAT, 4)[1].error_code == 25
+        first.send(first.request(BEAT, 4))
+        assert first.answer(BEAT, 4)[1].error_code == 25
 
 
 def test_connections_of_one_address_beyond_its_limit_are_closed_at_once(serve: Any, log_lines: list[str]) -> None:
@@ -143,6 +164,31 @@ def test_a_connection_that_moves_is_not_idle(serve: Any) -> None:
             assert live.call(lambda: pass_s(50))
         assert not live.call(lambda: pass_s(50))
         assert raw.closed
+
+
+# ---- frames that never come whole
+
+
+def data_bytes(pid: int) -> int:
+    """The private memory that a process has asked for, used or not."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmData:")[1].split()[0]) * 1024
+
+
+def test_a_frame_that_is_announced_takes_no_memory_before_it_comes() -> None:
+    """A hundred clients announce 95 MB each and send two bytes of it: 9.5 GB that are never asked for."""
+    with ServerProcess() as server, ExitStack() as stack:
+
+        def announce(count: int) -> None:
+            for _ in range(count):
+                raw = stack.enter_context(Raw(server.port))
+                raw.send(raw.request(BEAT, 4) + struct.pack(">i", 95 << 20) + b"\0\1")
+                assert raw.answer(BEAT, 4)[1].error_code == 25
+
+        announce(10)
+        before_bytes = data_bytes(server.pid)
+        announce(100)
+        assert data_bytes(server.pid) - before_bytes < 100 << 20
 
 
 # ---- queued.max.request.bytes

@@ -152,4 +152,4 @@ def test_a_client_that_vanishes_in_the_middle_leaves_nothing_behind(live: LiveSe
         raw.send(raw.request(HeartbeatRequest(group_id="g", member_id="m"), 4)[:cut])
         raw.reset()
     live.wait_for_connections(0, came=4)
-    assert live.call(lambda: (live.server._by_host, live.server._to_flush)) == ({}, {})
+    assert live.call(lambda: (live.server.quota.by_host, live.server._to_flush)) == ({}, {})

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcore.errors import KafkaError
-from kcore.protocol import EncodeError
+from kcore.errors import CloseConnectionError, KafkaError
+from kcore.protocol import EncodeError, MessageTooLargeError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -27,6 +27,7 @@ from kcore_ext.request_line import Answer, RequestLine
 
 MAX_FRAME = 2_000
 BUFFER = 120
+LIMIT, ROOM = 20_000, 18_000
 
 SHARED = [HeartbeatResponse(error_code=code) for code in (0, 25, 27)]
 """Answers that are given out again and again, as a group's are."""
@@ -121,7 +122,7 @@ class Owner:
     def __init__(self, make: Callable[..., Any]) -> None:
         self.calls: list[Any] = []
         self.pendings: list[Pending] = []
-        served = [Served(api) for api in (Beat(self), Find(self), Delete())]
+        served = [Served(Beat(self)), Served(Find(self), LIMIT, self.note), Served(Delete())]
         routes: list[Any] = [None] * 48
         for route in served:
             route.walk = error_walk(route.api.response_type)
@@ -157,6 +158,17 @@ class Owner:
     def failed(self, route: Any, context: Any, request: Any, error: Exception) -> Any:
         self.calls.append((type(error), str(error)))
         return route.api.error(context, request, error.code if isinstance(error, KafkaError) else ErrorCode(-1))
+
+    def note(self, size_bytes: int) -> None:
+        self.calls.append(("note", size_bytes))
+        if size_bytes > ROOM:
+            raise MessageTooLargeError("room", ROOM)
+
+    def too_large(self, route: Any, api: Any, context: Any, request: Any, version: int, error: Exception) -> Any:
+        self.calls.append(("too large", route.key, api.key, context, request, version, str(error)))
+        if version == 2:
+            raise CloseConnectionError("there is no error")
+        return FindCoordinatorResponse(error_code=ErrorCode.POLICY_VIOLATION)
 
     def arrived(self) -> None:
         self.calls.append("arrived")
@@ -199,7 +211,7 @@ requests = st.one_of(
     ),
     st.builds(
         lambda size, version: encode_request(FindCoordinatorRequest(key=str(size)), version, 7, "a"),
-        st.sampled_from([0, 1, MAX_MESSAGE, 40_000, -1]), st.integers(1, 2),
+        st.sampled_from([0, 1, MAX_MESSAGE, 17_000, 19_000, 21_000, 40_000, -1]), st.integers(1, 2),
     ),
     st.just(encode_request(OffsetDeleteRequest(group_id="g"), 0, 9, "a")),
     st.binary(max_size=30).map(lambda frame: len(frame).to_bytes(4, "big") + frame),
@@ -227,7 +239,7 @@ def play(make: Callable[..., Any], script: list[tuple[str, Any]]) -> list[Any]:
     def serve() -> None:
         try:
             seen.append(line.serve())
-        except (FrameError, RefusedError, EncodeError) as error:
+        except (FrameError, RefusedError, EncodeError, CloseConnectionError) as error:
             seen.append((type(error), str(error)))
             line.clear()
             line.stopped = True
@@ -246,6 +258,8 @@ def play(make: Callable[..., Any], script: list[tuple[str, Any]]) -> list[Any]:
             waiting = [pending for pending in owner.pendings if not pending.done]
             if argument < len(waiting):
                 response: Any = SHARED[argument % 3] if argument < 4 else HeartbeatResponse(error_code="no")  # type: ignore[arg-type]
+                if waiting[argument].api.key == ApiKey.FIND_COORDINATOR and argument < 4:
+                    response = FindCoordinatorResponse(error_message="x" * (17_000 + argument * 2_000))
                 waiting[argument].complete(response)
                 serve()
         elif what == "take":

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
-import random
 from pathlib import Path
 
 import pytest
+
+from tests.seeds import SEED
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "exactly_once_copy.py"
 
 
 @pytest.mark.clients
 @pytest.mark.crash
+@pytest.mark.seeded
 def test_each_record_is_copied_once_while_server_and_copier_are_killed(tmp_path: Path) -> None:
     """10,000 records, four kills: a read_committed reader finds each once, in order."""
     spec = importlib.util.spec_from_file_location("exactly_once_copy", EXAMPLE)
@@ -20,9 +22,8 @@ def test_each_record_is_copied_once_while_server_and_copier_are_killed(tmp_path:
     assert spec.loader is not None
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
-    seed = random.SystemRandom().randrange(1 << 32)
-    said = [f"seed {seed}"]
+    said = [f"KCORE_SEED={SEED}"]
     print(said[0])
-    example.demonstrate(10_000, 4, seed, tmp_path / "data", said.append)
+    example.demonstrate(10_000, 4, SEED, tmp_path / "data", said.append)
     assert len(said) == 6, said
     assert said[-1] == "10000 records, each once"

@@ -44,6 +44,18 @@ class AlterUserScramCredentialsApi(ControlApi[AlterUserScramCredentialsRequest, 
     response_type: ClassVar[type] = AlterUserScramCredentialsResponse
     versions: ClassVar[tuple[int, int]] = (0, 0)
 
+    def handle(self, context: RequestContext, request: AlterUserScramCredentialsRequest) -> Any:
+        """Decides the request, in parts if it names many users."""
+        things: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
+
+        def part(some: list[Any]) -> AlterUserScramCredentialsRequest:
+            return AlterUserScramCredentialsRequest(
+                deletions=[thing for thing in some if isinstance(thing, ScramCredentialDeletion)],
+                upsertions=[thing for thing in some if isinstance(thing, ScramCredentialUpsertion)],
+            )
+
+        return self.in_parts(context, request, things, part, _merged, key=lambda thing: thing.name)
+
     def decide(
         self, machine: MetadataMachine, context: RequestContext, request: AlterUserScramCredentialsRequest
     ) -> Any:
@@ -80,6 +92,10 @@ class AlterUserScramCredentialsApi(ControlApi[AlterUserScramCredentialsRequest, 
         return AlterUserScramCredentialsResponse(
             results=[_result(user, (code, message or code.message)) for user in users]
         )
+
+
+def _merged(parts: list[AlterUserScramCredentialsResponse]) -> AlterUserScramCredentialsResponse:
+    return AlterUserScramCredentialsResponse(results=[result for part in parts for result in part.results])
 
 
 def _result(user: str, found: Fault | None) -> AlterUserScramCredentialsResult:

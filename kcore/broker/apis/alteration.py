@@ -81,6 +81,26 @@ class AlterationApi(ControlApi[Request, Response]):
         )
         return response
 
+    def handle(self, context: RequestContext, request: Any) -> Any:
+        """Decides the request, in parts if it names many resources."""
+        make_request: Any = self.request_type
+        make_response: Any = self.response_type
+
+        def part(resources: list[Any]) -> Any:
+            return make_request(resources=resources, validate_only=request.validate_only)
+
+        def merge(parts: list[Any]) -> Any:
+            return make_response(responses=[result for part in parts for result in part.responses])
+
+        return self.in_parts(
+            context,
+            request,
+            request.resources,
+            part,
+            merge,
+            key=lambda resource: (resource.resource_type, resource.resource_name),
+        )
+
     def decide(self, machine: MetadataMachine, context: RequestContext, request: Any) -> Any:
         """Checks each resource, and changes those that may be changed."""
         counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)

@@ -7,14 +7,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.api import Api, RequestContext
+from kcore.runtime.pending import gather
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Sequence
+
     from kcore.broker.topic_machine import MetadataMachine
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.shard import Shard
+    from kcore.runtime.sliced import Work
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
+
+FEW_THINGS = 100
+"""A request about no more things is one decision; a larger one is decided in parts of so many."""
+THING_COST = 100
+"""The cost of deciding one thing and of its commit, in microseconds."""
 
 SHARD_REFUSALS = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR})
 """How a shard says that it cannot serve now; clients of these APIs know other words for it."""
@@ -40,6 +49,74 @@ class ControlApi(Api[Request, Response]):
     def handle(self, context: RequestContext, request: Request) -> Any:
         """Decides the request in the metadata shard."""
         return self.shard.run(self, context, request)
+
+    def in_parts(
+        self,
+        context: RequestContext,
+        request: Request,
+        things: Sequence[Any],
+        part: Callable[[list[Any]], Request],
+        merge: Callable[[list[Any]], Any],
+        *,
+        key: Callable[[Any], Hashable] | None = None,
+        weight: Callable[[Any], int] | None = None,
+        cost: int = THING_COST,
+    ) -> Any:
+        """Decides a request about many things some at a time, so that others are served in between.
+
+        Each part is a decision of its own, durable or not as a whole: clients are told of each thing by itself anyway.
+
+        Args:
+            context: the context of the request.
+            request: the whole request.
+            things: what it is about.
+            part: makes the request about some of them.
+            merge: makes the response from those to the parts.
+            key: things with equal keys go into one part, since what is there twice is refused; None: they keep their
+                order instead.
+            weight: the number of things that one counts for; None: each counts once.
+            cost: of one thing, in microseconds.
+
+        Returns:
+            The response, or a `Pending` of it.
+        """
+        if len(things) <= FEW_THINGS:
+            return self.shard.run(self, context, request)
+
+        def join(parts: list[Any]) -> Any:
+            return gather(self, context, request, parts, merge)
+
+        work = self._parts(context, things, part, key, weight, cost)
+        return self.shard.slices.requests.run(self, context, request, work, join)
+
+    def _parts(
+        self,
+        context: RequestContext,
+        things: Sequence[Any],
+        part: Callable[[list[Any]], Request],
+        key: Callable[[Any], Hashable] | None,
+        weight: Callable[[Any], int] | None,
+        cost: int,
+    ) -> Work:
+        groups: Iterable[list[Any]] = ([thing] for thing in things)
+        if key is not None:
+            by_key: dict[Hashable, list[Any]] = {}
+            for thing in things:
+                by_key.setdefault(key(thing), []).append(thing)
+            groups = by_key.values()
+        parts: list[Any] = []
+        some: list[Any] = []
+        size = 0
+        for group in groups:
+            some += group
+            size += len(group) if weight is None else sum(weight(thing) for thing in group)
+            if size >= FEW_THINGS:
+                parts.append(self.shard.run(self, context, part(some)))
+                yield cost * size
+                some, size = [], 0
+        if some:
+            parts.append(self.shard.run(self, context, part(some)))
+        return parts
 
     def allowed(
         self, context: RequestContext, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME

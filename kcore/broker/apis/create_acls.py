@@ -49,7 +49,9 @@ class CreateAclsApi(AclApi[CreateAclsRequest, CreateAclsResponse]):
         """Refuses what cannot be read, then decides in the metadata shard."""
         for entry in request.creations:
             refuse_zeroes(entry.resource_type, entry.resource_pattern_type, entry.operation, entry.permission_type)
-        return self.shard.run(self, context, request)
+        return self.in_parts(
+            context, request, request.creations, lambda some: CreateAclsRequest(creations=some), _merged
+        )
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: CreateAclsRequest) -> Any:
         """Checks each entry, and makes those that are new."""
@@ -87,3 +89,7 @@ class CreateAclsApi(AclApi[CreateAclsRequest, CreateAclsResponse]):
         code = told(code)
         result = AclCreationResult(error_code=code, error_message=message or code.message)
         return CreateAclsResponse(results=[result for _ in request.creations])
+
+
+def _merged(parts: list[CreateAclsResponse]) -> CreateAclsResponse:
+    return CreateAclsResponse(results=[result for part in parts for result in part.results])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kcore.broker.apis.control import ControlApi, text, told
+from kcore.broker.apis.control import FEW_THINGS, ControlApi, text, told
 from kcore.broker.names import is_internal
 from kcore.broker.records import partition_records
 from kcore.broker.topic_creation import MAX_PARTITIONS_PER_REQUEST
@@ -54,6 +54,22 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
     ) -> None:
         super().__init__(shard, authorizer)
         self._creation = creation
+
+    def handle(self, context: RequestContext, request: CreatePartitionsRequest) -> Any:
+        """Decides the request, in parts if it names many topics and all of them may grow as they ask."""
+        by_name = self.shard.machine.image.by_name
+        if len(request.topics) > FEW_THINGS:
+            there = ((asked, by_name(asked.name)) for asked in request.topics)
+            added = sum(max(0, asked.count - topic.partitions) for asked, topic in there if topic is not None)
+            if added > MAX_PARTITIONS_PER_REQUEST:
+                return self.shard.run(self, context, request)
+
+        def part(topics: list[CreatePartitionsTopic]) -> CreatePartitionsRequest:
+            return CreatePartitionsRequest(
+                topics=topics, timeout_ms=request.timeout_ms, validate_only=request.validate_only
+            )
+
+        return self.in_parts(context, request, request.topics, part, _merged, key=lambda topic: topic.name)
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: CreatePartitionsRequest) -> Any:
         """Checks each topic and lets those grow that may."""
@@ -122,3 +138,7 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
                 for name in names
             ]
         )
+
+
+def _merged(parts: list[CreatePartitionsResponse]) -> CreatePartitionsResponse:
+    return CreatePartitionsResponse(results=[result for part in parts for result in part.results])

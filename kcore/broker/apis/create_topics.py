@@ -57,12 +57,26 @@ class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
         self._creation = creation
         self._view = view
 
+    def handle(self, context: RequestContext, request: CreateTopicsRequest) -> Any:
+        """Decides the request, in parts if it names many topics."""
+        names: Counter[str] = Counter(topic.name for topic in request.topics)
+        wanted = [topic for topic in request.topics if names[topic.name] == 1]
+        if request.timeout_ms <= 0 or self._creation.total_partitions(wanted) > MAX_PARTITIONS_PER_REQUEST:
+            return self.shard.run(self, context, request)
+
+        def part(topics: list[CreatableTopic]) -> CreateTopicsRequest:
+            return CreateTopicsRequest(
+                topics=topics, timeout_ms=request.timeout_ms, validate_only=request.validate_only
+            )
+
+        return self.in_parts(context, request, request.topics, part, _merged, key=lambda topic: topic.name)
+
     def decide(self, machine: MetadataMachine, context: RequestContext, request: CreateTopicsRequest) -> Any:
         """Checks each topic and makes those that may be."""
         if request.timeout_ms <= 0:
             # Kafka's controller gives up on a request whose deadline has passed before it looks at it.
             return self.error(context, request, ErrorCode.REQUEST_TIMED_OUT)
-        twice = [name for name, count in Counter(topic.name for topic in request.topics).items() if count > 1]
+        twice = {name: None for name, count in Counter(topic.name for topic in request.topics).items() if count > 1}
         wanted = [topic for topic in request.topics if topic.name not in twice]
         if self._creation.total_partitions(wanted) > MAX_PARTITIONS_PER_REQUEST:
             return self.error(
@@ -112,6 +126,10 @@ class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
         """The same for each topic."""
         names = dict.fromkeys(topic.name for topic in request.topics)
         return CreateTopicsResponse(topics=[_failure(name, told(code), message) for name in names])
+
+
+def _merged(parts: list[CreateTopicsResponse]) -> CreateTopicsResponse:
+    return CreateTopicsResponse(topics=[topic for part in parts for topic in part.topics])
 
 
 def _failure(name: str, code: ErrorCode, message: str | None) -> CreatableTopicResult:

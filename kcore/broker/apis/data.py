@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from kcore.broker.after_commit import AfterCommit
 from kcore.protocol.authorizer import Operation, ResourceType
@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from kcore.broker.partitions import Partitions
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.commit import CommitPipeline
-    from kcore.runtime.pending import Pending
+    from kcore.runtime.sliced import Work
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
+
+FEW_PARTITIONS = 200
+"""Partitions that are looked at between two steps of a long request."""
 
 
 class DataApi(Api[Request, Response]):
@@ -58,12 +61,20 @@ class ReadApi(DataApi[Request, Response]):
 
     @abstractmethod
     def read(self, context: RequestContext, request: Request) -> Response:
-        """The response, of what is durable now."""
+        """Builds the response at once, of what is durable now."""
 
-    def handle(self, context: RequestContext, request: Request) -> Response | Pending:
+    @abstractmethod
+    def steps(self, context: RequestContext, request: Request) -> Work:
+        """Builds the response in steps, each of what is durable then."""
+
+    def handle(self, context: RequestContext, request: Request) -> Any:
         """Answers at once, or behind the commit of appends that nobody was told of yet."""
+        count = 0
         for topic, index in self.places(request):
+            count += 1
             partition = self._partitions.get(topic, index)
             if partition is not None and partition.unacknowledged:
                 return AfterCommit.answer(self._pipeline, self, context, request)
-        return self.read(context, request)
+        if count <= FEW_PARTITIONS:
+            return self.read(context, request)
+        return self._partitions.slices.requests.run(self, context, request, self.steps(context, request))

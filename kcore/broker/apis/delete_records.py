@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kcore.broker.apis.data import DataApi
+from kcore.broker.apis.data import FEW_PARTITIONS, DataApi
 from kcore.log.errors import LogError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation
@@ -13,16 +13,22 @@ from kcore.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
+    DeleteRecordsTopic,
     DeleteRecordsTopicResult,
 )
-from kcore.runtime.pending import Pending
+from kcore.runtime.pending import Pending, gather
 
 if TYPE_CHECKING:
     from kcore.broker.partition import Partition
     from kcore.runtime.api import RequestContext
+    from kcore.runtime.sliced import Work
 
 HIGH_WATERMARK = -1
 """The offset that stands for "all there is"."""
+
+
+PARTITION_COST = 10
+"""The cost of deleting from one partition, in microseconds."""
 
 
 class DeleteRecordsApi(DataApi[DeleteRecordsRequest, DeleteRecordsResponse]):
@@ -49,7 +55,36 @@ class DeleteRecordsApi(DataApi[DeleteRecordsRequest, DeleteRecordsResponse]):
             ]
         )
 
-    def handle(self, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse | Pending:
+    def handle(self, context: RequestContext, request: DeleteRecordsRequest) -> Any:
+        """Deletes at once from a few partitions, from many in parts, each of which is durable or not by itself."""
+        if sum(len(topic.partitions) for topic in request.topics) <= FEW_PARTITIONS:
+            return self._decide(context, request)
+
+        def join(found: list[tuple[int, Any]]) -> Any:
+            numbers = [number for number, _ in found]
+
+            def build(parts: list[DeleteRecordsResponse]) -> DeleteRecordsResponse:
+                topics = [DeleteRecordsTopicResult(name=topic.name, partitions=[]) for topic in request.topics]
+                for number, part in zip(numbers, parts, strict=True):
+                    topics[number].partitions = [*topics[number].partitions, *part.topics[0].partitions]
+                return DeleteRecordsResponse(topics=topics)
+
+            return gather(self, context, request, [part for _, part in found], build)
+
+        return self._partitions.slices.requests.run(self, context, request, self._parts(context, request), join)
+
+    def _parts(self, context: RequestContext, request: DeleteRecordsRequest) -> Work:
+        """Decides the request in parts. Returns the response to each, or a `Pending`, with the number of its topic."""
+        found: list[tuple[int, Any]] = []
+        for number, topic in enumerate(request.topics):
+            for first in range(0, len(topic.partitions), FEW_PARTITIONS):
+                some = DeleteRecordsTopic(name=topic.name, partitions=topic.partitions[first : first + FEW_PARTITIONS])
+                part = DeleteRecordsRequest(topics=[some], timeout_ms=request.timeout_ms)
+                found.append((number, self._decide(context, part)))
+                yield PARTITION_COST * len(some.partitions)
+        return found
+
+    def _decide(self, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse | Pending:
         """Stages what may be deleted and answers once it is durable."""
         topics = []
         staged = False

@@ -47,6 +47,28 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
         super().__init__(shard, authorizer)
         self._config = config
 
+    def handle(self, context: RequestContext, request: DeleteTopicsRequest) -> Any:
+        """Decides the request, in parts if it names many topics."""
+        things: list[Any] = [*request.topic_names, *request.topics]
+
+        def part(some: list[Any]) -> DeleteTopicsRequest:
+            return DeleteTopicsRequest(
+                topic_names=[thing for thing in some if isinstance(thing, str)],
+                topics=[thing for thing in some if not isinstance(thing, str)],
+                timeout_ms=request.timeout_ms,
+            )
+
+        return self.in_parts(context, request, things, part, _merged, key=self._topic_of)
+
+    def _topic_of(self, thing: Any) -> str | bytes:
+        """What a topic is known by, whichever way it is named."""
+        if isinstance(thing, str):
+            return thing
+        if thing.name is not None:
+            return str(thing.name)
+        topic = self.shard.machine.image.by_id(thing.topic_id)
+        return bytes(thing.topic_id) if topic is None else topic.name
+
     def decide(self, machine: MetadataMachine, context: RequestContext, request: DeleteTopicsRequest) -> Any:
         """Checks each topic and removes those that may go."""
         if not self._config.delete_topic_enable:
@@ -131,6 +153,10 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
         return DeleteTopicsResponse(
             responses=[_result(name, topic_id, told(code), message) for name, topic_id in dict.fromkeys(wanted)]
         )
+
+
+def _merged(parts: list[DeleteTopicsResponse]) -> DeleteTopicsResponse:
+    return DeleteTopicsResponse(responses=[result for part in parts for result in part.responses])
 
 
 def _twice(ids: list[bytes]) -> set[bytes]:

@@ -30,8 +30,12 @@ if TYPE_CHECKING:
     from kcore.runtime.shard import Shard
 
 
+RESOURCE_COST = 150
+"""The cost of showing all settings of a topic, in microseconds."""
+
+
 class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsResponse]):
-    """Shows settings; each resource by itself, as often as it is named.
+    """Shows the settings of each resource. What is asked again is looked up once, and its result is shared.
 
     Args:
         shard: the metadata.
@@ -59,25 +63,59 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
         self._view = view
         self._broker = broker
 
+    def handle(self, context: RequestContext, request: DescribeConfigsRequest) -> Any:
+        """Looks the resources up, in parts if they are many; what is asked again is looked up once."""
+        keys = [_key(resource) for resource in request.resources]
+        distinct = dict(zip(keys, request.resources, strict=True))
+
+        def part(resources: list[Any]) -> DescribeConfigsRequest:
+            return DescribeConfigsRequest(
+                resources=resources,
+                include_synonyms=request.include_synonyms,
+                include_documentation=request.include_documentation,
+            )
+
+        def merge(parts: list[DescribeConfigsResponse]) -> DescribeConfigsResponse:
+            results = [result for part in parts for result in part.results]
+            if len(distinct) < len(keys):
+                by_key = dict(zip(distinct, results, strict=True))
+                results = [by_key[key] for key in keys]
+            return DescribeConfigsResponse(results=results)
+
+        # Few resources are one decision, which shares the results itself.
+        return self.in_parts(context, request, list(distinct.values()), part, merge, cost=RESOURCE_COST)
+
     def decide(self, machine: MetadataMachine, context: RequestContext, request: DescribeConfigsRequest) -> Any:
         """Reads the settings of each resource."""
+        known: dict[tuple[int, str, frozenset[str]], DescribeConfigsResult] = {}
         results = []
         for resource in request.resources:
-            shape = Shape(resource.configuration_keys, request.include_synonyms, request.include_documentation)
-            try:
-                self._authorize(context, resource)
-                configs = self._read(machine, resource, shape)
-            except KafkaError as error:
-                # Kafka's answer for an unknown topic is the one without a text.
-                unknown = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                results.append(_failure(resource, error.code, "" if unknown else error.message))
-                continue
-            results.append(
-                DescribeConfigsResult(
-                    resource_type=resource.resource_type, resource_name=resource.resource_name, configs=configs
-                )
-            )
+            key = _key(resource)
+            result = known.get(key)
+            if result is None:
+                result = known[key] = self._describe(machine, context, request, resource)
+            results.append(result)
         return DescribeConfigsResponse(results=results)
+
+    def _describe(
+        self,
+        machine: MetadataMachine,
+        context: RequestContext,
+        request: DescribeConfigsRequest,
+        resource: DescribeConfigsResource,
+    ) -> DescribeConfigsResult:
+        """The settings of one resource, or why they are not shown."""
+        shape = Shape(resource.configuration_keys, request.include_synonyms, request.include_documentation)
+        try:
+            self._authorize(context, resource)
+            configs = self._read(machine, resource, shape)
+        except KafkaError as error:
+            # Kafka's answer for an unknown topic is the one without a text.
+            unknown = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return _failure(resource, error.code, "" if unknown else error.message)
+        return DescribeConfigsResult(
+            resource_type=resource.resource_type, resource_name=resource.resource_name, configs=configs
+        )
 
     def _authorize(self, context: RequestContext, resource: DescribeConfigsResource) -> None:
         kind, name = resource.resource_type, resource.resource_name
@@ -126,6 +164,11 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
         return DescribeConfigsResponse(
             results=[_failure(resource, told(code), message) for resource in request.resources]
         )
+
+
+def _key(resource: DescribeConfigsResource) -> tuple[int, str, frozenset[str]]:
+    """What is asked about a resource, whatever the order of the names is."""
+    return resource.resource_type, resource.resource_name, frozenset(resource.configuration_keys or ())
 
 
 def _failure(resource: DescribeConfigsResource, code: ErrorCode, message: str | None) -> DescribeConfigsResult:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from kcore.broker.apis.data import FEW_PARTITIONS
 from kcore.broker.names import name_fault
+from kcore.errors import KafkaError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -22,6 +24,14 @@ if TYPE_CHECKING:
     from kcore.broker.partitions import Partitions
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
+    from kcore.runtime.sliced import Work
+
+PARTITION_COST = 1
+"""The cost of a partition that was described before, or is not there, in microseconds."""
+
+
+MAX_PRODUCERS = 500_000
+"""Producers in one response; those of a partition that is named twice count twice."""
 
 
 class DescribeProducersApi(Api[DescribeProducersRequest, DescribeProducersResponse]):
@@ -60,15 +70,20 @@ class DescribeProducersApi(Api[DescribeProducersRequest, DescribeProducersRespon
             ]
         )
 
-    def handle(self, context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
-        """Answers at once: appends count from when they are accepted."""
+    def handle(self, context: RequestContext, request: DescribeProducersRequest) -> Any:
+        """Answers at once: appends count from when they are accepted. What is asked again is looked up once."""
+        return self._partitions.slices.requests.run(self, context, request, self._steps(context, request))
+
+    def _steps(self, context: RequestContext, request: DescribeProducersRequest) -> Work:
         topics = []
+        total = 0
+        described: dict[Partition, PartitionResponse] = {}
         for topic in request.topics:
             allowed = self._authorizer is None or self._authorizer.allowed(
                 context, Operation.READ, ResourceType.TOPIC, topic.name
             )
             illegal = name_fault(topic.name) is not None
-            answers = []
+            answers: list[PartitionResponse] = []
             for index in topic.partition_indexes:
                 partition = self._partitions.get(topic.name, index)
                 if not allowed:
@@ -82,7 +97,19 @@ class DescribeProducersApi(Api[DescribeProducersRequest, DescribeProducersRespon
                 elif partition.recovering:
                     answers.append(refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER))
                 else:
-                    answers.append(PartitionResponse(partition_index=index, active_producers=describe(partition)))
+                    total += len(partition.producers.entries)
+                    if total > MAX_PRODUCERS:
+                        raise KafkaError(
+                            ErrorCode.POLICY_VIOLATION, f"one request may describe {MAX_PRODUCERS} producers"
+                        )
+                    answer = described.get(partition)
+                    if answer is None:
+                        answer = PartitionResponse(partition_index=index, active_producers=describe(partition))
+                        described[partition] = answer
+                        yield len(answer.active_producers)
+                    answers.append(answer)
+                if len(answers) % FEW_PARTITIONS == 0:
+                    yield FEW_PARTITIONS * PARTITION_COST
             topics.append(TopicResponse(name=topic.name, partitions=answers))
         return DescribeProducersResponse(topics=topics)
 

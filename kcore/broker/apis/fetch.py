@@ -15,6 +15,7 @@ from kcore.broker.fetch_room import NOTED_BYTES, FetchRoom
 from kcore.broker.fetch_session import (
     FINAL_EPOCH,
     FIRST_VERSION_WITH_TOPIC_IDS,
+    MAX_UNREADABLE,
     FetchSessions,
     next_epoch,
     open_context,
@@ -133,7 +134,9 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         version = context.api_version
         fetch_context = session = None
         if request.session_epoch != FINAL_EPOCH or request.session_id:
-            opened = open_context(request, version, self.sessions, self._partitions, self._now.now_ms)
+            opened = open_context(
+                request, version, self.sessions, self._partitions, self._now.now_ms, context.connection_id
+            )
             if isinstance(opened, ErrorCode):
                 return FetchResponse(error_code=opened)
             fetch_context, session = opened, opened.session
@@ -251,6 +254,10 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
                 # Another request of the same session overtook this one while it waited.
                 code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
                 response = FetchResponse(error_code=code, session_id=session.session_id)
+            elif reading.failed and sum(item.partition is None for item in items) > MAX_UNREADABLE:
+                # The client begins anew with a full fetch, which names them all.
+                self.sessions.close(session.session_id)
+                response = FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             else:
                 news = self.reader.news(items, told, session.partitions)
                 response = FetchResponse(session_id=session.session_id, responses=news)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from kcore.broker.apis.data import ReadApi
+from kcore.broker.apis.data import FEW_PARTITIONS, ReadApi
 from kcore.broker.fetch import READ_COMMITTED
 from kcore.broker.list_offsets import FIRST_VERSIONS, find_offset
 from kcore.protocol.api_keys import ApiKey
@@ -20,15 +20,19 @@ from kcore.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
-    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from kcore.broker.partition import Partition
     from kcore.runtime.api import RequestContext
+    from kcore.runtime.sliced import Work
+
+
+PARTITION_COST = 3
+"""The cost of one partition, in microseconds."""
 
 
 class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
@@ -65,20 +69,53 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
     def read(self, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
         """See ReadApi."""
         counts = Counter(self.places(request))
+        refused: set[tuple[str, int]] = set()
+        level = request.isolation_level
         return ListOffsetsResponse(
-            topics=[self._topic(context, request.isolation_level, topic, counts) for topic in request.topics]
+            topics=[
+                ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=self._answers(context, level, topic.name, topic.partitions, counts, refused),
+                )
+                for topic in request.topics
+            ]
         )
 
-    def _topic(
-        self, context: RequestContext, isolation_level: int, topic: ListOffsetsTopic, counts: Counter[tuple[str, int]]
-    ) -> ListOffsetsTopicResponse:
-        allowed = self.allowed(context, Operation.DESCRIBE, topic.name)
+    def steps(self, context: RequestContext, request: ListOffsetsRequest) -> Work:
+        """See ReadApi. A partition that is named twice is refused, once."""
+        counts = Counter(self.places(request))
+        refused: set[tuple[str, int]] = set()
+        topics = []
+        for topic in request.topics:
+            answers: list[ListOffsetsPartitionResponse] = []
+            for first in range(0, len(topic.partitions), FEW_PARTITIONS):
+                some = topic.partitions[first : first + FEW_PARTITIONS]
+                answers += self._answers(context, request.isolation_level, topic.name, some, counts, refused)
+                yield 1 + PARTITION_COST * len(some)
+            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+        return ListOffsetsResponse(topics=topics)
+
+    def _answers(
+        self,
+        context: RequestContext,
+        isolation_level: int,
+        topic: str,
+        entries: Sequence[ListOffsetsPartition],
+        counts: Counter[tuple[str, int]],
+        refused: set[tuple[str, int]],
+    ) -> list[ListOffsetsPartitionResponse]:
+        allowed = self.allowed(context, Operation.DESCRIBE, topic)
         answers = []
-        for entry in topic.partitions:
-            partition = self._partitions.get(topic.name, entry.partition_index)
+        for entry in entries:
+            partition = self._partitions.get(topic, entry.partition_index)
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             if allowed:
-                twice = counts[topic.name, entry.partition_index] > 1
+                place = topic, entry.partition_index
+                twice = counts[place] > 1
+                if twice and place in refused:
+                    continue
+                if twice:
+                    refused.add(place)
                 error = _refusal(partition, entry, context.api_version, twice)
             if error or partition is None:
                 answers.append(ListOffsetsPartitionResponse(partition_index=entry.partition_index, error_code=error))
@@ -95,7 +132,7 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
                     leader_epoch=found.leader_epoch if context.api_version >= 4 else -1,
                 )
             )
-        return ListOffsetsTopicResponse(name=topic.name, partitions=answers)
+        return answers
 
 
 def _refusal(partition: Partition | None, entry: ListOffsetsPartition, version: int, twice: bool) -> ErrorCode:

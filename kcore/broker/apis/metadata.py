@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from kcore.broker.apis.control import SHARD_REFUSALS, ControlApi
+from kcore.broker.apis.control import FEW_THINGS, SHARD_REFUSALS, ControlApi
 from kcore.broker.names import is_internal, name_fault
 from kcore.broker.topic_creation import MAX_PARTITIONS_PER_REQUEST
 from kcore.errors import KafkaError
@@ -20,6 +20,7 @@ from kcore.protocol.authorizer import (
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -37,6 +38,26 @@ if TYPE_CHECKING:
     from kcore.runtime.machine import Record
     from kcore.runtime.shard import Shard
     from kcore.runtime.topics import TopicInfo
+
+
+TOPIC_COST = 30
+"""The cost of one topic of a few partitions, in microseconds."""
+
+
+PARTITIONS_A_TOPIC = 10
+"""A topic counts once more for each time it has so many partitions."""
+
+
+class AllTopics(NamedTuple):
+    """A part of a request for all topics.
+
+    Attributes:
+        topics: some of those that there were when the request came.
+        whole: the request.
+    """
+
+    topics: list[TopicInfo]
+    whole: MetadataRequest
 
 
 class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
@@ -77,13 +98,49 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
         self._config = config
         self._creation = creation
 
-    def decide(self, machine: MetadataMachine, context: RequestContext, request: MetadataRequest) -> Any:
+    def handle(self, context: RequestContext, request: MetadataRequest) -> Any:
+        """Looks the topics up, in parts if they are many."""
+        asked, image = request.topics, self.shard.machine.image
+        version = context.api_version
+        if asked is None or (version == 0 and not asked):
+            if len(image.names) <= FEW_THINGS:
+                return self.shard.run(self, context, request)
+            return self.in_parts(
+                context,
+                request,
+                list(image.all()),
+                lambda some: AllTopics(some, request),  # type: ignore[arg-type, return-value]
+                _merged,
+                weight=lambda topic: 1 + topic.partitions // PARTITIONS_A_TOPIC,
+                cost=TOPIC_COST,
+            )
+        if len(asked) <= FEW_THINGS or any(topic.topic_id != ZERO_UUID for topic in asked):
+            return self.shard.run(self, context, request)
+        may_create = self._config.auto_create_topics_enable and (version < 4 or request.allow_auto_topic_creation)
+        names = tuple(dict.fromkeys(topic.name for topic in asked))
+        if may_create and sum(image.by_name(name or "") is None for name in names) > MAX_PARTITIONS_PER_REQUEST:
+            return self.shard.run(self, context, request)  # which counts those that it makes
+
+        def part(some: list[Any]) -> MetadataRequest:
+            return MetadataRequest(
+                topics=[MetadataRequestTopic(name=name) for name in some],
+                allow_auto_topic_creation=request.allow_auto_topic_creation,
+                include_cluster_authorized_operations=request.include_cluster_authorized_operations,
+                include_topic_authorized_operations=request.include_topic_authorized_operations,
+            )
+
+        return self.in_parts(context, request, names, part, _merged, cost=TOPIC_COST)
+
+    def decide(self, machine: MetadataMachine, context: RequestContext, request: MetadataRequest | AllTopics) -> Any:
         """Looks up what is asked for; asking for all never makes a topic, nor does asking by id."""
+        some: list[TopicInfo] | None = None
+        if isinstance(request, AllTopics):
+            some, request = request
         version = context.api_version
         asked = request.topics
         records: list[Record] = []
         if asked is None or (version == 0 and not asked):
-            topics = self._all(machine, context, request)
+            topics = self._all(machine, context, request, some)
         elif 10 <= version < 12 and any(topic.topic_id != ZERO_UUID or topic.name is None for topic in asked):
             return self.error(context, request, ErrorCode.INVALID_REQUEST)
         elif any(topic.topic_id != ZERO_UUID for topic in asked):
@@ -112,12 +169,18 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
     # ---- topics
 
     def _all(
-        self, machine: MetadataMachine, context: RequestContext, request: MetadataRequest
+        self,
+        machine: MetadataMachine,
+        context: RequestContext,
+        request: MetadataRequest,
+        some: list[TopicInfo] | None,
     ) -> list[MetadataResponseTopic]:
-        authorizer = self.authorizer
+        """All topics, or `some` of them without those that were deleted since, as far as the client may see them."""
+        authorizer, image = self.authorizer, machine.image
+        there = image.all() if some is None else [topic for topic in some if image.by_id(topic.topic_id) is not None]
         return [
             self._topic(machine, context, request, topic)
-            for topic in machine.image.all()
+            for topic in there
             if authorizer is None or authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
         ]
 
@@ -200,9 +263,11 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
             )
 
     def error(
-        self, context: RequestContext, request: MetadataRequest, code: ErrorCode, message: str | None = None
+        self, context: RequestContext, request: MetadataRequest | AllTopics, code: ErrorCode, message: str | None = None
     ) -> MetadataResponse:
         """The same for each topic asked for, without nodes."""
+        if isinstance(request, AllTopics):
+            request = request.whole
         if code in SHARD_REFUSALS:
             code = ErrorCode.LEADER_NOT_AVAILABLE
         old = context.api_version < 12  # no nulls yet
@@ -210,6 +275,19 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
             _failure(code, topic.name or "" if old else topic.name, topic.topic_id) for topic in request.topics or ()
         ]
         return MetadataResponse(topics=topics)
+
+
+def _merged(parts: list[MetadataResponse]) -> MetadataResponse:
+    """The topics of all parts, with the nodes of the last one."""
+    last = parts[-1]
+    return MetadataResponse(
+        error_code=last.error_code,
+        brokers=last.brokers,
+        cluster_id=last.cluster_id,
+        controller_id=last.controller_id,
+        cluster_authorized_operations=last.cluster_authorized_operations,
+        topics=[topic for part in parts for topic in part.topics],
+    )
 
 
 def _failure(code: ErrorCode, name: str | None, topic_id: bytes = ZERO_UUID) -> MetadataResponseTopic:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kcore.broker.apis.data import ReadApi
+from kcore.broker.apis.data import FEW_PARTITIONS, ReadApi
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kcore.runtime.api import RequestContext
+    from kcore.runtime.sliced import Work
+
+
+PARTITION_COST = 2
+"""The cost of one partition, in microseconds."""
 
 
 class OffsetForLeaderEpochApi(ReadApi[OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse]):
@@ -62,6 +67,19 @@ class OffsetForLeaderEpochApi(ReadApi[OffsetForLeaderEpochRequest, OffsetForLead
         for topic in request.topics:
             allowed = self.allowed(context, Operation.DESCRIBE, topic.topic)
             ends = [self._end(topic.topic, entry, allowed) for entry in topic.partitions]
+            results.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=ends))
+        return OffsetForLeaderEpochResponse(topics=results)
+
+    def steps(self, context: RequestContext, request: OffsetForLeaderEpochRequest) -> Work:
+        """See ReadApi."""
+        results = []
+        for topic in request.topics:
+            allowed = self.allowed(context, Operation.DESCRIBE, topic.topic)
+            ends: list[EpochEndOffset] = []
+            for first in range(0, len(topic.partitions), FEW_PARTITIONS):
+                some = topic.partitions[first : first + FEW_PARTITIONS]
+                ends += [self._end(topic.topic, entry, allowed) for entry in some]
+                yield 1 + PARTITION_COST * len(some)
             results.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=ends))
         return OffsetForLeaderEpochResponse(topics=results)
 

@@ -14,6 +14,7 @@ from kcore.broker.produce import RecordsRefusedError, append, read_header
 from kcore.broker.producing import ProduceItem, TransactionalProduce
 from kcore.errors import CloseConnectionError, KafkaError
 from kcore.log.errors import FencedLeaderEpochError, LogError
+from kcore.protocol import DecodeError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.compression import decompress
@@ -28,8 +29,10 @@ from kcore.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from kcore.protocol.records import decode_key, decode_value
 from kcore.runtime.api import Api
 from kcore.runtime.pending import Pending
+from kcore_ext.batch import CorruptBatchError, iter_entries
 from kcore_ext.produce import ProduceCore
 
 if TYPE_CHECKING:
@@ -45,10 +48,12 @@ if TYPE_CHECKING:
     from kcore.runtime.commit import CommitPipeline
 
 TRANSACTIONAL = 0x10
+CONTROL = 0x20
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_LEADER = 10
 ADMIN_CLIENT_ID = "__admin_client"
-"""The one client that may write to internal topics."""
+"""The one client that may write to internal topics, if an authorizer allows it. Without an authorizer it may not,
+unlike in Kafka: any client can take this id, and an unreadable record fails the load of its coordinator."""
 
 # Refusals by the log that say nothing of where it starts; all others do.
 _WITHOUT_LOG_START = frozenset(
@@ -247,7 +252,7 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
             CloseConnectionError: see `handle`.
         """
         acks = request.acks
-        by_admin = context.client_id == ADMIN_CLIENT_ID
+        by_admin = context.client_id == ADMIN_CLIENT_ID and self._authorizer is not None
         failed = False
         responses: list[TopicProduceResponse] = []
         following = iter(items)
@@ -304,6 +309,10 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
             return refused(index, ErrorCode.INVALID_TOPIC_EXCEPTION)
         if partition.recovering or partition.closed:
             return refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if partition.internal and not header.attributes & CONTROL:
+            fault = unreadable_record(partition.topic, item.data.records or b"")
+            if fault is not None:
+                return refused(index, ErrorCode.INVALID_RECORD, fault)
         try:
             base_offset, append_time_ms = append(
                 partition, item.data.records or b"", header, self._now.wall_ms, item.guard, self.verify_transactions
@@ -360,6 +369,21 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
             for broker in brokers
             if broker is not None
         ]
+
+
+def unreadable_record(topic: str, batch: bytes | memoryview) -> str | None:
+    """The reason why a coordinator could not load a batch of its topic, or None; bytes that are no batch give None."""
+    try:
+        for offset, _, key, value in iter_entries(batch, decompress=decompress):
+            try:
+                typed = None if key is None else decode_key(topic, key)
+                if value is not None and typed is not None:
+                    decode_value(typed, value)
+            except DecodeError as error:
+                return f"record {offset} cannot be read by the coordinator: {error}"
+    except CorruptBatchError:
+        return None  # the log's own checks refuse it
+    return None
 
 
 def refused(index: int, code: ErrorCode, message: str | None = None) -> PartitionProduceResponse:

@@ -19,7 +19,7 @@ from kcore.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
     DescribedGroup,
 )
-from kcore.runtime.pending import gather
+from kcore.runtime.pending import gather_each
 
 if TYPE_CHECKING:
     from kcore.group.consumer.services import ConsumerServices
@@ -53,11 +53,19 @@ class ConsumerGroupDescribeApi(GroupApi[ConsumerGroupDescribeRequest, ConsumerGr
         self._services = services
 
     def handle(self, context: RequestContext, request: ConsumerGroupDescribeRequest) -> Any:
-        """Asks each group's shard, twice for a group that is named twice."""
+        """Asks the shard of each group; a group that is named twice is in the response twice."""
         if not self._services.enabled:
             return self.error(context, request, ErrorCode.UNSUPPORTED_VERSION)
-        parts = [self._part(context, group_id, request.include_authorized_operations) for group_id in request.group_ids]
-        return gather(self, context, request, parts, _merged)
+        include_operations = request.include_authorized_operations
+        return gather_each(
+            self,
+            context,
+            request,
+            request.group_ids,
+            lambda group_id: self._part(context, group_id, include_operations),
+            _merged,
+            self._shards.slices,
+        )
 
     def _part(self, context: RequestContext, group_id: str, include_operations: bool) -> Any:
         asked = ConsumerGroupDescribeRequest(group_ids=(group_id,), include_authorized_operations=include_operations)

@@ -11,11 +11,15 @@ from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from kcore.runtime.machine import Outcome
-from kcore.runtime.pending import gather
+from kcore.runtime.pending import gather_each
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
     from kcore.runtime.api import RequestContext
+
+
+DELETION_COST = 40
+"""The cost of deleting one group, in microseconds."""
 
 
 class DeleteGroupsApi(GroupApi[DeleteGroupsRequest, DeleteGroupsResponse]):
@@ -30,8 +34,18 @@ class DeleteGroupsApi(GroupApi[DeleteGroupsRequest, DeleteGroupsResponse]):
 
     def handle(self, context: RequestContext, request: DeleteGroupsRequest) -> Any:
         """Asks each group's shard, once for a group that is named twice."""
-        parts = [self._part(context, group_id) for group_id in dict.fromkeys(request.groups_names)]
-        return gather(self, context, request, parts, _merged)
+        names = tuple(dict.fromkeys(request.groups_names))
+        slices = self._shards.slices
+        return gather_each(
+            self,
+            context,
+            request,
+            names,
+            lambda group_id: self._part(context, group_id),
+            _merged,
+            slices,
+            DELETION_COST,
+        )
 
     def _part(self, context: RequestContext, group_id: str) -> Any:
         asked = DeleteGroupsRequest(groups_names=(group_id,))

@@ -16,7 +16,7 @@ from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType, authorized_operations
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
-from kcore.runtime.pending import gather
+from kcore.runtime.pending import gather_each
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
@@ -36,9 +36,16 @@ class DescribeGroupsApi(GroupApi[DescribeGroupsRequest, DescribeGroupsResponse])
     __slots__ = ()
 
     def handle(self, context: RequestContext, request: DescribeGroupsRequest) -> Any:
-        """Asks each group's shard; the answers come in the order of the request."""
-        parts = [self._part(context, group_id, request) for group_id in request.groups]
-        return gather(self, context, request, parts, _merged)
+        """Asks the shard of each group; the response keeps the request's order."""
+        return gather_each(
+            self,
+            context,
+            request,
+            request.groups,
+            lambda group_id: self._part(context, group_id, request),
+            _merged,
+            self._shards.slices,
+        )
 
     def _part(self, context: RequestContext, group_id: str, request: DescribeGroupsRequest) -> Any:
         asked = DescribeGroupsRequest(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType
@@ -18,6 +18,7 @@ from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACT
 from kcore.protocol.uuids import from_text, to_text
 from kcore.runtime.api import Api
 from kcore.runtime.partitioner import partition_for
+from kcore.runtime.pending import gather_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.cluster import Broker, ClusterView
+    from kcore.runtime.slices import Slices
     from kcore.runtime.topics import TopicImage
 
 SEVERAL_KEYS_SINCE: Final = 4
@@ -76,6 +78,7 @@ class FindCoordinatorApi(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
         cluster: who leads what, and where.
         make_topic: begins to make an internal topic that is not there yet, by name; None where they always are.
         authorizer: who may describe groups and transactional ids; None allows all.
+        slices: where a request about many keys is worked on; None: all of it is answered at once.
     """
 
     key = ApiKey.FIND_COORDINATOR
@@ -84,7 +87,7 @@ class FindCoordinatorApi(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
     versions = (0, 6)
     repeats = True
 
-    __slots__ = ("_authorizer", "_cluster", "_make_topic", "_topics")
+    __slots__ = ("_authorizer", "_cluster", "_make_topic", "_slices", "_topics")
 
     def __init__(
         self,
@@ -92,17 +95,24 @@ class FindCoordinatorApi(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
         cluster: ClusterView,
         make_topic: Callable[[str], object] | None = None,
         authorizer: Authorizer | None = None,
+        slices: Slices | None = None,
     ) -> None:
+        self._slices = slices
         self._topics = topics
         self._cluster = cluster
         self._make_topic = make_topic
         self._authorizer = authorizer
 
-    def handle(self, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    def handle(self, context: RequestContext, request: FindCoordinatorRequest) -> Any:
         """Answers at once, each key by itself."""
         if context.api_version >= SEVERAL_KEYS_SINCE:
-            found = [self._find(context, request.key_type, key) for key in request.coordinator_keys]
-            return FindCoordinatorResponse(coordinators=found)
+            keys = request.coordinator_keys
+            if len(keys) == 1:
+                return FindCoordinatorResponse(coordinators=[self._find(context, request.key_type, keys[0])])
+            key_type = request.key_type
+            return gather_each(
+                self, context, request, keys, lambda key: self._find(context, key_type, key), _several, self._slices
+            )
         return _single(self._find(context, request.key_type, request.key))
 
     def error(
@@ -164,6 +174,10 @@ class FindCoordinatorApi(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
         elif not authorizer.allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
             return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return ErrorCode.NONE
+
+
+def _several(found: list[Coordinator]) -> FindCoordinatorResponse:
+    return FindCoordinatorResponse(coordinators=found)
 
 
 def _refused(key: str, code: ErrorCode, message: str) -> Coordinator:

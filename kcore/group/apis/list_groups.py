@@ -5,7 +5,7 @@ v4 filters by state (KIP-518), v5 by type of group (KIP-848). Clients ask every 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcore.group.apis.front import GroupApi
 from kcore.protocol.api_keys import ApiKey
@@ -17,6 +17,23 @@ from kcore.runtime.pending import gather
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
     from kcore.runtime.api import RequestContext
+    from kcore.runtime.sliced import Work
+
+
+GROUP_COST = 3
+"""The cost of listing one group, in microseconds."""
+
+
+class Selection(NamedTuple):
+    """The filters of a request, in lower case; an empty one passes all groups.
+
+    Attributes:
+        states: names of states.
+        types: names of group types.
+    """
+
+    states: frozenset[str]
+    types: frozenset[str]
 
 
 class ListGroupsApi(GroupApi[ListGroupsRequest, ListGroupsResponse]):
@@ -31,13 +48,31 @@ class ListGroupsApi(GroupApi[ListGroupsRequest, ListGroupsResponse]):
 
     def handle(self, context: RequestContext, request: ListGroupsRequest) -> Any:
         """Asks every shard; one that is still being loaded makes the whole answer COORDINATOR_LOAD_IN_PROGRESS."""
-        parts = [shard.run(self, context, request) for shard in self._shards]
-        return gather(self, context, request, parts, _merged)
+        selection = Selection(
+            frozenset(state.strip().lower() for state in request.states_filter),
+            frozenset(group_type.strip().lower() for group_type in request.types_filter),
+        )
 
-    def decide(self, machine: GroupShard, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+        def work() -> Work:
+            parts = []
+            for shard in self._shards:
+                parts.append(shard.run(self, context, selection))
+                yield len(shard.machine.groups) * GROUP_COST
+            return parts
+
+        def join(parts: list[Any]) -> Any:
+            return gather(self, context, request, parts, _merged)
+
+        slices = self._shards.slices
+        if slices is None:
+            return join([])
+        return slices.requests.run(self, context, request, work(), join)
+
+    def decide(  # type: ignore[override]
+        self, machine: GroupShard, context: RequestContext, request: Selection
+    ) -> ListGroupsResponse:
         """Lists the groups of one shard that pass the filters and may be seen."""
-        states = {state.strip().lower() for state in request.states_filter}
-        types = {group_type.strip().lower() for group_type in request.types_filter}
+        states, types = request
         authorizer = self._authorizer
         sees_all = authorizer is None or authorizer.allowed(
             context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
@@ -58,7 +93,7 @@ class ListGroupsApi(GroupApi[ListGroupsRequest, ListGroupsResponse]):
         )
 
     def error(
-        self, context: RequestContext, request: ListGroupsRequest, code: ErrorCode, message: str | None = None
+        self, context: RequestContext, request: Any, code: ErrorCode, message: str | None = None
     ) -> ListGroupsResponse:
         """The code, without groups."""
         return ListGroupsResponse(error_code=code)

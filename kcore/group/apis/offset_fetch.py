@@ -27,7 +27,9 @@ from kcore.protocol.messages.offset_fetch import (
 )
 from kcore.protocol.schema import ZERO_UUID
 from kcore.runtime.api import Api
+from kcore.runtime.partitioner import partition_for
 from kcore.runtime.pending import Pending, gather
+from kcore.runtime.sliced import step
 from kcore_ext.offset_fetch import OffsetFetchFastPath
 from kcore_ext.offsets import answer_fetch
 
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.shards import Shards
+    from kcore.runtime.sliced import Work
+    from kcore.runtime.slices import Slices
     from kcore.runtime.topics import TopicImage
     from kcore_ext.offsets import OffsetAndMetadata
 
@@ -43,6 +47,11 @@ GROUP_ERROR_SINCE = 2
 SEVERAL_GROUPS_SINCE = 8
 TOPIC_IDS_SINCE = 10
 NO_OFFSET = -1
+MAX_OFFSETS = 500_000
+"""Offsets in the response to a request about several groups. For one group they are bounded by its commits."""
+GROUP_COST = 10
+"""The cost of one group, in microseconds."""
+OFFSETS_A_MICROSECOND = 4
 NO_LEADER_EPOCH = -1
 
 
@@ -109,6 +118,20 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
         except KafkaError as error:
             return self.error(context, request, error.code)
         return shard.run(self, context, request)
+
+    @property
+    def slices(self) -> Slices | None:
+        """Where long work of the node runs."""
+        return self._shards.slices
+
+    def count(self, group: OffsetFetchRequestGroup) -> int:
+        """The number of offsets in the response about a group."""
+        if group.topics is not None:
+            return sum(len(topic.partition_indexes) for topic in group.topics)
+        shard = self._shards.get(partition_for(group.group_id, self._shards.partitions))
+        if shard is None:
+            return 0
+        return sum(len(partitions) for partitions in shard.machine.offsets.topics(group.group_id).values())
 
     def _check_topics(self, context: RequestContext, query: GroupQuery, topics: Sequence[Any], by_id: bool) -> None:
         for asked in topics:
@@ -264,10 +287,48 @@ class OffsetFetchApi(Api[OffsetFetchRequest, OffsetFetchResponse]):
         if context.api_version < SEVERAL_GROUPS_SINCE:
             query = GroupQuery(request.group_id, None, -1, request.topics, request.require_stable)
             return self._of_group.handle(context, query)
-        parts = [self._of_group.handle(context, self._query(group, request)) for group in request.groups]
-        if len(parts) == 1 and not isinstance(parts[0], Pending):
-            return OffsetFetchResponse(groups=parts)
-        return gather(self, context, request, parts, self._response)
+        groups = request.groups
+        if len(groups) == 1:
+            part = self._of_group.handle(context, self._query(groups[0], request))
+            if not isinstance(part, Pending):
+                return OffsetFetchResponse(groups=[part])
+            return gather(self, context, request, [part], self._response)
+
+        def join(parts: list[Any]) -> Any:
+            return gather(self, context, request, parts, self._response)
+
+        work, slices = self._parts(context, request), self._of_group.slices
+        if slices is None:  # this node owns no shard: every group gets that error
+            return join(step(work, -1)[1])
+        return slices.requests.run(self, context, request, work, join)
+
+    def _parts(self, context: RequestContext, request: OffsetFetchRequest) -> Work:
+        """Asks the shard of each group in turn. All offsets of a group are looked up once, however often they are
+        asked for: a name of a few bytes can stand for thousands of them.
+
+        Raises:
+            KafkaError: POLICY_VIOLATION if there are too many.
+        """
+        parts: list[Any] = []
+        whole: dict[tuple[str, str | None, int], tuple[int, Any]] = {}
+        total = 0
+        for group in request.groups:
+            key = group.group_id, group.member_id, group.member_epoch
+            count, part = whole.get(key, (0, None)) if group.topics is None else (0, None)
+            if part is None:
+                count = self._of_group.count(group)
+            total += count
+            if total > MAX_OFFSETS:
+                raise KafkaError(
+                    ErrorCode.POLICY_VIOLATION, f"one request may fetch {MAX_OFFSETS} offsets of several groups"
+                )
+            if part is None:
+                part = self._of_group.handle(context, self._query(group, request))
+                if group.topics is None:
+                    whole[key] = count, part
+                yield GROUP_COST + count // OFFSETS_A_MICROSECOND
+            parts.append(part)
+        return parts
 
     @staticmethod
     def _query(group: OffsetFetchRequestGroup, request: OffsetFetchRequest) -> GroupQuery:

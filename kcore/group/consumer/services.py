@@ -21,6 +21,9 @@ KEPT_NAMES: Final = 262_144
 MAX_KEPT_NAMES: Final = 16_384
 """How many names a subscription has at most that is kept."""
 
+MAX_KEPT_CHARACTERS: Final = 249
+"""Characters of a name in a subscription that is kept: no topic has a longer one, but clients may subscribe to it."""
+
 INLINE_MEMBERS: Final = 512
 """Up to how many members a target is computed within the heartbeat that finds it due."""
 
@@ -201,6 +204,8 @@ class ConsumerServices:
         key = tuple(names)
         found = self._names.get(key)
         if found is None:
+            if not _is_small(key):
+                return frozenset(key)
             ordered = tuple(sorted(frozenset(key)))  # as a record lists them: replay finds the same object
             found = self._names.get(ordered)
             self._make_room(len(key) if key == ordered or found is not None else len(key) + len(ordered) + 1)
@@ -214,7 +219,7 @@ class ConsumerServices:
         found = self._sorted.get(names)
         if found is None:
             found = tuple(sorted(names))
-            if len(found) <= MAX_KEPT_NAMES:
+            if _is_small(found):
                 self._make_room(len(found))
                 self._sorted[names] = found
         return found
@@ -235,7 +240,7 @@ class ConsumerServices:
             {topic.topic_id: topic.partitions for topic in there},
             names={topic.name: topic.topic_id for topic in there},
         )
-        if len(names) <= MAX_KEPT_NAMES:
+        if _is_small(names):
             if kept is None:
                 self._make_room(len(names))
             self._topics[subscriptions] = KeptTopics(names, found, made)
@@ -249,3 +254,8 @@ class ConsumerServices:
             self._sorted.clear()
             self._topics.clear()
             self._kept_names = count + 1
+
+
+def _is_small(names: Sequence[str]) -> bool:
+    """Returns whether names may be kept: there are few enough of them, and none is too long."""
+    return len(names) <= MAX_KEPT_NAMES and max(map(len, names), default=0) <= MAX_KEPT_CHARACTERS

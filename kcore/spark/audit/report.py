@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from kcore.printable import clean
 from kcore.spark.audit.finding import Finding
 from kcore.spark.audit.kinds import SEVERITIES, rank
-from kcore.spark.timeline.text import clean
 
 SENTENCE_LETTERS: Final = 400
 """So many are shown of a sentence; the table holds all of it."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.errors import KcoreError
+from kcore.printable import clean
 from kcore.spark.absent import absent_partitions
 from kcore.spark.audit.finding import Evidence, Finding, finding
 from kcore.spark.audit.frames import audit_logs, finding_of, frame_of, logs_of, said_of_folder
@@ -152,7 +153,7 @@ def run(options: argparse.Namespace) -> int:
             shown=max(options.limit, 0),
         )
     for line in lines(found.worst, sum(found.counts.values())):
-        print(line)
+        print(clean(line))
     for line in summary(found.counts):
-        print(line)
+        print(clean(line))
     return 1 if found.at_least(options.fail_on) else 0

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcore.errors import KcoreError
+from kcore.printable import clean
 from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.absent import absent_partitions
 from kcore.spark.data_folder import Written, check_empty, write_data_folder
@@ -207,9 +208,9 @@ def run(options: argparse.Namespace) -> int:
     for name, count in counts.items():
         print(f"{name:14} {count}")
     for topic, count in sorted(written.records.items()) if written is not None else ():
-        print(f"{count} records of {topic} in {options.data_folder}")
+        print(clean(f"{count} records of {topic} in {options.data_folder}"))
     for line in doubts.lines:
-        print(line)
+        print(clean(line))
     return 1 if doubts.are_grave else 0
 
 

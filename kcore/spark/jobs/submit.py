@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from kcore.errors import KcoreError
+from kcore.printable import clean
 from kcore.spark.jobs import JOBS, job
 
 
@@ -28,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(job(options.job).run(options))
     except KcoreError as error:
-        print(f"kcore: {error}", file=sys.stderr)
+        print(f"kcore: {clean(error)}", file=sys.stderr)
         return 1
 
 

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any, Final
 
+from kcore.printable import clean
 from kcore.protocol.records.base import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.spark.timeline.causes import CAUSES, GONE, UNKNOWN
 from kcore.spark.timeline.style import STYLE
 from kcore.spark.timeline.summary import TOP_GROUPS, TOP_ROWS, Summary
 from kcore.spark.timeline.svg import SERIES, Axis, Plots, Span, legend
-from kcore.spark.timeline.text import clean, duration, number, shown, utc
+from kcore.spark.timeline.text import duration, number, shown, utc
 
 OTHERS: Final = "other causes"
 COMMITS: Final = ("plain", "in transactions", "aborted")

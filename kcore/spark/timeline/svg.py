@@ -7,7 +7,8 @@ from html import escape
 from itertools import count
 from typing import Final, NamedTuple
 
-from kcore.spark.timeline.text import DAY_MS, clean, duration, number, short, shown, utc
+from kcore.printable import clean
+from kcore.spark.timeline.text import DAY_MS, duration, number, short, shown, utc
 
 WIDTH: Final = 960
 LEFT: Final = 56

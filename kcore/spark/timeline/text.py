@@ -5,31 +5,20 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
+from kcore.printable import NARROW_SPACE, clean
+
 MOST_LETTERS: Final = 200
 SHORT_LETTERS: Final = 30
-NARROW_SPACE: Final = "\N{NARROW NO-BREAK SPACE}"
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 LAST_MS: Final = 253_402_300_799_999
 """The end of the year 9999, behind which there are no dates."""
 
 
-def clean(text: object) -> str:
-    """Text without letters that cannot be seen, that reverse what follows, or that no document may hold.
-
-    Still to be escaped for HTML.
-    """
-    return "".join(letter if letter.isprintable() or letter == NARROW_SPACE else _code(letter) for letter in str(text))
-
-
 def shown(text: object) -> str:
     """A name, clean, and no longer than a page can bear."""
     letters = str(text)
     return clean(letters if len(letters) <= MOST_LETTERS else letters[: MOST_LETTERS - 1] + "…")
-
-
-def _code(letter: str) -> str:
-    return f"\\x{ord(letter):02x}" if ord(letter) < 0x100 else f"\\u{ord(letter):04x}"
 
 
 def short(text: object) -> str:

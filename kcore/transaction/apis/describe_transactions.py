@@ -14,7 +14,7 @@ from kcore.protocol.messages.describe_transactions import (
     TransactionState,
 )
 from kcore.runtime.api import Api
-from kcore.runtime.pending import gather
+from kcore.runtime.pending import gather_each
 from kcore.transaction.states import NAMES
 
 if TYPE_CHECKING:
@@ -44,9 +44,11 @@ class DescribeTransactionsApi(Api[DescribeTransactionsRequest, DescribeTransacti
         self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: DescribeTransactionsRequest) -> Any:
-        """Each id by itself."""
-        parts = [self._one(context, transactional_id) for transactional_id in request.transactional_ids]
-        return gather(self, context, request, parts, _all)
+        """Asks the shard of each id."""
+        ids = request.transactional_ids
+        shards = self._coordinator.shards
+        slices = None if shards is None else shards.slices
+        return gather_each(self, context, request, ids, lambda one: self._one(context, one), _all, slices)
 
     def _one(self, context: RequestContext, transactional_id: str) -> Any:
         if self._authorizer is not None and not self._authorizer.allowed(

@@ -9,6 +9,7 @@ from typing import Any
 from kcore.broker.apis.fetch import FetchApi
 from kcore.broker.apis.produce import ProduceApi
 from kcore.broker.data_plane import data_apis
+from kcore.broker.fetch_session import FetchSessions
 from kcore.broker.housekeeping import Housekeeping
 from kcore.broker.partition import Partition
 from kcore.broker.partitions import Partitions
@@ -70,7 +71,11 @@ class DataPlane:
             self.purgatory,
             self.now,
             self.config,
-            random_id=lambda: next(session_ids),
+            sessions=FetchSessions(
+                self.config.max_incremental_fetch_session_cache_slots,
+                lambda: next(session_ids),
+                self.config.kcore_max_fetch_session_partitions,
+            ),
             cluster=self.cluster,
             authorizer=self.authorizer,
             verifier=self.verifier,

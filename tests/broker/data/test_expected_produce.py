@@ -349,7 +349,11 @@ class Pair(RuleBasedStateMachine):
                     [bytes(batch) for _, batch in partition.log.batches()],
                     [(producer_id, entry.state()) for producer_id, entry in partition.producers.entries.items()],
                     list(partition.producers.open_transactions.items()),
-                    sorted(partition.producers.verifications),
+                    {
+                        (producer_id, *key): (guard.lowest_sequence, guard.supports_epoch_bump, guard.created_ms)
+                        for producer_id, own in partition.producers.verifications.items()
+                        for key, guard in own.items()
+                    },
                 )
                 for partition in node.partitions
             ],

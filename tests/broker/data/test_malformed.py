@@ -138,4 +138,4 @@ def test_odd_questions_for_offsets_are_answered(entries: Any, isolation_level: i
         isolation_level=isolation_level, topics=[ListOffsetsTopic(name="t", partitions=partitions)]
     )
     answers = plane.call(asked, version).topics[0].partitions
-    assert [answer.partition_index for answer in answers] == [index for index, _, _ in entries]
+    assert [answer.partition_index for answer in answers] == list(dict.fromkeys(index for index, _, _ in entries))

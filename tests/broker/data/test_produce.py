@@ -22,6 +22,7 @@ from kcore.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from kcore.runtime import Pending
 from kcore_ext.batch import iter_records, parse_header, validate
 from tests.broker.data.context import DataPlane, batch_of
@@ -265,13 +266,39 @@ def test_zstd_needs_v7() -> None:
     assert produce(plane, sent, 7).error_code == 0
 
 
+def commit_record() -> tuple[bytes, bytes]:
+    """Key and value of a committed offset, as a coordinator writes them."""
+    key = OffsetCommitKey(group="g", topic="t", partition=0)
+    return key.encode_key(), OffsetCommitValue(offset=1, metadata="", commit_timestamp=0).encode_value(3)
+
+
 def test_internal_topics_are_not_written_by_clients() -> None:
-    """Only the broker's own admin client may."""
-    plane = DataPlane()
+    """Only the admin client may, if there is an authorizer that allows it, and only records that can be loaded."""
+    key, value = commit_record()
+    asked = request(("__consumer_offsets", 0, batch_of(value, keys={0: key})))
+    invalid_topic = response(refused(ErrorCode.INVALID_TOPIC_EXCEPTION), name="__consumer_offsets")
+    for authorizer, client_id, expected in (
+        (None, "c", invalid_topic),
+        (None, "__admin_client", invalid_topic),
+        (Denying(), "c", invalid_topic),
+        (Denying(), "__admin_client", response(taken(0), name="__consumer_offsets")),
+    ):
+        plane = DataPlane(authorizer=authorizer)
+        plane.topic("__consumer_offsets", cleanup_policy="compact")
+        assert plane.call(asked, 11, client_id=client_id) == expected
+
+
+@pytest.mark.parametrize("damaged", ["key", "value"])
+def test_records_that_a_coordinator_cannot_load_are_refused(damaged: str) -> None:
+    key, value = commit_record()
+    plane = DataPlane(authorizer=Denying())
     plane.topic("__consumer_offsets", cleanup_policy="compact")
-    asked = request(("__consumer_offsets", 0, batch_of(b"v", keys={0: b"k"})))
-    assert plane.call(asked, 11) == response(refused(ErrorCode.INVALID_TOPIC_EXCEPTION), name="__consumer_offsets")
-    assert plane.call(asked, 11, client_id="__admin_client") == response(taken(0), name="__consumer_offsets")
+    sent = batch_of(value[:-1] if damaged == "value" else value, keys={0: key[:-1] if damaged == "key" else key})
+    answer = plane.call(request(("__consumer_offsets", 0, sent)), 11, client_id="__admin_client")
+    (partition,) = answer.responses[0].partition_responses
+    assert (partition.error_code, partition.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+    assert partition.error_message.startswith("record 0 cannot be read by the coordinator: ")
+    assert stored(plane, "__consumer_offsets") == []
 
 
 def test_without_acks_there_is_no_answer_and_errors_close() -> None:
@@ -416,22 +443,57 @@ def test_v12_asks_again_while_the_last_transaction_is_completed() -> None:
     assert pending.response.responses[0].partition_responses[0].error_code == ErrorCode.CONCURRENT_TRANSACTIONS
 
 
-def test_a_transactional_id_asks_one_question_at_a_time() -> None:
-    """A newer request of the same epoch takes the older one's place (NETWORK_EXCEPTION, as clients see it 19); one of
-    a newer epoch fences it; one of an older epoch is fenced.
+def test_a_transaction_begins_once_the_last_one_is_completed() -> None:
+    """The marker of the last transaction is written between two questions: it does not fence the next transaction."""
+    coordinator = Coordinator()
+    plane = DataPlane(verifier=coordinator)
+    plane.topic("t")
+    pending = plane.send(request(("t", 0, transactional(producer=(7, 1))), tid="tid"), 12)
+    coordinator.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+    plane.partition("t").append_marker(7, 1, 0, True, WALL_MS, 2)
+    plane.advance(20)
+    coordinator.answer(ErrorCode.NONE)
+    plane.commit()
+    assert pending.response == response(taken(1))
+    assert plane.partition("t").producers.verifications == {}
+
+
+def test_a_newer_epoch_that_comes_between_two_questions_fences() -> None:
+    coordinator = Coordinator()
+    plane = DataPlane(verifier=coordinator)
+    plane.topic("t")
+    pending = plane.send(request(("t", 0, transactional(producer=(7, 1))), tid="tid"), 12)
+    coordinator.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+    plane.partition("t").append_marker(7, 2, 0, False, WALL_MS)
+    plane.advance(20)
+    coordinator.answer(ErrorCode.NONE)
+    plane.commit()
+    assert pending.response == response(refused(ErrorCode.INVALID_PRODUCER_EPOCH))
+    assert plane.partition("t").producers.verifications == {}
+
+
+def test_a_producer_asks_one_question_at_a_time() -> None:
+    """A newer request of the same ids and epoch takes the older one's place (NETWORK_EXCEPTION, which clients see as
+    NOT_ENOUGH_REPLICAS). Between two epochs the coordinator decides.
     """
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")
-    first = plane.send(request(("t", 0, transactional(producer=(7, 1))), tid="tid"), 11)
-    second = plane.send(request(("t", 0, transactional(producer=(7, 1))), tid="tid"), 11)
-    third = plane.send(request(("t", 0, transactional(producer=(7, 2))), tid="tid"), 11)
-    plane.topic("u")
-    fourth = plane.send(request(("u", 0, transactional(producer=(7, 0))), tid="tid"), 11)
-    codes = [p.response.responses[0].partition_responses[0].error_code for p in (first, second)]
-    assert codes == [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.INVALID_PRODUCER_EPOCH]
-    assert fourth.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert not third.done
+    first, second, third, fourth = (
+        plane.send(request(("t", 0, transactional(producer=producer)), tid="tid"), 11)
+        for producer in ((7, 1), (7, 1), (7, 2), (7, 0))
+    )
+    assert [pending.done for pending in (first, second, third, fourth)] == [True, False, False, False]
+    assert first.response.responses[0].partition_responses[0].error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    coordinator.answer(ErrorCode.NONE)  # to the first: it comes too late
+    for code in (ErrorCode.PRODUCER_FENCED, ErrorCode.NONE, ErrorCode.PRODUCER_FENCED):
+        coordinator.answer(code)
+    plane.commit()
+    assert [pending.response for pending in (second, third, fourth)] == [
+        response(refused(ErrorCode.INVALID_PRODUCER_EPOCH)),
+        response(taken(0)),
+        response(refused(ErrorCode.INVALID_PRODUCER_EPOCH)),
+    ]
 
 
 def test_a_late_answer_does_not_open_a_transaction_again() -> None:

@@ -13,7 +13,7 @@ from kcore.errors import ConfigError
 from kcore.group.apis.consumer_group_heartbeat import invalid
 from kcore.group.consumer.events import GroupChanged
 from kcore.group.consumer.metadata import TopicMetadata, group_hash, topic_hash
-from kcore.group.consumer.services import KEPT_NAMES, MAX_KEPT_NAMES, check_times
+from kcore.group.consumer.services import KEPT_NAMES, MAX_KEPT_CHARACTERS, MAX_KEPT_NAMES, check_times
 from kcore.group.consumer.states import MemberState
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -369,6 +369,20 @@ def test_what_is_kept_of_subscriptions_is_bounded(world: World) -> None:
         names = services.names([f"{number}-{index}" for index in range(MAX_KEPT_NAMES - 1)])
         assert services.in_order(names) is services.in_order(names)
         assert sum(map(len, services._names)) + sum(map(len, services._sorted)) <= KEPT_NAMES
+
+
+def test_subscriptions_to_names_that_no_topic_can_have_are_not_kept(world: World) -> None:
+    """A client may subscribe to names of 32,767 characters: a few thousand of them would fill the memory."""
+    services = world.consumer
+    longest = ["a", "b" * MAX_KEPT_CHARACTERS]
+    assert services.names(longest) is services.names(longest)
+    kept = (dict(services._names), dict(services._sorted), dict(services._topics))
+    too_long = frozenset(["a", "b" * (MAX_KEPT_CHARACTERS + 1)])
+    assert services.names(sorted(too_long)) == too_long
+    assert services.in_order(too_long) == tuple(sorted(too_long))
+    assert dict(services.topics((tuple(sorted(too_long)),))) == dict(services.topics((("a",),)))
+    del services._topics[(("a",),)]
+    assert (services._names, services._sorted, services._topics) == kept
 
 
 # ---- patterns

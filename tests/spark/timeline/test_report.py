@@ -9,10 +9,11 @@ from xml.etree import ElementTree
 
 import pytest
 
+from kcore.printable import clean
 from kcore.spark.timeline.report import render
 from kcore.spark.timeline.summary import TOP_GROUPS, TOP_ROWS
 from kcore.spark.timeline.svg import Axis, Plots
-from kcore.spark.timeline.text import clean, duration, number, short, shown, utc
+from kcore.spark.timeline.text import duration, number, short, shown, utc
 
 MARKUP = "</title></svg><script>alert('x')</script><img src=\"http://evil.example/?a&b\" onerror=x>"
 HOSTILE = MARKUP + "\x00\x1b[31m\u202egnp\ud800"

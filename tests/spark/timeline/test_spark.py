@@ -24,6 +24,7 @@ from kcore.spark.timeline.frames import (
 )
 from kcore.spark.timeline.history import History, Wanted
 from kcore.spark.timeline.tables import TABLES
+from tests.seeds import SEED
 from tests.spark.timeline.test_report import parsed
 
 pytestmark = pytest.mark.spark
@@ -43,7 +44,7 @@ def plain(frame: Any, *columns: str) -> list[tuple[Any, ...]]:
 
 @pytest.fixture(scope="module")
 def chance() -> random.Random:
-    seed = random.randrange(2**32)
+    seed = SEED
     print("seed", seed)
     return random.Random(seed)
 

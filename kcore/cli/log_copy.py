@@ -1,0 +1,36 @@
+"""`kcore log copy`: a copy of a data folder that a server may have open."""
+
+from __future__ import annotations
+
+import argparse
+
+from kcore.cli import output
+from kcore.cli.log_verify import partition_name, verify
+from kcore.log.lmdb_copy import copy_folder
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The action's arguments."""
+    parser.add_argument("data", metavar="DIR", help="a data folder; a server may have it open")
+    parser.add_argument("destination", metavar="DEST", help="the folder of the copy, new or empty")
+    output.add_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Copies a folder and verifies the copy: every round acknowledged before the start is in it.
+
+    Returns:
+        0, or 1 if the copy has findings: the folder itself is damaged then.
+
+    Raises:
+        DataFolderError: the folder is damaged, or the destination is not empty.
+        LogError: there is no room, or a file cannot be read or written.
+    """
+    size = copy_folder(options.data, options.destination)
+    findings, names, partitions = verify(options.destination)
+    if findings:
+        rows = [(partition_name(one, names), one.offset, one.kind, one.detail) for one in findings]
+        output.print_rows(("partition", "offset", "finding", "detail"), rows, options.format)
+        return 1
+    output.print_rows(("copy", "bytes", "partitions"), [(options.destination, size, partitions)], options.format)
+    return 0

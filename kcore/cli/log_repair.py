@@ -1,0 +1,101 @@
+"""`kcore log repair`: make a damaged data folder usable again, and say what is lost."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from kcore.cli import output
+from kcore.cli.log_verify import verify
+from kcore.errors import KcoreError
+from kcore.inspect.damage import FolderReader, contents
+from kcore.log import Finding
+from kcore.log.repair import repair_folder
+from kcore.log.repair_plan import Loss
+
+COLUMNS = ("partition", "from_offset", "to_offset", "records", "loss", "detail", "contents")
+SHOWN_IN_TEXT = 5
+SHOWN_IN_JSON = 10_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The action's arguments."""
+    parser.add_argument("data", metavar="DIR", help="a data folder that no server has open")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be lost, and change nothing")
+    parser.add_argument("--yes", action="store_true", help="do not ask before the folder is changed")
+    parser.add_argument(
+        "--copy-to", metavar="PATH", help="a new folder for the damaged file; DIR.damaged-1 if not given"
+    )
+    output.add_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Repairs a folder.
+
+    Returns:
+        0 if the folder is sound or was repaired; 1 if a dry run found losses, or nobody confirmed the repair.
+
+    Raises:
+        DataFolderError: the folder is in use, or no kcore folder.
+        LogError: there is no room, or the repair failed; the folder is as it was.
+    """
+    readers: list[FolderReader] = []
+
+    def make_reader() -> FolderReader:
+        readers.append(FolderReader())
+        return readers[-1]
+
+    def confirm(losses: list[Loss]) -> bool:
+        _print(losses, readers[-1], options.format)
+        return options.yes or _ask(len(losses))
+
+    try:
+        result = repair_folder(
+            options.data, make_reader, check=_check, copy_to=options.copy_to, dry_run=options.dry_run, confirm=confirm
+        )
+    finally:
+        for reader in readers:
+            reader.close()
+    if options.dry_run:
+        _print(result.losses, readers[-1], options.format)
+    return _conclude(options, changed=result.changed, copy=result.copy, losses=len(result.losses))
+
+
+def _check(path: str) -> Sequence[Finding]:
+    return verify(path)[0]
+
+
+def _ask(losses: int) -> bool:
+    if not sys.stdin.isatty():
+        raise KcoreError("the repair was not confirmed: give --yes, or --dry-run to look only")
+    print(f"Repair the folder, and lose what these {losses} lines say? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _print(losses: list[Loss], reader: FolderReader, form: str) -> None:
+    rows = []
+    for loss in losses:
+        key = loss.partition
+        name = None if key is None else f"{reader.names.get(key.topic_id, key.topic_id.hex())}-{key.partition}"
+        topic = None if key is None else reader.names.get(key.topic_id)
+        held: object = contents(loss, topic, SHOWN_IN_JSON if form == "json" else SHOWN_IN_TEXT)
+        if form != "json":
+            held = "; ".join(contents(loss, topic, SHOWN_IN_TEXT)) or None
+        rows.append((name, loss.from_offset, loss.to_offset, loss.records, loss.kind, loss.detail, held))
+    if rows:
+        output.print_rows(COLUMNS, rows, form)
+
+
+def _conclude(options: argparse.Namespace, *, changed: bool, copy: str | None, losses: int) -> int:
+    """Print the result, and return the exit status."""
+    if options.format == "json":
+        print(json.dumps({"damaged": changed, "repaired": copy is not None, "losses": losses, "copy": copy}))
+    elif not changed:
+        print("the folder needs no repair")
+    elif copy is not None:
+        print(f"repaired; the damaged file is kept in {copy}")
+    else:
+        print("nothing was changed")
+    return 0 if copy is not None or not changed else 1

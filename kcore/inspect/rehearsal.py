@@ -1,0 +1,61 @@
+"""Rehearsal of coordinator loads: finds the batches at which the replay of a coordinator's log would fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kcore.clock import ManualClock
+from kcore.config import Config
+from kcore.coordinator import Engine
+from kcore.embed import SyncEngine
+from kcore.log import PartitionKey
+from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
+from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kcore.runtime.loader import replay_batch
+from kcore.runtime.machine import ShardContext
+
+REHEARSED = (CONSUMER_OFFSETS, TRANSACTION_STATE)
+
+
+class Rehearsal:
+    """State machines of an engine in memory, into which the batches of one partition after the other are replayed."""
+
+    def __init__(self) -> None:
+        config = Config.of(
+            {
+                "kcore.durability": "memory",
+                "offsets.topic.num.partitions": "1",
+                "transaction.state.log.num.partitions": "1",
+            }
+        )
+        self._engine = Engine.open(config, clock=ManualClock())
+        self._sender = SyncEngine(self._engine)
+        # The topic of transactions exists once a transactional id has been given out.
+        self._sender.send(InitProducerIdRequest(transactional_id="rehearsal", transaction_timeout_ms=1_000))
+        self._key: PartitionKey | None = None
+        self._machine: Any = None
+        self._accepted: list[bytes] = []
+
+    def close(self) -> None:
+        """Close the engine."""
+        self._sender.close()
+
+    def refusal(self, topic: str, key: PartitionKey, batch: bytes) -> str | None:
+        """Replay the next batch of a partition; returns the reason if that fails, and goes on without the batch."""
+        if key != self._key:
+            self._key, self._machine, self._accepted = key, self._new_machine(topic), []
+        try:
+            replay_batch(batch, self._machine)
+        except Exception as error:  # whatever it is, a load would fail with it
+            # A part of the batch may have been replayed: begin anew with the batches before it.
+            self._machine = self._new_machine(topic)
+            for accepted in self._accepted:
+                replay_batch(accepted, self._machine)
+            return f"it cannot be replayed: {type(error).__name__}: {error}"
+        self._accepted.append(batch)
+        return None
+
+    def _new_machine(self, topic: str) -> Any:
+        shards: Any = self._engine.groups if topic == CONSUMER_OFFSETS else self._engine.transactions.shards
+        shard = shards.get(0)
+        return shard.factory(ShardContext(shard, self._engine.now))

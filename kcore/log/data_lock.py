@@ -1,0 +1,49 @@
+"""A lock on the data file itself, beside the one on `kcore.lock`."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+
+class DataFileLock:
+    """flock(2) on a data file, from construction to `release`.
+
+    A lock file can be removed while its owner runs: the next process makes a new one and locks that. Two writers would
+    then share one LMDB file. The data file cannot be replaced unnoticed, so its lock holds in any case. LMDB locks
+    `lock.mdb` and nothing else.
+
+    Args:
+        path: the data file; an empty one is made if it is not there.
+
+    Raises:
+        BlockingIOError: another process has the lock, or another owner in this process.
+        OSError: the file cannot be opened.
+    """
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, path: str) -> None:
+        self._fd = -1
+        self._fd = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            self.abandon()
+            raise
+
+    def __del__(self) -> None:
+        # An interrupt may drop the object before its caller has it.
+        self.abandon()
+
+    def release(self) -> None:
+        """Unlocks the file; closing alone would not, as long as a forked child has a copy of the descriptor."""
+        if self._fd >= 0:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Closes the descriptor: in a forked child, whose parent keeps the lock."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)

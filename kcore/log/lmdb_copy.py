@@ -1,0 +1,116 @@
+"""Hot copy of a data folder: LMDB's own copy of one committed state, while a server goes on writing."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+import lmdb
+
+from kcore.log.data_folder import DATA_NAME, DataFolder
+from kcore.log.errors import DataFolderError, FailureReason, LogError
+from kcore.log.lmdb_environment import MAX_READERS, log_error
+from kcore.log.lmdb_layout import LOG_DB, META_DB, SNAP_DB
+from kcore.log.lmdb_pages import check_snapshot
+
+ATTEMPTS: Final = 20
+PARTIAL_NAME: Final = "data.mdb.partial"
+ROOM_TO_GROW_BYTES: Final = 1 << 30
+
+
+def copy_folder(path: str, destination: str) -> int:
+    """Copy the committed state of a folder, whether a server has it open or not; returns the copy's size in bytes.
+
+    The copy is one committed state: every round that was acknowledged before the call is in it, and of those that are
+    acknowledged meanwhile a prefix. Rounds of the journal are in it. It has no free pages, so it may be smaller.
+
+    Args:
+        path: the folder.
+        destination: the new folder; it may be there if it is empty.
+
+    Raises:
+        DataFolderError: `path` is damaged or no kcore folder, or `destination` is not empty.
+        LogError: there is no room, or a file cannot be read or written.
+    """
+    source = os.path.abspath(path)
+    target = os.path.abspath(destination)
+    data = os.path.join(source, DATA_NAME)
+    try:
+        if not os.path.exists(data) or not os.path.getsize(data):
+            raise DataFolderError(source, "no kcore data folder", DATA_NAME)
+        made = _make(target)
+        try:
+            return _copy_into(source, target)
+        except BaseException:
+            _remove_partial(target, made)
+            raise
+    except OSError as error:
+        raise LogError(f"copying {source} to {target}: {error}") from error
+
+
+def _make(target: str) -> bool:
+    """Make the new folder, or take an empty one; returns whether it was made."""
+    try:
+        os.mkdir(target, 0o700)
+    except FileExistsError:
+        if not os.path.isdir(target) or os.listdir(target):
+            raise DataFolderError(target, "the copy needs a new or an empty folder") from None
+        return False
+    return True
+
+
+def _remove_partial(target: str, made: bool) -> None:
+    partial = os.path.join(target, PARTIAL_NAME)
+    if os.path.exists(partial):
+        os.unlink(partial)
+    if made:
+        os.rmdir(target)
+
+
+def _copy_into(source: str, target: str) -> int:
+    partial = os.path.join(target, PARTIAL_NAME)
+    for attempt in range(ATTEMPTS):
+        try:
+            _copy_once(source, target, partial)
+            break
+        except lmdb.MapResizedError:  # the server has grown the file beyond our map
+            if attempt + 1 == ATTEMPTS:
+                raise LogError(f"{source} grows too fast to be copied") from None
+        except lmdb.Error as error:
+            size = os.path.getsize(os.path.join(source, DATA_NAME))
+            raise log_error(error, f"copying {source}", partial if os.path.exists(partial) else None, size) from error
+    os.rename(partial, os.path.join(target, DATA_NAME))
+    DataFolder.sync_folder(target)
+    DataFolder.sync_folder(os.path.dirname(target))
+    return os.path.getsize(os.path.join(target, DATA_NAME))
+
+
+def _copy_once(source: str, target: str, partial: str) -> None:
+    # A reader in LMDB's lock file: the server then keeps the pages of the state that is being copied.
+    size = os.path.getsize(os.path.join(source, DATA_NAME)) * 2 + ROOM_TO_GROW_BYTES
+    with lmdb.open(source, readonly=True, max_dbs=8, map_size=size, max_readers=MAX_READERS, create=False) as env:
+        _check(env, source)
+        _require_room(env, target)
+        with open(partial, "wb") as file:
+            env.copyfd(file.fileno(), compact=True)
+            os.fsync(file.fileno())
+
+
+def _check(env: lmdb.Environment, source: str) -> None:
+    """Check every page of one committed state first: LMDB's copy would abort the process at a damaged one."""
+    for _ in range(ATTEMPTS):
+        with env.begin() as txn:
+            if check_snapshot(source, DATA_NAME, txn.id()):
+                names = {bytes(name) for name, _ in txn.cursor()}
+                if not names >= {LOG_DB, META_DB, SNAP_DB}:
+                    raise DataFolderError(source, "an LMDB file, but not kcore's", DATA_NAME)
+                return
+    raise LogError(f"{source}: the server commits faster than its file can be checked")
+
+
+def _require_room(env: lmdb.Environment, target: str) -> None:
+    needed = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
+    disk = os.statvfs(target)
+    free = disk.f_bavail * disk.f_frsize
+    if free < needed:
+        raise LogError(f"{target} has {free} bytes free, and the copy needs up to {needed}", FailureReason.DISK_FULL)

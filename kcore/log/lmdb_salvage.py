@@ -1,0 +1,351 @@
+"""Reader of a damaged LMDB file: finds every key and value that can still be read, and never trusts a page.
+
+LMDB writes a changed page to another place and reuses the old one later. So a file holds three kinds of leaves:
+
+* live: the trees of the newest meta page lead to them, and each is what its parent says;
+* lost: no tree leads to them and the list of free pages does not name them, so a damaged branch led to them;
+* free: older copies of leaves. Record batches never change once they are written, so a copy is as good as the leaf.
+
+A sound file is read through its trees alone. Of a damaged one every page is looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from array import array
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from kcore.log.data_folder import DATA_NAME
+from kcore.log.errors import DataFolderError
+from kcore.log.lmdb_layout import JOURNAL_DB, LOG_DB, LOG_KEY, META_DB, SNAP_DB, SNAP_KEY
+from kcore.log.lmdb_pages import DB, NO_PAGE, PAGE, PAGE_HEADER_SIZE, Meta, check_pages, read_meta
+
+P_BRANCH: Final = 0x01
+P_LEAF: Final = 0x02
+F_BIGDATA: Final = 0x01
+F_SUBDATA: Final = 0x02
+NODE_HEADER_SIZE: Final = 8
+MAX_DEPTH: Final = 32
+SCAN_BYTES: Final = 1 << 20
+HEAD_BYTES: Final = 27
+"""Bytes of a batch that tell whether it is one: base offset, length, epoch, magic, CRC, attributes, offset delta."""
+
+_NODE: Final = struct.Struct("=HHHH")
+_ENTRY: Final = struct.Struct(">IQI")  # of the journal: partition number, base offset, bytes of the batch behind it
+_U64_NATIVE: Final = struct.Struct("=Q")
+_HEAD: Final = struct.Struct(">qiib")
+
+
+class Tier(IntEnum):
+    """Trust in a leaf; see the module."""
+
+    LIVE = 0
+    LOST = 1
+    FREE = 2
+
+
+class Node(NamedTuple):
+    """A key, and the place of its value in the file."""
+
+    key: bytes
+    flags: int
+    position: int
+    size: int
+
+
+class Batches:
+    """The batches of one partition number: base offsets, places in the file and tiers, in parallel arrays."""
+
+    __slots__ = ("bases", "positions", "sizes", "tiers")
+
+    def __init__(self) -> None:
+        self.bases = array("Q")
+        self.positions = array("Q")
+        self.sizes = array("I")
+        self.tiers = bytearray()
+
+    def add(self, base: int, position: int, size: int, tier: Tier) -> None:
+        """Add a batch."""
+        self.bases.append(base)
+        self.positions.append(position)
+        self.sizes.append(size)
+        self.tiers.append(tier)
+
+    def in_order(self) -> list[int]:
+        """The places of the batches in the arrays, by base offset and then by tier."""
+        return sorted(range(len(self.bases)), key=lambda place: (self.bases[place], self.tiers[place]))
+
+
+class Salvage:
+    """The readable content of the data file of a folder that nothing has open.
+
+    Attributes:
+        damage: the reason why every page was looked at; None for a file whose trees are sound.
+        log: batches by partition number, those of the journal included.
+        meta: versions of each key of the metadata, as (tier, value), best tier first.
+        chunks: the place, size and tier of each snapshot chunk by (number, offset, index).
+        problems: descriptions of what is damaged and belongs to no partition.
+        scanned: whether every page was looked at.
+        doubts_all: whether batches of any partition may be missing.
+    """
+
+    def __init__(self, path: str, *, scan: bool = False) -> None:
+        self.path = os.path.join(path, DATA_NAME)
+        self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        self._size = os.fstat(self._fd).st_size
+        self.damage: str | None = None
+        self.problems: list[str] = []
+        self.log: dict[int, Batches] = {}
+        self.meta: dict[bytes, list[tuple[Tier, bytes]]] = {}
+        self.chunks: dict[tuple[int, int, int], tuple[int, int, Tier]] = {}
+        self._doubts: list[tuple[bytes, bytes]] = []
+        self.doubts_all = False
+        self._free: set[int] | None = set()
+        self._rounds: list[bytes] = []
+        try:
+            self._read(path, scan)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def doubts(self, number: int, base: int) -> bool:
+        """Whether a batch with this key may have been on a page that is damaged."""
+        key = LOG_KEY.pack(number, base)
+        return any(low <= key < high for low, high in self._doubts)
+
+    def read(self, position: int, size: int) -> bytes:
+        """Read bytes of the file; fewer at its end, and none where the device refuses."""
+        try:
+            data = os.pread(self._fd, size, position)
+        except OSError:
+            return b""
+        while data and len(data) < size:
+            more = os.pread(self._fd, size - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def _read(self, path: str, scan: bool) -> None:
+        try:
+            check_pages(path, DATA_NAME)
+        except DataFolderError as error:
+            self.damage = f"{error.where}: {error.what.partition(';')[0]}"
+            self.problems.append(self.damage)
+        meta = self._newest_meta(path)
+        self._page_size = 4096 if meta is None else meta.page_size
+        self._pages = self._size // self._page_size
+        self._seen = bytearray(self._pages + 1)
+        if meta is not None:
+            self._read_free_list(meta)
+            for name, record in self._named_databases(meta):
+                self._read_database(name, record)
+        if self.damage is not None and (meta is None or not self._doubts):
+            self._doubt_all()
+        self.scanned = scan or self.damage is not None
+        if self.scanned:
+            self._scan()
+        for versions in self.meta.values():
+            versions.sort(key=lambda version: version[0])
+
+    def _newest_meta(self, path: str) -> Meta | None:
+        found: list[Meta] = []
+        with open(self.path, "rb") as file:
+            for page in (0, 1):
+                try:
+                    found.append(read_meta(path, DATA_NAME, file, page, found[0].page_size if found else 4096))
+                except DataFolderError:
+                    continue
+        return max(found, key=lambda meta: meta.txn_id, default=None)
+
+    # ---- through the trees
+
+    def _read_free_list(self, meta: Meta) -> None:
+        free: set[int] = set()
+        before = len(self.problems)
+        for _, nodes in self._leaves(meta.free, "the list of free pages", integer_keys=True):
+            for node in nodes:
+                data = self.read(node.position, node.size)
+                free.update(number for (number,) in _U64_NATIVE.iter_unpack(data[8 : len(data) & ~7]))
+        if len(self.problems) > before:
+            self._free = None  # without the whole list no page is known to be in use
+        else:
+            self._free = free
+
+    def _named_databases(self, meta: Meta) -> Iterator[tuple[bytes, bytes]]:
+        for _, nodes in self._leaves(meta.main, "the main database", doubtful=True):
+            for node in nodes:
+                if node.flags & F_SUBDATA and node.size == DB.size:
+                    yield node.key, self.read(node.position, node.size)
+
+    def _read_database(self, name: bytes, record: bytes) -> None:
+        what = f"database {name.decode('ascii', 'replace')}"
+        before = len(self.problems)
+        for _, nodes in self._leaves(record, what, doubtful=name == LOG_DB):
+            for node in nodes:
+                self._take(name, node, Tier.LIVE)
+        if name == JOURNAL_DB and len(self.problems) > before:
+            self._doubt_all()  # its batches may be of any partition
+
+    def _doubt_all(self) -> None:
+        self.doubts_all = True
+        self._doubts = [(b"", b"\xff" * LOG_KEY.size)]
+
+    def _leaves(
+        self, record: bytes, what: str, *, integer_keys: bool = False, doubtful: bool = False
+    ) -> Iterator[tuple[int, list[Node]]]:
+        """The sound leaves of a tree; what is not sound is noted in `problems` and left out.
+
+        With `doubtful` the keys that may have been there are noted, too: batches may be missing.
+        """
+        fields = DB.unpack(record)
+        depth, root = fields[2], fields[7]
+        if root == NO_PAGE:
+            return
+        if not 0 < depth < MAX_DEPTH:
+            self.problems.append(f"{what} has a depth of {depth}")
+            return
+        todo: list[tuple[int, int, bytes | None, bytes | None]] = [(root, depth, None, None)]
+        while todo:
+            page, level, low, high = todo.pop()
+            data = self.read(page * self._page_size, self._page_size) if 1 < page < self._pages else b""
+            flags = P_LEAF if level == 1 else P_BRANCH
+            if len(data) < self._page_size or PAGE.unpack_from(data)[0] != page or PAGE.unpack_from(data)[2] != flags:
+                self.problems.append(f"page {page} of {what} is damaged")
+                if doubtful:
+                    self._doubts.append((low or b"", high or b"\xff" * LOG_KEY.size))
+                continue
+            if self._seen[page]:
+                self.problems.append(f"page {page} of {what} is referred to twice")
+                continue
+            self._seen[page] = 1
+            if level == 1:
+                nodes = list(self._nodes(data, page))
+                kept = nodes if integer_keys else self._ordered(nodes, low, high, page)
+                if doubtful and len(kept) < PAGE.unpack_from(data)[3] // 2 - PAGE_HEADER_SIZE // 2:
+                    self._doubts.append((low or b"", high or b"\xff" * LOG_KEY.size))
+                yield page, kept
+                continue
+            children = self._children(data)
+            if doubtful and len(children) < PAGE.unpack_from(data)[3] // 2 - PAGE_HEADER_SIZE // 2:
+                self._doubts.append((low or b"", high or b"\xff" * LOG_KEY.size))
+            for place, (key, child) in enumerate(children):
+                above = children[place + 1][0] if place + 1 < len(children) else high
+                todo.append((child, level - 1, key if place else low, above))
+
+    def _children(self, data: bytes) -> list[tuple[bytes, int]]:
+        found = []
+        for at in self._offsets(data):
+            low, high, top, size = _NODE.unpack_from(data, at)
+            found.append((data[at + NODE_HEADER_SIZE : at + NODE_HEADER_SIZE + size], low | high << 16 | top << 32))
+        return found
+
+    def _offsets(self, data: bytes) -> list[int]:
+        lower, upper = PAGE.unpack_from(data)[3:5]
+        if not PAGE_HEADER_SIZE <= lower <= upper <= self._page_size or lower & 1:
+            return []
+        offsets = struct.unpack_from(f"={(lower - PAGE_HEADER_SIZE) // 2}H", data, PAGE_HEADER_SIZE)
+        return [at for at in offsets if upper <= at <= self._page_size - NODE_HEADER_SIZE]
+
+    def _nodes(self, data: bytes, page: int) -> Iterator[Node]:
+        """The nodes of a leaf that lie within it, with values that lie within the file."""
+        for at in self._offsets(data):
+            low, high, flags, key_size = _NODE.unpack_from(data, at)
+            size = low | high << 16
+            value = at + NODE_HEADER_SIZE + key_size
+            if flags & F_BIGDATA:
+                if value + 8 > self._page_size:
+                    continue
+                first = _U64_NATIVE.unpack_from(data, value)[0]
+                position = first * self._page_size + PAGE_HEADER_SIZE
+                if first < 2 or position + size > self._size:
+                    continue
+            else:
+                position = page * self._page_size + value
+                if value + size > self._page_size:
+                    continue
+            yield Node(data[at + NODE_HEADER_SIZE : value], flags, position, size)
+
+    def _ordered(self, nodes: list[Node], low: bytes | None, high: bytes | None, page: int) -> list[Node]:
+        """The nodes whose keys fit their neighbours and the page's bounds: a flipped bit may have changed a key."""
+        kept: list[Node] = []
+        for place, node in enumerate(nodes):
+            below = kept[-1].key if kept else None
+            above = nodes[place + 1].key if place + 1 < len(nodes) else None
+            fits = (low is None or node.key >= low) and (high is None or node.key < high)
+            if below is not None and node.key <= below:
+                fits = False
+            if fits and above is not None and node.key >= above and (below is None or above > below):
+                fits = False  # the next key fits without this one
+            if fits:
+                kept.append(node)
+            else:
+                self.problems.append(f"page {page}: the key {node.key.hex()} is out of order")
+        return kept
+
+    # ---- without them
+
+    def _scan(self) -> None:
+        """Look at every page that no tree led to."""
+        pages_at_once = max(1, SCAN_BYTES // self._page_size)
+        for first in range(2, self._pages, pages_at_once):
+            run = self.read(first * self._page_size, pages_at_once * self._page_size)
+            for at in range(0, len(run) - self._page_size + 1, self._page_size):
+                page = first + at // self._page_size
+                if self._seen[page] or PAGE.unpack_from(run, at)[2] != P_LEAF:
+                    continue
+                tier = Tier.FREE if self._free is None or page in self._free else Tier.LOST
+                for node in self._nodes(run[at : at + self._page_size], page):
+                    self._take(None, node, tier)
+
+    def _take(self, database: bytes | None, node: Node, tier: Tier) -> None:
+        """Sort a node in; of a page that no tree led to its keys tell which database it is of."""
+        key = node.key
+        if len(key) == LOG_KEY.size and database in (LOG_DB, None):
+            number, base = LOG_KEY.unpack(key)
+            if database is not None or self._is_batch(node.position, node.size, base):
+                self.log.setdefault(number, Batches()).add(base, node.position, node.size, tier)
+        elif len(key) == SNAP_KEY.size and database in (SNAP_DB, None):
+            self.chunks.setdefault(SNAP_KEY.unpack(key), (node.position, node.size, tier))
+        elif len(key) == 8 and database in (JOURNAL_DB, None):
+            self._take_round(key, node, tier, database is not None)
+        elif database in (META_DB, None) and _is_meta_key(key):
+            self.meta.setdefault(key, []).append((tier, self.read(node.position, node.size)))
+        elif database in (LOG_DB, META_DB, SNAP_DB, JOURNAL_DB):
+            self.problems.append(f"a key of the wrong size in {database.decode()}: {key.hex()}")
+
+    def _is_batch(self, position: int, size: int, base: int) -> bool:
+        head = self.read(position, HEAD_BYTES)
+        if len(head) < HEAD_BYTES:
+            return False
+        found, length, _, magic = _HEAD.unpack_from(head)
+        return bool(found == base and length == size - 12 and magic == 2)
+
+    def _take_round(self, key: bytes, node: Node, tier: Tier, journal: bool) -> None:
+        """A value of the journal: the batches of one round, each behind its number, base offset and size."""
+        data = self.read(node.position, node.size)
+        at = 0
+        while at + _ENTRY.size <= len(data):
+            number, base, size = _ENTRY.unpack_from(data, at)
+            at += _ENTRY.size
+            if at + size > len(data) or not self._is_batch(node.position + at, size, base):
+                break
+            self.log.setdefault(number, Batches()).add(base, node.position + at, size, tier)
+            at += size
+        if journal and at != len(data):
+            self.problems.append(f"round {int.from_bytes(key)} of the journal is damaged")
+
+
+def _is_meta_key(key: bytes) -> bool:
+    return key in (b"format", b"node_epoch", b"next_partition_number") or key.startswith(
+        (b"partition:", b"dropped:", b"user:")
+    )

@@ -1,0 +1,256 @@
+"""Repair of a damaged data folder: a new data file with all that can be read takes the place of the old one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import lmdb
+
+from kcore.log.data_folder import DATA_NAME, LMDB_LOCK_NAME, REPAIR_NAME, DataFolder
+from kcore.log.errors import DataFolderError, FailureReason, LogError
+from kcore.log.interface import Finding
+from kcore.log.lmdb_environment import MAX_MAP_SIZE_BYTES, log_error
+from kcore.log.lmdb_layout import (
+    FORMAT_KEY,
+    FORMAT_VERSION,
+    JOURNAL_DB,
+    LOG_DB,
+    LOG_KEY,
+    META_DB,
+    SNAP_DB,
+    SNAP_KEY,
+    U32,
+    partition_meta_key,
+)
+from kcore.log.lmdb_salvage import Salvage
+from kcore.log.repair_plan import Loss, PartitionPlan, Plan, Reader, make_plan
+
+TRANSACTION_BYTES: Final = 16 << 20
+TRANSACTION_ENTRIES: Final = 20_000
+FILE_OVERHEAD_BYTES: Final = 4 << 20
+"""More than the pages of an empty file, and some room for the file system."""
+
+Check = Callable[[str], Sequence[Finding]]
+"""Verifies the folder at a path; any finding stops the repair."""
+
+
+class Repair(NamedTuple):
+    """The result of a repair.
+
+    Attributes:
+        losses: what was lost, or would be.
+        changed: whether the folder needed a repair.
+        copy: the folder that keeps the damaged file; None if nothing was changed.
+    """
+
+    losses: list[Loss]
+    changed: bool
+    copy: str | None
+
+
+def repair_folder(
+    path: str,
+    make_reader: Callable[[], Reader],
+    *,
+    check: Check | None = None,
+    copy_to: str | None = None,
+    dry_run: bool = False,
+    confirm: Callable[[list[Loss]], bool] | None = None,
+) -> Repair:
+    """Repair a folder that nobody has open.
+
+    The new file is built and verified beside the old one, and takes its place with one rename: a crash leaves the
+    folder as it was, or repaired.
+
+    Args:
+        path: the folder.
+        make_reader: makes the reader of one plan, which knows what can be loaded; the last one made is that of the
+            plan which is carried out.
+        check: verifies the new file before it is used.
+        copy_to: a folder that is not there yet, for the damaged file; None: a name beside `path`.
+        dry_run: only look.
+        confirm: asked before anything is written; the repair is given up if it returns False.
+
+    Returns:
+        The losses, and where the damaged file was kept.
+
+    Raises:
+        DataFolderError: the folder is in use, is no kcore folder, or is of a newer version.
+        LogError: there is no room, a file cannot be written, or the new file has findings; the folder is as it was.
+    """
+    folder = DataFolder(path, create=False, check=False)
+    try:
+        salvage, plan = _plan(folder.path, make_reader)
+        try:
+            if dry_run or not plan.changed or (confirm is not None and not confirm(plan.losses)):
+                return Repair(plan.losses, plan.changed, None)
+            copy = _copy_name(folder.path) if copy_to is None else os.path.abspath(copy_to)
+            _require_room(folder.path, copy, plan)
+            try:
+                _copy_damaged(folder.path, copy)
+                _build(folder.path, salvage, plan)
+                _check(folder.path, check)
+                _swap(folder)
+            except OSError as error:
+                raise LogError(f"repairing {folder.path}: {error}") from error
+            finally:
+                shutil.rmtree(os.path.join(folder.path, REPAIR_NAME), ignore_errors=True)
+            return Repair(plan.losses, True, copy)
+        finally:
+            salvage.close()
+    finally:
+        folder.release()
+
+
+def _plan(path: str, make_reader: Callable[[], Reader]) -> tuple[Salvage, Plan]:
+    """Read the file and plan; if anything is lost, once more with older copies of pages."""
+    salvage = Salvage(path)
+    try:
+        _require_known_version(path, salvage)
+        reader = make_reader()
+        plan = make_plan(salvage, reader)
+        if plan.losses and not salvage.scanned:
+            salvage.close()
+            salvage = Salvage(path, scan=True)
+            reader = make_reader()
+            plan = make_plan(salvage, reader)
+        reader.amend(plan, lambda partition: planned_batches(salvage, partition))
+        if plan.losses:
+            plan = plan._replace(changed=True)
+    except BaseException:
+        salvage.close()
+        raise
+    return salvage, plan
+
+
+def _require_known_version(path: str, salvage: Salvage) -> None:
+    found = salvage.meta.get(FORMAT_KEY)
+    if found is None and not salvage.log and not salvage.meta:
+        raise DataFolderError(path, "nothing of a kcore log can be read", DATA_NAME)
+    if found is not None and len(found[0][1]) == U32.size and U32.unpack(found[0][1])[0] > FORMAT_VERSION:
+        raise DataFolderError(path, "a newer format version than this version of kcore knows", DATA_NAME)
+
+
+def planned_batches(salvage: Salvage, partition: PartitionPlan) -> Iterator[tuple[int, bytes]]:
+    """The batches that a plan keeps in a partition, as (base offset, batch)."""
+    for base, position, size in zip(partition.bases, partition.positions, partition.sizes, strict=True):
+        made = partition.made.get(base)
+        yield base, salvage.read(position, size) if made is None else made
+
+
+def _copy_name(path: str) -> str:
+    """A name beside the folder that is not taken."""
+    number = 1
+    while os.path.lexists(f"{path}.damaged-{number}"):
+        number += 1
+    return f"{path}.damaged-{number}"
+
+
+def _require_room(path: str, copy: str, plan: Plan) -> None:
+    """Refuse to begin if the copy and the new file do not fit."""
+    if os.path.lexists(copy):
+        raise LogError(f"{copy} is there already: the copy of the damaged file needs a new name", FailureReason.MISUSE)
+    parent = os.path.dirname(copy)
+    if not os.path.isdir(parent):
+        raise LogError(f"{parent} is no folder: the copy of the damaged file cannot be kept there")
+    copied = os.path.getsize(os.path.join(path, DATA_NAME))
+    # LMDB fills its pages to half at worst, and each value has a key and a header.
+    built = 2 * sum(sum(one.sizes) + 64 * len(one.sizes) for one in plan.partitions) + FILE_OVERHEAD_BYTES
+    built += 2 * sum(found[1] for found in plan.chunks.values())
+    built = min(built, copied + FILE_OVERHEAD_BYTES)
+    needed = {os.stat(path).st_dev: (path, built)}
+    device = os.stat(parent).st_dev
+    needed[device] = (parent, needed.get(device, (parent, 0))[1] + copied)
+    for place, size in needed.values():
+        disk = os.statvfs(place)
+        free = disk.f_bavail * disk.f_frsize
+        if free < size:
+            raise LogError(
+                f"{place} has {free} bytes free, and the repair needs {size}: give --copy-to a folder on another disk",
+                FailureReason.DISK_FULL,
+            )
+
+
+def _copy_damaged(path: str, copy: str) -> None:
+    os.mkdir(copy, 0o700)
+    target = os.path.join(copy, DATA_NAME)
+    shutil.copyfile(os.path.join(path, DATA_NAME), target)
+    fd = os.open(target, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    DataFolder.sync_folder(copy)
+    DataFolder.sync_folder(os.path.dirname(copy))
+
+
+def _build(path: str, salvage: Salvage, plan: Plan) -> None:
+    """Write the new file into a folder of its own within the damaged one."""
+    staging = os.path.join(path, REPAIR_NAME)
+    os.mkdir(staging, 0o700)
+    size = 2 * os.path.getsize(os.path.join(path, DATA_NAME)) + (64 << 20)
+    try:
+        with lmdb.open(staging, map_size=min(size, MAX_MAP_SIZE_BYTES), max_dbs=8, sync=False, mode=0o644) as env:
+            log, meta, snap = (env.open_db(name) for name in (LOG_DB, META_DB, SNAP_DB))
+            env.open_db(JOURNAL_DB)
+            _write_all(env, log, _log_pairs(salvage, plan))
+            chunks = sorted(plan.chunks.items())
+            _write_all(env, snap, ((SNAP_KEY.pack(*at), salvage.read(found[0], found[1])) for at, found in chunks))
+            values = {**plan.meta, **{partition_meta_key(one.key): one.meta.encode() for one in plan.partitions}}
+            _write_all(env, meta, iter(sorted(values.items())))
+            env.sync(True)
+    except lmdb.Error as error:
+        raise log_error(error, "building the repaired file", os.path.join(staging, DATA_NAME), size) from error
+
+
+def _log_pairs(salvage: Salvage, plan: Plan) -> Iterator[tuple[bytes, bytes]]:
+    for partition in sorted(plan.partitions, key=lambda one: one.meta.number):
+        for base, batch in planned_batches(salvage, partition):
+            yield LOG_KEY.pack(partition.meta.number, base), batch
+
+
+def _write_all(env: lmdb.Environment, database: Any, pairs: Iterator[tuple[bytes, bytes]]) -> None:
+    """Write ascending pairs in transactions of a bounded size."""
+    more = True
+    while more:
+        more = False
+        size_bytes = 0
+        run = []
+        for pair in pairs:
+            run.append(pair)
+            size_bytes += len(pair[1])
+            if size_bytes >= TRANSACTION_BYTES or len(run) >= TRANSACTION_ENTRIES:
+                more = True
+                break
+        with env.begin(write=True, db=database) as txn, txn.cursor() as cursor:
+            consumed, added = cursor.putmulti(run, append=True)
+        if not consumed == added == len(run):
+            raise LogError(f"{added} of {len(run)} values could be written", FailureReason.CORRUPT)
+
+
+def _check(path: str, check: Check | None) -> None:
+    findings = [] if check is None else check(os.path.join(path, REPAIR_NAME))
+    if findings:
+        shown = "; ".join(f"{one.partition} at {one.offset}: {one.kind}, {one.detail}" for one in findings[:5])
+        raise LogError(
+            f"the repaired file still has {len(findings)} findings, and the folder is as it was: {shown}",
+            FailureReason.CORRUPT,
+        )
+
+
+def _swap(folder: DataFolder) -> None:
+    staging = os.path.join(folder.path, REPAIR_NAME)
+    fd = os.open(os.path.join(staging, DATA_NAME), os.O_RDWR)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.replace(os.path.join(staging, DATA_NAME), os.path.join(folder.path, DATA_NAME))
+    lock = os.path.join(folder.path, LMDB_LOCK_NAME)
+    if os.path.exists(lock):
+        os.unlink(lock)  # it speaks of the readers of the old file
+    folder.sync_folder(folder.path)
+    folder.mark_closed()

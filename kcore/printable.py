@@ -1,0 +1,27 @@
+"""Makes text safe to show: names and messages may come from clients, and hold what steers a terminal."""
+
+from __future__ import annotations
+
+from typing import Final
+
+NARROW_SPACE: Final = "\N{NARROW NO-BREAK SPACE}"
+
+
+def clean(text: object, keep: str = NARROW_SPACE) -> str:
+    """Escapes every character that is not printable: control characters, line ends, changes of the writing direction.
+
+    Text that is cleaned twice is the same as text that is cleaned once. For HTML it is still to be escaped.
+
+    Args:
+        text: what is to be shown.
+        keep: characters that stay as they are.
+    """
+    return "".join(letter if letter.isprintable() or letter in keep else escaped(letter) for letter in str(text))
+
+
+def escaped(letter: str) -> str:
+    r"""Returns a character as `\x1b`, `\u202e` or `\U000e0001`."""
+    code = ord(letter)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,0 +1,166 @@
+"""Long requests, decided in slices between which other requests are served.
+
+A request of a few hundred kilobytes can name 10,000 topics or ask for 100,000 lookups. An API that loops over what a
+request names does so in a generator, which yields the cost of each step and returns the response. Short requests run to
+their end at once. A long one is parked when its first slice is over, and goes on whenever the driver steps `Slices`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Any
+
+from kcore.errors import KafkaError, LogError
+from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.pending import Pending
+
+if TYPE_CHECKING:
+    from kcore.runtime.api import Api, RequestContext
+    from kcore.runtime.slices import Slices
+
+logger = logging.getLogger(__name__)
+
+SLICE_COST = 10_000
+"""The cost of a slice, in units of about a microsecond."""
+MAX_TOGETHER = 4
+"""Long requests that are worked on in turns; others wait. It bounds the memory of unfinished responses."""
+
+Work = Generator[int, None, Any]
+"""Yields the cost of each step in microseconds, and returns the response."""
+
+
+class SlicedRequests:
+    """The long requests of an engine.
+
+    Args:
+        slices: where their slices run.
+
+    Attributes:
+        enabled: whether requests may be parked between slices. An event loop's driver sets it; callers of an engine
+            without one get their responses at once.
+    """
+
+    __slots__ = ("_running", "_slices", "_waiting", "enabled")
+
+    def __init__(self, slices: Slices) -> None:
+        self.enabled = False
+        self._slices = slices
+        self._running = 0
+        self._waiting: deque[SlicedPending] = deque()
+
+    def run(
+        self,
+        api: Api[Any, Any],
+        context: RequestContext,
+        request: Any,
+        work: Work,
+        finish: Callable[[Any], Any] | None = None,
+    ) -> Any:
+        """Runs `work`, at once if it is short.
+
+        Args:
+            api: the API of the request.
+            context: the context of the request.
+            request: the request.
+            work: decides the request in steps.
+            finish: gets what `work` returns, in the same slice, and returns the response, or a `Pending` of it.
+
+        Returns:
+            The response, or a parked `Pending` of it.
+
+        Raises:
+            KafkaError: the first slice refuses the request.
+        """
+        if not self.enabled or not self._running:
+            limit = SLICE_COST if self.enabled else -1
+            done, result = step(work, limit)
+            if done:
+                return result if finish is None else finish(result)
+        pending = SlicedPending(api, context, request, work, finish)
+        if self._running < MAX_TOGETHER:
+            self._start(pending)
+        else:
+            self._waiting.append(pending)
+        return pending
+
+    def _start(self, pending: SlicedPending) -> None:
+        self._running += 1
+        self._slices.add(self._run(pending))
+
+    def _run(self, pending: SlicedPending) -> Iterator[None]:
+        try:
+            while not pending.run_slice():
+                yield
+        finally:
+            self._running -= 1
+            while self._waiting and self._running < MAX_TOGETHER:
+                self._start(self._waiting.popleft())
+
+
+def step(work: Work, limit: int) -> tuple[bool, Any]:
+    """Runs `work` until its steps have cost `limit`, -1 for no limit.
+
+    Returns:
+        Whether it is over, and what it returned.
+    """
+    spent = 0
+    try:
+        while limit < 0 or spent < limit:
+            spent += next(work)
+    except StopIteration as stop:
+        return True, stop.value
+    return False, None
+
+
+class SlicedPending(Pending):
+    """The response of a long request.
+
+    Work that only reads ends when its client is gone; work with `finish` goes on, as a request does that was decided.
+    """
+
+    __slots__ = ("_finish", "_gone", "_work")
+
+    def __init__(
+        self,
+        api: Api[Any, Any],
+        context: RequestContext,
+        request: Any,
+        work: Work,
+        finish: Callable[[Any], Any] | None,
+    ) -> None:
+        super().__init__(api, context, request, parked=True)
+        self._work = work
+        self._finish = finish
+        self._gone = False
+
+    def abandon(self) -> None:
+        """The client is gone."""
+        super().abandon()
+        self._gone = self._finish is None
+
+    def run_slice(self) -> bool:
+        """Runs one slice. Returns whether the work is over."""
+        if self._gone:
+            self._work.close()
+            return True
+        try:
+            done, response = step(self._work, SLICE_COST)
+            if not done:
+                return False
+            if self._finish is not None:
+                response = self._finish(response)
+        except KafkaError as error:
+            response = self.api.error(self.context, self.request, error.code, error.message)
+        except LogError as error:
+            logger.error("%s: %s", type(self.api).__name__, error)
+            response = self.api.error(self.context, self.request, self.api.storage_error)
+        except Exception:
+            logger.exception("%s failed", type(self.api).__name__)
+            response = self.api.error(self.context, self.request, ErrorCode.UNKNOWN_SERVER_ERROR)
+        if isinstance(response, Pending):
+            response.on_complete(self.complete)
+        else:
+            self.complete(response)
+        return True

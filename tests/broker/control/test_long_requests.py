@@ -1,0 +1,243 @@
+"""Requests about many things: decided in slices, and answered as if they were decided at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kcore.clock import ManualClock
+from kcore.config import Config
+from kcore.coordinator import Engine
+from kcore.group.apis import offset_fetch
+from kcore.log import MemoryLogEngine
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from kcore.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kcore.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kcore.protocol.messages.delete_groups import DeleteGroupsRequest
+from kcore.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kcore.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
+from kcore.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from kcore.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kcore.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kcore.protocol.messages.list_groups import ListGroupsRequest
+from kcore.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kcore.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from kcore.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from kcore.runtime import Pending, RequestContext, sliced
+from tests.kit import commit, create
+
+COUNT = 400
+NAMES = [f"t{number}" for number in range(COUNT)]
+SETTINGS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "offsets.topic.num.partitions": "3",
+}
+
+
+@pytest.fixture(autouse=True)
+def _short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sliced, "SLICE_COST", 1_000)
+
+
+class Node:
+    """An engine whose requests are parked between slices, or are not."""
+
+    def __init__(self, sliced: bool) -> None:
+        self.engine = Engine(MemoryLogEngine(), Config.of(SETTINGS), ManualClock(1_700_000_000_000))
+        self.send(create(*NAMES))
+        self.send(create("wide", partitions=3))
+        for name in NAMES[: COUNT // 2]:
+            self.send(commit(name, {("t0", 0): 1}), 8)
+        self.send(FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]))  # makes the topic of transactions
+        self.engine.slices.requests.enabled = sliced
+
+    def send(self, request: Any, version: int = -1) -> tuple[Any, int]:
+        """The response as a client reads it, and the number of slices behind the first one."""
+        engine = self.engine
+        version = engine.newest_version(request) if version < 0 else version
+        response = engine.submit(RequestContext(version, "c"), request)
+        slices = 0
+        while engine.slices or engine.pipeline.dirty:
+            slices += bool(engine.slices)
+            engine.slices.step()
+            engine.commit()
+        response = response.response if isinstance(response, Pending) else response
+        return type(response).decode(response.encode(version), version), slices
+
+
+def _topics(*names: str) -> CreateTopicsRequest:
+    made = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
+    return CreateTopicsRequest(topics=made, timeout_ms=1_000)
+
+
+def _deleted(*names: str) -> DeleteTopicsRequest:
+    return DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in names], timeout_ms=1_000)
+
+
+def _grown(*names: str) -> CreatePartitionsRequest:
+    return CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name=name, count=2, assignments=None) for name in names], timeout_ms=1_000
+    )
+
+
+def _altered(*names: str) -> IncrementalAlterConfigsRequest:
+    configs = [AlterableConfig(name="retention.ms", value="7")]
+    resources = [AlterConfigsResource(resource_type=2, resource_name=name, configs=configs) for name in names]
+    return IncrementalAlterConfigsRequest(resources=resources)
+
+
+def _described(*names: str) -> DescribeConfigsRequest:
+    resources = [
+        DescribeConfigsResource(resource_type=2, resource_name=name, configuration_keys=None) for name in names
+    ]
+    return DescribeConfigsRequest(resources=resources)
+
+
+def _users(*names: str) -> AlterUserScramCredentialsRequest:
+    upsertions = [
+        ScramCredentialUpsertion(name=name, mechanism=1, iterations=4096, salt=b"s", salted_password=b"p")
+        for name in names
+    ]
+    gone = [ScramCredentialDeletion(name=names[0], mechanism=1), ScramCredentialDeletion(name="absent", mechanism=1)]
+    return AlterUserScramCredentialsRequest(deletions=gone, upsertions=upsertions)
+
+
+def _acls(*names: str) -> CreateAclsRequest:
+    return CreateAclsRequest(
+        creations=[
+            AclCreation(
+                resource_type=2,
+                resource_name=name,
+                resource_pattern_type=3,
+                principal="User:u",
+                host="*",
+                operation=3,
+                permission_type=3,
+            )
+            for name in names
+        ]
+    )
+
+
+def _wide(topic: type, partition: type, name: str) -> Any:
+    """Most of the partitions do not exist."""
+    field = "partition" if name == "topic" else "partition_index"
+    return topic(**{name: "wide"}, partitions=[partition(**{field: index % 8_000}) for index in range(8_100)])
+
+
+NEW = [f"n{number}" for number in range(COUNT)]
+REQUESTS: dict[str, Callable[[], Any]] = {
+    "create": lambda: _topics(*NEW, "t5", "n7", "bad/name"),
+    "delete": lambda: _deleted(*NAMES[:300], "absent", "t7", "__consumer_offsets"),
+    "grow": lambda: _grown(*NAMES, "absent", "t7"),
+    "alter": lambda: _altered(*NAMES, "absent", "t7"),
+    "settings": lambda: _described(*NAMES, "absent", "t7", "bad/name"),
+    "users": lambda: _users(*NAMES, "t9", ""),
+    "acls": lambda: _acls(*NAMES, "t9", ""),
+    "find": lambda: FindCoordinatorRequest(coordinator_keys=[*NAMES, *NEW, "t9", ""]),
+    "groups": lambda: DescribeGroupsRequest(groups=[*NAMES, *NEW, "t9", ""]),
+    "consumer groups": lambda: ConsumerGroupDescribeRequest(group_ids=[*NAMES, *NEW, "t9", ""]),
+    "delete groups": lambda: DeleteGroupsRequest(groups_names=[*NAMES, "t9", ""]),
+    "transactions": lambda: DescribeTransactionsRequest(transactional_ids=[*NAMES, *NEW, ""]),
+    "all topics": lambda: MetadataRequest(topics=None),
+    "topics": lambda: MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in [*NAMES, *NEW, "t9", ""]]),
+    "offsets by time": lambda: ListOffsetsRequest(topics=[_wide(ListOffsetsTopic, ListOffsetsPartition, "name")]),
+    "epochs": lambda: OffsetForLeaderEpochRequest(
+        replica_id=-1, topics=[_wide(OffsetForLeaderTopic, OffsetForLeaderPartition, "topic")]
+    ),
+    "delete records": lambda: DeleteRecordsRequest(
+        topics=[_wide(DeleteRecordsTopic, DeleteRecordsPartition, "name")] * 2
+    ),
+    "producers": lambda: DescribeProducersRequest(
+        topics=[TopicRequest(name="wide", partition_indexes=[*range(9_000), *range(9_000)])]
+    ),
+    "offsets": lambda: OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in [*NAMES, *NEW, "t9"] * 3]
+    ),
+    "list groups": lambda: ListGroupsRequest(),  # noqa: PLW0108
+}
+VERSIONS = {"offsets": 8}  # which has no topic ids
+AT_ONCE = {"list groups"}
+"""So few groups are listed in one slice."""
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_long_request_is_answered_in_slices_as_at_once(name: str) -> None:
+    """The responses are equal but for ids, and so is what they leave behind."""
+    version = VERSIONS.get(name, -1)
+    (expected, none), (response, slices) = (Node(parked).send(REQUESTS[name](), version) for parked in (False, True))
+    for answer in (expected, response):
+        for topic in getattr(answer, "topics", ()):
+            if hasattr(topic, "topic_id"):
+                topic.topic_id = bytes(16)
+        for result in getattr(answer, "responses", ()):
+            if hasattr(result, "topic_id"):
+                result.topic_id = bytes(16)
+    assert sorted(map(repr, _results(response))) == sorted(map(repr, _results(expected)))
+    assert none == 0 or name not in ("find", "groups", "settings")
+    assert slices > 0 or name in AT_ONCE
+
+
+def _results(response: Any) -> list[Any]:
+    found = [getattr(response, spec.name) for spec in type(response).FIELDS if spec.item]
+    return [result for results in found for result in results]
+
+
+def test_topics_of_a_long_request_are_there_one_by_one() -> None:
+    """Others see those that are durable, and nobody sees half a topic; a name that is there twice is refused once."""
+    node = Node(True)
+    response, _ = node.send(_topics(*NEW, "n7"))
+    codes = {result.name: result.error_code for result in response.topics}
+    assert codes == dict.fromkeys(NEW, ErrorCode.NONE) | {"n7": ErrorCode.INVALID_REQUEST}
+    assert len(response.topics) == COUNT
+    there = {topic.name for topic in node.engine.topics.all()}
+    assert set(NEW) - {"n7"} <= there
+    assert "n7" not in there
+
+
+def test_one_request_still_makes_ten_thousand_partitions_at_most() -> None:
+    node = Node(True)
+    many = [CreatableTopic(name=name, num_partitions=26, replication_factor=1) for name in NEW]
+    response, _ = node.send(CreateTopicsRequest(topics=many, timeout_ms=1_000))
+    assert {result.error_code for result in response.topics} == {ErrorCode.POLICY_VIOLATION}
+    grown = [CreatePartitionsTopic(name=name, count=27, assignments=None) for name in NAMES]
+    response, _ = node.send(CreatePartitionsRequest(topics=grown, timeout_ms=1_000))
+    codes = [result.error_code for result in response.results]
+    assert (codes.count(0), codes.count(ErrorCode.POLICY_VIOLATION)) == (384, 16)
+
+
+def test_offsets_of_several_groups_are_bounded_before_they_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name of a few bytes can stand for thousands of offsets; all of one group are looked up once."""
+    monkeypatch.setattr(offset_fetch, "MAX_OFFSETS", 5)
+    node = Node(True)
+    for times, expected in ((5, (0, 1)), (6, (ErrorCode.POLICY_VIOLATION, 0))):
+        again = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="t0", topics=None)] * times)
+        response, _ = node.send(again, 8)
+        assert [(group.error_code, len(group.topics)) for group in response.groups] == [expected] * times
+    others = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in NAMES[:6]]
+    response, _ = node.send(OffsetFetchRequest(groups=others), 8)
+    assert [(group.error_code, len(group.topics)) for group in response.groups] == [(ErrorCode.POLICY_VIOLATION, 0)] * 6
+    response, _ = node.send(OffsetFetchRequest(groups=others[:5]), 8)
+    assert [(group.error_code, len(group.topics)) for group in response.groups] == [(0, 1)] * 5

@@ -1,0 +1,115 @@
+"""Bounds of fetch sessions: partitions of all sessions, partitions that cannot be read, the life of a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kcore.broker.fetch_session import EVICTION_MS, MAX_UNREADABLE, FetchSessions, SessionPartition
+from kcore.broker.names import MAX_NAME_LENGTH
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from tests.broker.data.context import DataPlane
+from tests.broker.data.test_fetch import entry, fetch, plane_with
+from tests.kit import create, wait_until
+from tests.server.live import LiveServer
+
+LOST = FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+FIRST_ID = 1001
+
+
+def found(*topics: FetchTopic, epoch: int = 0, session_id: int = 0) -> FetchRequest:
+    return FetchRequest(session_id=session_id, session_epoch=epoch, topics=topics, min_bytes=0)
+
+
+def topic_of(name: str, partitions: int, first: int = 0) -> FetchTopic:
+    return FetchTopic(topic=name, partitions=[entry(0, index) for index in range(first, first + partitions)])
+
+
+def told(response: FetchResponse) -> int:
+    return sum(len(topic.partitions) for topic in response.responses)
+
+
+def members(count: int, first: int = 0) -> dict[Any, SessionPartition]:
+    partitions = [FetchPartition(partition=index) for index in range(first, first + count)]
+    return {("t", asked.partition): SessionPartition("t", bytes(16), asked) for asked in partitions}
+
+
+@pytest.mark.parametrize(("unreadable", "session"), [(MAX_UNREADABLE, True), (MAX_UNREADABLE + 1, False)])
+def test_partitions_that_cannot_be_read_make_no_session_if_they_are_many(unreadable: int, session: bool) -> None:
+    plane = plane_with()
+    answer = plane.call(found(topic_of("absent", unreadable)), 12)
+    assert (answer.error_code, told(answer)) == (0, unreadable)
+    assert (answer.session_id, plane.sessions.partitions) == ((FIRST_ID, unreadable) if session else (0, 0))
+
+
+def test_a_session_ends_when_many_of_its_partitions_cannot_be_read() -> None:
+    """Each of its short requests would name them all again."""
+    plane = plane_with()
+    first = plane.call(found(topic_of("absent", MAX_UNREADABLE)), 12)
+    more = plane.call(found(topic_of("absent", 1, MAX_UNREADABLE), epoch=1, session_id=first.session_id), 12)
+    assert more == LOST
+    assert (len(plane.sessions), plane.sessions.partitions) == (0, 0)
+
+
+@pytest.mark.parametrize("incremental", [False, True])
+def test_names_that_no_topic_can_have_are_not_kept(incremental: bool) -> None:
+    plane = plane_with()
+    name = "n" * (MAX_NAME_LENGTH + 1)
+    if not incremental:
+        assert plane.call(found(topic_of(name, 1)), 12).session_id == 0
+    else:
+        session_id = plane.call(found(topic_of("t", 1)), 12).session_id
+        assert plane.call(found(topic_of(name, 1), epoch=1, session_id=session_id), 12) == LOST
+    assert (len(plane.sessions), plane.sessions.partitions) == (0, 0)
+    assert plane.call(found(topic_of("n" * MAX_NAME_LENGTH, 1)), 12).session_id != 0
+
+
+def test_all_sessions_together_have_so_many_partitions() -> None:
+    """A client that finds no room fetches without a session; one whose session would outgrow it begins anew."""
+    plane = DataPlane(config={"kcore.max.fetch.session.partitions": "5"})
+    plane.topic("t", 6)
+    first = plane.call(found(topic_of("t", 3)), 12).session_id
+    assert plane.call(found(topic_of("t", 3)), 12).session_id == 0
+    assert plane.call(found(topic_of("t", 2)), 12).session_id != 0
+    assert plane.sessions.partitions == 5
+    assert plane.call(found(topic_of("t", 1, 3), epoch=1, session_id=first), 12) == LOST
+    assert (len(plane.sessions), plane.sessions.partitions) == (1, 2)
+    assert plane.call(found(topic_of("t", 6)), 12).session_id == 0
+
+
+def test_sessions_give_way_until_there_is_room() -> None:
+    ids: Iterator[int] = iter(range(1, 100))
+    sessions = FetchSessions(10, lambda: next(ids), 10)
+    assert [sessions.create(members(4), False, 0), sessions.create(members(4), False, 1)] == [1, 2]
+    assert sessions.create(members(9), False, EVICTION_MS) == 0
+    assert sessions.create(members(9), False, EVICTION_MS + 2) == 3
+    assert (len(sessions), sessions.partitions, sessions.evictions) == (1, 9, 2)
+    sessions.close(3)
+    sessions.close(3)
+    assert (len(sessions), sessions.partitions) == (0, 0)
+
+
+def test_a_session_ends_with_its_connection() -> None:
+    plane = plane_with()
+    ask = fetch(entry(0), session_id=0, session_epoch=0)
+    one, other, embedded = (plane.send(ask, 12, connection_id=number).session_id for number in (7, 8, 0))
+    plane.sessions.connection_closed(7)
+    plane.sessions.connection_closed(0)
+    plane.sessions.connection_closed(99)
+    assert [plane.sessions.get(session_id) is not None for session_id in (one, other, embedded)] == [False, True, True]
+    assert plane.sessions.partitions == 2
+
+
+def test_a_server_gives_sessions_back_with_the_connection() -> None:
+    with LiveServer() as live:
+        sessions = live.engine.fetch_sessions
+        with live.connect() as connection:
+            connection.send(create("t"))
+            answer = connection.send(found(FetchTopic(topic="t", partitions=[FetchPartition(partition=0)])), 12)
+            assert answer.session_id > 0
+            assert sessions.partitions == 1
+        wait_until(lambda: not len(sessions), "the end of the session")
+        assert sessions.partitions == 0

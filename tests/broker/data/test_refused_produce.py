@@ -1,0 +1,317 @@
+"""A refused produce request changes nothing that a partition holds, and no rightful producer is refused after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from kcore.broker.transaction_verifier import UNDECIDED
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.error_codes import ErrorCode as E
+from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
+from kcore.runtime import Pending, RequestContext
+from tests.broker.data.context import DataPlane
+from tests.broker.data.test_produce import Coordinator, request, response, taken, transactional
+from tests.broker.data.test_produce import refused as refused_with
+from tests.transaction.world import Identity, World, produce_request
+
+PARTITIONS = 2
+DAY_MS = 86_400_000
+
+
+def verifications(producers: Any) -> dict[tuple[int, str, int], tuple[Any, ...]]:
+    return {
+        (producer_id, *key): (guard, guard.lowest_sequence, guard.supports_epoch_bump, guard.created_ms)
+        for producer_id, own in producers.verifications.items()
+        for key, guard in own.items()
+    }
+
+
+def state(world: World) -> Any:
+    """Everything that a later produce request depends on: partitions, verifications, outstanding questions."""
+    return (
+        [
+            (
+                partition.topic,
+                partition.index,
+                partition.end_offset,
+                partition.high_watermark,
+                partition.last_stable_offset,
+                {producer_id: entry.state() for producer_id, entry in partition.producers.entries.items()},
+                list(partition.producers.open_transactions.items()),
+                verifications(partition.producers),
+            )
+            for partition in world.engine.partitions
+        ],
+        dict(world.engine.apis[ApiKey.PRODUCE].desk._outstanding),
+    )
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_a_strangers_transactional_id_does_not_lock_a_producer_out(version: int) -> None:
+    """49 to the stranger and 0 to the producer, also to its next instance."""
+    world = World(topics={"t": 1})
+    own = world.begin("own")
+    world.begin("stranger")
+    before = state(world)
+    for epoch in range(own.producer_epoch, own.producer_epoch + 6):
+        forged = Identity(own.producer_id, epoch)
+        assert world.produce("stranger", forged, 0, version=version) == (E.INVALID_PRODUCER_ID_MAPPING, -1)
+    assert state(world) == before
+    for _ in range(2):
+        if version == 11:
+            assert world.add("own", own, [("t", 0)]) == [E.NONE]
+        assert world.produce("own", own, 0, version=version)[0] is E.NONE
+        own = world.begin("own")
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_a_higher_epoch_of_ones_own_id_does_not_lock_it_out(version: int) -> None:
+    """An epoch that the coordinator never gave is refused (47), and the real one is taken."""
+    world = World(topics={"t": 1})
+    own = world.begin("own")
+    if version == 11:
+        assert world.add("own", own, [("t", 0)]) == [E.NONE]
+    before = state(world)
+    forged = Identity(own.producer_id, own.producer_epoch + 3)
+    assert world.produce("own", forged, 0, version=version) == (E.INVALID_PRODUCER_EPOCH, -1)
+    assert state(world) == before
+    assert world.produce("own", own, 0, version=version) == (E.NONE, 0)
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_a_stranger_does_not_lock_out_an_idempotent_producer(version: int) -> None:
+    """The sequence of a transaction that is not verified does not hold back batches outside of any."""
+    world = World(topics={"t": 1})
+    world.begin("stranger")
+    answer = world.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 5)
+    own = Identity(answer.producer_id, answer.producer_epoch)
+    for sequence in range(3):
+        answer = world.call(produce_request(None, own, sequence), version)
+        assert answer.responses[0].partition_responses[0].base_offset == sequence
+        before = state(world)
+        assert world.produce("stranger", own, 0, version=version)[0] is E.INVALID_PRODUCER_ID_MAPPING
+        assert state(world) == before
+
+
+def test_forged_requests_do_not_fail_one_that_is_being_verified() -> None:
+    """Neither a higher epoch nor another producer id supersedes it, whatever the coordinator says of them later."""
+    coordinator = Coordinator()
+    plane = DataPlane(verifier=coordinator)
+    plane.topic("t")
+    own = plane.send(request(("t", 0, transactional(producer=(7, 1))), tid="tid"), 12)
+    forged = [
+        plane.send(request(("t", 0, transactional(producer=producer)), tid=tid), 12)
+        for producer, tid in (((7, 2), "tid"), ((9, 5), "tid"), ((7, 1), "stranger"), ((7, 9), "stranger"))
+    ]
+    assert [pending.done for pending in (own, *forged)] == [False] * 5
+    coordinator.asked.append(coordinator.asked.pop(0))
+    for _ in forged:
+        coordinator.answer(E.INVALID_PRODUCER_ID_MAPPING)
+    for pending in forged:
+        assert pending.response == response(refused_with(E.INVALID_PRODUCER_ID_MAPPING))
+    coordinator.answer(E.NONE)
+    plane.commit()
+    assert own.response == response(taken(0))
+    assert plane.partition("t").producers.verifications == {}
+
+
+@pytest.mark.parametrize("code", sorted(UNDECIDED))
+def test_a_batch_that_could_not_be_verified_is_not_overtaken(code: E) -> None:
+    """The client sends sequence 0 again, so sequence 1 may not be the first: verified or not, the order counts."""
+    coordinator = Coordinator()
+    plane = DataPlane(verifier=coordinator)
+    plane.topic("t")
+    first = plane.send(request(("t", 0, transactional(0)), tid="tid"), 11)
+    coordinator.answer(code)
+    assert first.done
+    created = verifications(plane.partition("t").producers)
+    plane.clock.advance(1000)
+    plane.now.update()
+    second = plane.send(request(("t", 0, transactional(1)), tid="tid"), 11)
+    coordinator.answer(E.NONE)
+    assert second.response == response(refused_with(E.OUT_OF_ORDER_SEQUENCE_NUMBER, 0))
+    assert verifications(plane.partition("t").producers) == created
+    for sequence in (0, 1):
+        pending = plane.send(request(("t", 0, transactional(sequence)), tid="tid"), 11)
+        if not pending.done and coordinator.asked:
+            coordinator.answer(E.NONE)
+        plane.commit()
+        assert pending.response == response(taken(sequence))
+    assert plane.partition("t").producers.verifications == {}
+
+
+def test_old_verifications_expire() -> None:
+    """Those of every transactional id and epoch for themselves, by the time when they were first seen."""
+    coordinator = Coordinator()
+    plane = DataPlane(verifier=coordinator)
+    plane.topic("t")
+
+    def ask(tid: str, producer: tuple[int, int]) -> None:
+        plane.send(request(("t", 0, transactional(producer=producer)), tid=tid), 11)
+        coordinator.answer(E.NOT_COORDINATOR)
+
+    ask("one", (7, 0))
+    plane.clock.advance(DAY_MS - 1)
+    plane.now.update()
+    for tid, producer in (("one", (7, 0)), ("one", (7, 1)), ("two", (8, 0))):
+        ask(tid, producer)
+    producers = plane.partition("t").producers
+    for after_ms, left in ((0, {(7, "one", 0), (7, "one", 1), (8, "two", 0)}), (1, {(7, "one", 1), (8, "two", 0)})):
+        plane.clock.advance(after_ms)
+        plane.now.update()
+        for _ in plane.housekeeping.expire_producers():
+            pass
+        assert set(verifications(producers)) == left
+    plane.clock.advance(DAY_MS)
+    plane.now.update()
+    for _ in plane.housekeeping.expire_producers():
+        pass
+    assert producers.verifications == {}
+
+
+@dataclass
+class Victim:
+    """A rightful producer; `version` is that of its Produce requests."""
+
+    tid: str | None
+    version: int
+    identity: Identity
+    sequences: dict[int, int] = field(default_factory=dict)
+    added: set[int] = field(default_factory=set)
+    open: set[int] = field(default_factory=set)
+
+
+class Strangers(RuleBasedStateMachine):
+    """Rightful producers work while others send requests that must be refused."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.world = World(topics={"t": PARTITIONS})
+        self.stranger = self.world.begin("stranger")
+        answer = self.world.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 5)
+        self.victims = [
+            Victim("first", 11, self.world.begin("first")),
+            Victim("second", 12, self.world.begin("second")),
+            Victim(None, 12, Identity(answer.producer_id, answer.producer_epoch)),
+        ]
+
+    # ---- rightful producers
+
+    @rule(who=st.integers(0, 2), index=st.integers(0, PARTITIONS - 1))
+    def write(self, who: int, index: int) -> None:
+        victim = self.victims[who]
+        if victim.version == 11 and index not in victim.added:
+            assert self.world.add(victim.tid or "", victim.identity, [("t", index)]) == [E.NONE]
+            victim.added.add(index)
+        sequence = victim.sequences.get(index, 0)
+        sent = produce_request(victim.tid, victim.identity, sequence, index=index)
+        assert self.code(self.world.call(sent, victim.version)) == E.NONE
+        victim.sequences[index] = sequence + 1
+        if victim.tid is not None:
+            victim.open.add(index)
+
+    @rule(who=st.integers(0, 1), commit=st.booleans())
+    def end(self, who: int, commit: bool) -> None:
+        victim = self.victims[who]
+        if not victim.open:
+            return
+        version = 5 if victim.version == 12 else 4
+        code, identity = self.world.end(victim.tid or "", victim.identity, commit, version)
+        assert code is E.NONE
+        if identity != victim.identity:
+            victim.identity, victim.sequences = identity, {}
+        victim.added, victim.open = set(), set()
+
+    @rule(who=st.integers(0, 1))
+    def next_instance(self, who: int) -> None:
+        victim = self.victims[who]
+        victim.identity = self.world.begin(victim.tid or "")
+        victim.sequences, victim.added, victim.open = {}, set(), set()
+
+    # ---- requests that must be refused
+
+    def refused(self, sent: Any, version: int, *codes: E) -> None:
+        """Both by the compiled code and by its definition."""
+        before = state(self.world)
+        assert self.code(self.world.call(sent, version)) in codes
+        assert state(self.world) == before
+        context = RequestContext(version)
+        again = self.world.engine.apis[ApiKey.PRODUCE].plain(context, sent)
+        self.world.settle()
+        assert self.code(again.response if isinstance(again, Pending) else again) in codes
+        assert state(self.world) == before
+
+    @rule(
+        who=st.integers(0, 2),
+        index=st.integers(0, PARTITIONS - 1),
+        bump=st.integers(-1, 3),
+        sequence=st.sampled_from([0, 0, 1, 5, 2**31 - 1]),
+        tid=st.sampled_from(["stranger", "nobody"]),
+        version=st.sampled_from([11, 12]),
+    )
+    def forge_producer_id(self, who: int, index: int, bump: int, sequence: int, tid: str, version: int) -> None:
+        """Somebody else's producer id under one's own transactional id."""
+        victim = self.victims[who]
+        epoch = victim.identity.producer_epoch + bump
+        if epoch < 0 or (bump == 0 and index in victim.open):
+            return
+        sent = produce_request(tid, Identity(victim.identity.producer_id, epoch), sequence, index=index)
+        self.refused(sent, version, E.INVALID_PRODUCER_ID_MAPPING, E.INVALID_PRODUCER_EPOCH)
+
+    @rule(
+        who=st.integers(0, 1),
+        index=st.integers(0, PARTITIONS - 1),
+        bump=st.integers(1, 100),
+        sequence=st.sampled_from([0, 0, 1, 5]),
+        version=st.sampled_from([11, 12]),
+    )
+    def forge_epoch(self, who: int, index: int, bump: int, sequence: int, version: int) -> None:
+        """An epoch that the coordinator has not given yet."""
+        victim = self.victims[who]
+        forged = Identity(victim.identity.producer_id, victim.identity.producer_epoch + bump)
+        sent = produce_request(victim.tid, forged, sequence, index=index)
+        self.refused(sent, version, E.INVALID_PRODUCER_EPOCH)
+
+    @rule(who=st.integers(0, 1), index=st.integers(0, PARTITIONS - 1), version=st.sampled_from([11, 12]))
+    def forge_transactional_id(self, who: int, index: int, version: int) -> None:
+        """One's own producer id under somebody else's transactional id."""
+        sent = produce_request(self.victims[who].tid, self.stranger, 0, index=index)
+        self.refused(sent, version, E.INVALID_PRODUCER_ID_MAPPING)
+
+    @rule(who=st.integers(0, 1), index=st.integers(0, PARTITIONS - 1), sequence=st.sampled_from([0, 1, 5]))
+    def write_outside_of_the_transaction(self, who: int, index: int, sequence: int) -> None:
+        """A partition that was not added; before version 12 the coordinator only looks."""
+        victim = self.victims[who]
+        if index in victim.open or index in victim.added:
+            return
+        sent = produce_request(victim.tid, victim.identity, sequence, index=index)
+        self.refused(sent, 11, E.TRANSACTION_ABORTABLE)
+
+    @rule(who=st.integers(0, 2), index=st.integers(0, PARTITIONS - 1), gap=st.integers(1, 9))
+    def leave_a_gap(self, who: int, index: int, gap: int) -> None:
+        """A sequence that does not follow, without a transaction."""
+        victim = self.victims[who]
+        if index not in victim.sequences:
+            return
+        sent = produce_request(None, victim.identity, victim.sequences[index] + gap, index=index)
+        self.refused(sent, victim.version, E.OUT_OF_ORDER_SEQUENCE_NUMBER)
+
+    @invariant()
+    def nothing_is_left_to_verify(self) -> None:
+        if hasattr(self, "world"):
+            assert all(not partition.producers.verifications for partition in self.world.engine.partitions)
+
+    @staticmethod
+    def code(answer: Any) -> int:
+        code: int = answer.responses[0].partition_responses[0].error_code
+        return code
+
+
+TestStrangers = Strangers.TestCase
+TestStrangers.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

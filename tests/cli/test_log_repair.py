@@ -1,0 +1,370 @@
+"""`kcore log repair`: each kind of damage, what it says is lost, and that the folder serves again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import pytest
+
+import kcore
+from kcore.broker.names import METADATA_TOPIC_ID
+from kcore.log import DataFolderError, LmdbLogEngine, PartitionKey, PartitionLog
+from kcore.log.lmdb_layout import JOURNAL_DB, LOG_DB, LOG_KEY, META_DB, PARTITION_PREFIX, SNAP_DB, SNAP_KEY, U32, U64
+from kcore.protocol.records import CONSUMER_OFFSETS
+from kcore.protocol.records.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey
+from tests.cli.conftest import populate
+from tests.cli.test_log_verify import change, found, raw, records, topic_id
+from tests.kit import QUICK, batch, commit, committed, produce, producer_id
+from tests.log.damaged_folders import served_values
+
+Run = Callable[..., Any]
+SETTINGS = {**QUICK, "offsets.topic.num.partitions": "1"}
+VALUES = [(0, b"one".hex()), (1, b"two".hex()), (2, b"three".hex())]
+OFFSETS = {("lines", 0): 2, ("lines", 1): 0}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "data"
+    with kcore.open(path, config=SETTINGS) as engine:
+        populate(engine)
+    return path
+
+
+def repair(run: Run, folder: Path, *options: str) -> list[dict[str, Any]]:
+    """The losses of a repair, which leaves a folder without findings and keeps the damaged file."""
+    damaged = (folder / "data.mdb").read_bytes()
+    ran = run("log", "repair", folder, "--yes", "--format", "json", *options)
+    assert ran.status == 0, ran.err
+    *losses, conclusion = ran.rows
+    assert conclusion == {"damaged": True, "repaired": True, "losses": len(losses), "copy": conclusion["copy"]}
+    assert Path(conclusion["copy"], "data.mdb").read_bytes() == damaged
+    assert found(run, folder) == []
+    again = run("log", "repair", folder, "--yes", "--format", "json")
+    assert (again.status, again.rows) == (0, [{"damaged": False, "repaired": False, "losses": 0, "copy": None}])
+    return losses
+
+
+def served(folder: Path) -> tuple[list[tuple[int, str]], dict[tuple[str, int], int]]:
+    """The topic's values and the group's offsets, from a server on the folder."""
+    with kcore.open(folder, config=SETTINGS, create=False) as engine:
+        return served_values(engine, "lines"), committed(engine, "simple")
+
+
+def edit(folder: Path, database: bytes, *changes: tuple[bytes, bytes | None]) -> None:
+    with lmdb.open(str(folder), max_dbs=8, map_size=1 << 30) as env:
+        db = env.open_db(database)
+        with env.begin(write=True, db=db) as txn:
+            for key, value in changes:
+                if value is None:
+                    assert txn.delete(key)
+                else:
+                    txn.put(key, value)
+
+
+def flip(folder: Path, number: int, *bases: int) -> None:
+    """Flip a bit of stored batches, and of their copies on older pages."""
+    data = bytearray((folder / "data.mdb").read_bytes())
+    with lmdb.open(str(folder), max_dbs=8, readonly=True) as env, env.begin() as txn:
+        db = env.open_db(LOG_DB, txn=txn, create=False)
+        batches = [bytes(txn.get(LOG_KEY.pack(number, base), db=db)) for base in bases]
+    for one in batches:
+        while (at := data.find(one)) >= 0:
+            data[at + 40] ^= 1
+    (folder / "data.mdb").write_bytes(data)
+
+
+def append_ten(log: PartitionLog) -> None:
+    for number in range(10):
+        log.append(records((b"k%d" % number, b"v%d" % number)), 5)
+
+
+def test_a_sound_folder_is_left_alone(run: Run, folder: Path) -> None:
+    before = (folder / "data.mdb").read_bytes()
+    ran = run("log", "repair", folder, "--yes")
+    assert (ran.status, ran.out) == (0, "the folder needs no repair\n")
+    assert (folder / "data.mdb").read_bytes() == before
+    assert sorted(os.listdir(folder.parent)) == ["data"]
+
+
+def test_a_gap_keeps_its_offsets(run: Run, folder: Path) -> None:
+    number = change(folder, "lines", append_ten)
+    raw(folder, number, 6, None)
+    (loss,) = repair(run, folder)
+    assert loss == {
+        "partition": "lines-0",
+        "from_offset": 6,
+        "to_offset": 7,
+        "records": None,
+        "loss": "gap",
+        "detail": "no batch holds these offsets",
+        "contents": [],
+    }
+    values, offsets = served(folder)
+    assert values == VALUES + [(3 + n, (b"v%d" % n).hex()) for n in range(10) if n != 3]
+    assert offsets == OFFSETS
+    with kcore.open(folder, config=SETTINGS) as engine:
+        answer = engine.send(produce("lines", batch([b"new"])), 9).responses[0].partition_responses[0]
+        assert (answer.error_code, answer.base_offset) == (0, 13)
+
+
+def test_a_damaged_last_batch_keeps_the_end(run: Run, folder: Path) -> None:
+    number = change(folder, "lines", append_ten)
+    before = raw(folder, number, 12, bytes(80))
+    raw(folder, number, 12, before[:-3] + bytes([before[-3] ^ 1]) + before[-2:])
+    with pytest.raises(DataFolderError, match=r"the last batch: CRC .*; `kcore log repair` keeps what can be read"):
+        LmdbLogEngine(folder)
+    (loss,) = repair(run, folder)
+    assert (loss["from_offset"], loss["to_offset"], loss["records"], loss["loss"]) == (12, 13, 1, "crc")
+    assert loss["contents"] == ["b'k9'"]
+    with kcore.open(folder, config=SETTINGS) as engine:
+        answer = engine.send(produce("lines", batch([b"new"])), 9).responses[0].partition_responses[0]
+        assert (answer.error_code, answer.base_offset) == (0, 13)
+
+
+def test_records_that_a_coordinator_cannot_decode_are_skipped(
+    run: Run, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    offset = []
+    change(
+        folder,
+        CONSUMER_OFFSETS,
+        lambda log: offset.append(log.append(records((b"\x00\x01\x00\x09short", b"\x00\x01")), 5)),
+    )
+    with kcore.open(folder, config=SETTINGS) as engine:
+        assert engine.send(commit("simple", {("lines", 0): 3}), 9).topics[0].partitions[0].error_code == 16
+    assert "stop the server and let `kcore log repair` skip what cannot be read" in caplog.text
+    assert f"the record at offset {offset[0]} cannot be decoded" in caplog.text
+    dumped = run("log", "dump", folder, "--topic", CONSUMER_OFFSETS, "--format", "json")
+    assert [(row["offset"], row["type"]) for row in dumped.rows if row["offset"] == offset[0]] == [
+        (offset[0], "unreadable")
+    ]
+    (loss,) = repair(run, folder)
+    assert (loss["partition"], loss["from_offset"], loss["to_offset"]) == (
+        "__consumer_offsets-0",
+        offset[0],
+        offset[0] + 1,
+    )
+    assert (loss["loss"], loss["records"]) == ("record", 1)
+    assert served(folder) == (VALUES, OFFSETS)
+
+
+def test_records_that_a_coordinator_cannot_replay_are_skipped(run: Run, folder: Path) -> None:
+    key = ConsumerGroupMemberMetadataKey(group_id="simple", member_id="m").encode_key()
+    change(folder, CONSUMER_OFFSETS, lambda log: log.append(records((key, b"\x00\x00" + bytes(30))), 5))
+    losses = repair(run, folder)
+    assert [loss["loss"] for loss in losses] == ["record"]
+    assert served(folder) == (VALUES, OFFSETS)
+
+
+@pytest.mark.parametrize("database", [LOG_DB, SNAP_DB])
+def test_orphans_are_refused_and_removed(run: Run, folder: Path, database: bytes) -> None:
+    key, what = (
+        (LOG_KEY.pack(900, 4), "batches") if database == LOG_DB else (SNAP_KEY.pack(900, 4, 0), "snapshot chunks")
+    )
+    edit(folder, database, (key, bytes(records((b"k", b"v")))))
+    with pytest.raises(DataFolderError) as refused:
+        LmdbLogEngine(folder)
+    assert str(refused.value) == (
+        f"{folder}: data.mdb: damaged: {what} of unknown partition number 900: `kcore log verify` shows more; "
+        "`kcore log repair` keeps what can be read"
+    )
+    assert found(run, folder) == [(None, None, "orphan")]
+    (loss,) = repair(run, folder)
+    assert (loss["loss"], loss["detail"]) == ("orphan", f"{what} of unknown partition number 900")
+    assert served(folder) == (VALUES, OFFSETS)
+
+
+def test_a_journal_with_an_unknown_number_is_refused(run: Run, folder: Path) -> None:
+    stray = bytes(records((b"k", b"v")))
+    edit(folder, JOURNAL_DB, (U64.pack(0), U32.pack(901) + U64.pack(0) + U32.pack(len(stray)) + stray))
+    with pytest.raises(DataFolderError, match="batches of unknown partition number 901"):
+        LmdbLogEngine(folder)
+    (loss,) = repair(run, folder)
+    assert (loss["loss"], loss["detail"], loss["records"]) == ("orphan", "batches of unknown partition number 901", 1)
+
+
+def test_a_damaged_journal_gives_what_is_whole(run: Run, folder: Path) -> None:
+    engine = LmdbLogEngine(folder)
+    log = engine.get(PartitionKey(topic_id(engine, "lines"), 0))
+    assert log is not None
+    number = log._number  # type: ignore[attr-defined]
+    engine.close()
+    entries = []
+    for base in (3, 4):
+        data = bytearray(records((b"k", b"v%d" % base)))
+        data[:8] = U64.pack(base)
+        data[12:16] = U32.pack(log.leader_epoch)
+        entries.append(U32.pack(number) + U64.pack(base) + U32.pack(len(data)) + bytes(data))
+    edit(folder, JOURNAL_DB, (U64.pack(0), entries[0] + entries[1][:-4]))
+    with pytest.raises(DataFolderError, match="journal is damaged"):
+        LmdbLogEngine(folder)
+    losses = repair(run, folder)
+    assert [(loss["partition"], loss["loss"], loss["detail"]) for loss in losses] == [
+        (None, "page", "round 0 of the journal is damaged"),
+        (None, "end", "the newest batches of any partition may be lost; their offsets are given out again"),
+    ]
+    assert served(folder) == ([*VALUES, (3, b"v3".hex())], OFFSETS)
+
+
+def test_topics_come_back_when_their_metadata_is_lost(run: Run, folder: Path) -> None:
+    engine = LmdbLogEngine(folder)
+    log = engine.get(PartitionKey(METADATA_TOPIC_ID, 0))
+    assert log is not None
+    number, bases = log._number, [base for base, _ in log.batches()]  # type: ignore[attr-defined]
+    engine.close()
+    flip(folder, number, *bases)
+    losses = repair(run, folder)
+    details = [loss["detail"] for loss in losses if loss["loss"] == "metadata"]
+    assert details == [
+        "the topic's metadata is lost: it comes back as '__consumer_offsets' with 1 partitions",
+        "the topic's metadata is lost: it comes back as 'lines' with 2 partitions",
+    ]
+    assert served(folder) == (VALUES, OFFSETS)
+
+
+def test_producer_ids_are_not_given_out_twice_when_their_count_is_lost(run: Run, folder: Path) -> None:
+    with kcore.open(folder, config=SETTINGS) as engine:
+        used = engine.send(producer_id()).producer_id
+        engine.send(produce("lines", batch([b"mine"], producer_id=used, epoch=0, sequence=0)), 9)
+    engine_ = LmdbLogEngine(folder)
+    log = engine_.get(PartitionKey(METADATA_TOPIC_ID, 0))
+    assert log is not None
+    number, (*_, base) = log._number, [base for base, _ in log.batches()]  # type: ignore[attr-defined]
+    engine_.close()
+    flip(folder, number, base)
+    assert [loss["from_offset"] for loss in repair(run, folder)] == [base]
+    with kcore.open(folder, config=SETTINGS) as engine:
+        assert engine.send(producer_id()).producer_id > used
+
+
+def test_partition_metadata_that_is_lost_comes_back_from_older_pages(run: Run, folder: Path) -> None:
+    for _ in range(3):
+        LmdbLogEngine(folder).close()  # each opening writes the page with the metadata to another place
+    data = (folder / "data.mdb").read_bytes()
+    with lmdb.open(str(folder), max_dbs=8, readonly=True) as env, env.begin() as txn:
+        db = env.open_db(META_DB, txn=txn, create=False)
+        names = [
+            bytes(name) for name in txn.cursor(db).iternext(values=False) if bytes(name).startswith(PARTITION_PREFIX)
+        ]
+    live = max(at for at in range(0, len(data), 4096) if all(name in data[at : at + 4096] for name in names))
+    with (folder / "data.mdb").open("r+b") as file:
+        file.seek(live)
+        file.write(bytes(4096))
+    with pytest.raises(DataFolderError, match="is not a tree page") as refused:
+        LmdbLogEngine(folder)
+    assert refused.value.where == "data.mdb"
+    losses = repair(run, folder)
+    assert {loss["loss"] for loss in losses} <= {"page", "end"}
+    assert served(folder) == (VALUES, OFFSETS)
+
+
+def test_a_dry_run_changes_nothing_and_tells_the_same(run: Run, folder: Path) -> None:
+    number = change(folder, "lines", append_ten)
+    raw(folder, number, 6, None)
+    before = (folder / "data.mdb").read_bytes()
+    ran = run("log", "repair", folder, "--dry-run", "--format", "json")
+    *losses, conclusion = ran.rows
+    assert (ran.status, conclusion) == (1, {"damaged": True, "repaired": False, "losses": 1, "copy": None})
+    assert (folder / "data.mdb").read_bytes() == before
+    assert repair(run, folder) == losses
+
+
+def test_text_says_what_is_lost_and_where_the_damaged_file_is(run: Run, folder: Path) -> None:
+    number = change(folder, "lines", append_ten)
+    raw(folder, number, 6, None)
+    copy = folder.parent / "kept"
+    ran = run("log", "repair", folder, "--yes", "--copy-to", copy)
+    assert ran.out.splitlines() == [
+        "PARTITION  FROM-OFFSET  TO-OFFSET  RECORDS  LOSS  DETAIL                        CONTENTS",
+        "lines-0    6            7          -        gap   no batch holds these offsets  -",
+        f"repaired; the damaged file is kept in {copy}",
+    ]
+
+
+def test_a_repair_that_nobody_confirms_changes_nothing(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = change(folder, "lines", append_ten)
+    raw(folder, number, 6, None)
+    before = (folder / "data.mdb").read_bytes()
+    monkeypatch.setattr(sys, "stdin", open(os.devnull))  # noqa: SIM115
+    ran = run("log", "repair", folder)
+    assert (ran.status, "the repair was not confirmed: give --yes" in ran.err) == (1, True)
+    assert (folder / "data.mdb").read_bytes() == before
+
+
+def test_without_room_for_the_copy_nothing_is_begun(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = change(folder, "lines", append_ten)
+    raw(folder, number, 6, None)
+    before = (folder / "data.mdb").read_bytes()
+
+    class Disk:
+        f_bavail = 10
+        f_frsize = 4096
+
+    monkeypatch.setattr("kcore.log.repair.os.statvfs", lambda place: Disk())
+    ran = run("log", "repair", folder, "--yes")
+    assert (ran.status, "has 40960 bytes free, and the repair needs " in ran.err) == (1, True)
+    assert sorted(os.listdir(folder.parent)) == ["data"]
+    assert (folder / "data.mdb").read_bytes() == before
+
+
+def test_a_copy_is_never_written_over(run: Run, folder: Path) -> None:
+    number = change(folder, "lines", append_ten)
+    raw(folder, number, 6, None)
+    ran = run("log", "repair", folder, "--yes", "--copy-to", folder.parent)
+    assert (ran.status, "is there already" in ran.err) == (1, True)
+
+
+def test_a_folder_in_use_is_refused(run: Run, folder: Path) -> None:
+    with kcore.open(folder, config=SETTINGS):
+        ran = run("log", "repair", folder, "--yes")
+    assert (ran.status, "in use by this process" in ran.err) == (1, True)
+
+
+CRASH = """
+import os, sys
+import kcore.log.repair as repair
+from kcore.cli import main
+
+def crash(*arguments):
+    os._exit(9)
+
+step, folder = sys.argv[1:]
+if step == "after the rename":
+    replace = repair.os.replace
+    repair.os.replace = lambda old, new: crash(replace(old, new))
+else:
+    setattr(repair if step.startswith("_") else repair.os, step, crash)
+main(["log", "repair", folder, "--yes"])
+"""
+
+
+@pytest.mark.parametrize("step", ["_copy_damaged", "_build", "_check", "_swap", "replace", "after the rename"])
+def test_a_crash_leaves_the_old_state_or_the_repaired_one(run: Run, folder: Path, step: str) -> None:
+    number = change(folder, "lines", append_ten)
+    raw(folder, number, 6, None)
+    before = (folder / "data.mdb").read_bytes()
+    ran = subprocess.run(
+        [sys.executable, "-c", CRASH, step, str(folder)], capture_output=True, timeout=120, check=False
+    )
+    assert ran.returncode == 9, ran.stderr
+    if step == "after the rename":
+        assert found(run, folder) == []
+    else:
+        assert (folder / "data.mdb").read_bytes() == before
+        assert [loss["loss"] for loss in repair(run, folder)] == ["gap"]
+    assert len(served(folder)[0]) == 12
+    assert "data.mdb.repair" not in os.listdir(folder)
+
+
+@pytest.fixture(autouse=True)
+def _no_leftovers(folder: Path) -> Iterator[None]:
+    """No test leaves a staging folder behind."""
+    yield
+    assert not (folder / "data.mdb.repair").exists()

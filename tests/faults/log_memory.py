@@ -1,0 +1,50 @@
+"""A program: each allocation of an append and its commit fails once, and the log must lose nothing.
+
+    python -m tests.faults.log_memory FOLDER|- small|large|everything in_place|in_background
+
+`-` is a log in memory. Prints how many allocations failed with an error. Any difference between the log and its model
+ends the program with a traceback; it is a program of its own because a mistake in compiled code may crash it.
+"""
+
+from __future__ import annotations
+
+import _testcapi  # type: ignore[import-not-found]
+import sys
+from pathlib import Path
+
+from tests.faults import log_model
+from tests.faults.log_model import Subject
+
+QUIET = 60
+"""Allocations in a row whose failure is not noticed: the last one of a commit lies before them."""
+
+
+class FailingAllocation:
+    """Lets the allocation with number `nth` fail, from 0 on, and no other."""
+
+    def __init__(self, nth: int) -> None:
+        self.nth = nth
+
+    def __enter__(self) -> None:
+        _testcapi.set_nomemory(self.nth, self.nth + 1)
+
+    def __exit__(self, *_: object) -> None:
+        _testcapi.remove_mem_hooks()
+
+
+def main(folder: str, change_name: str, commit_name: str) -> int:
+    subject = Subject(None if folder == "-" else Path(folder), reopen_every=8)
+    change, commit = getattr(log_model, change_name), getattr(log_model, commit_name)
+    subject.grow(change, 3)
+    nth = quiet = hits = 0
+    while quiet < QUIET:
+        hit = subject.disturb(change, commit, lambda nth=nth: FailingAllocation(nth))  # type: ignore[misc]
+        quiet = 0 if hit else quiet + 1
+        hits += hit
+        nth += 1
+    subject.close()
+    return hits
+
+
+if __name__ == "__main__":
+    print(main(*sys.argv[1:]))

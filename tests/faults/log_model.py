@@ -1,0 +1,333 @@
+"""A log engine beside a model of it, for tests that interrupt the engine anywhere.
+
+A `Subject` holds an engine on a folder and the state that it must have. `disturb` makes a change of many parts while a
+fault strikes; then the engine goes on, is closed and opened again. At each point the state must be the one before the
+change or the one after it, as a whole, and the same in memory and in the file.
+"""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from kcore.log import LmdbLogEngine, LogEngine, LogError, MemoryLogEngine, MemoryStorage
+from kcore.log.lmdb_journal import MAX_ROUND_BYTES
+from tests.log.batches import batch, contents, key, stamped
+
+PARTITIONS = 3
+TRIES = 3
+PACKAGES = (str(Path(__file__).parents[2] / "kcore"),)
+
+Fault = Callable[[], Any]
+"""Makes a context manager within which the fault strikes."""
+
+
+@dataclass
+class Partition:
+    start: int = 0
+    end: int = 0
+    batches: list[tuple[int, int, bytes]] = field(default_factory=list)
+    """(base offset, end offset, bytes), deleted ones included."""
+
+    def append(self, data: bytes | bytearray, records: int) -> None:
+        self.batches.append((self.end, self.end + records, stamped(data, self.end, 0)))
+        self.end += records
+
+
+@dataclass
+class State:
+    partitions: dict[int, Partition] = field(default_factory=dict)
+    metas: dict[str, bytes] = field(default_factory=dict)
+
+    def copy(self) -> State:
+        parts = {number: Partition(one.start, one.end, list(one.batches)) for number, one in self.partitions.items()}
+        return State(parts, dict(self.metas))
+
+    def visible(self) -> Any:
+        parts = {
+            number: (one.start, one.end, [data for _, end, data in one.batches if end > one.start])
+            for number, one in self.partitions.items()
+        }
+        return parts, self.metas
+
+
+def observed(engine: LogEngine) -> Any:
+    """The committed state of an engine, in the shape of `State.visible`."""
+    parts = {}
+    for where in engine.partitions():
+        log = engine.get(where)
+        assert log is not None
+        stored = contents(log)
+        if stored:
+            assert log.read(log.high_watermark - 1, 1) == stored[-1:]
+            first = log.read(log.log_start_offset, 1 << 30)
+            assert first == stored[: len(first) or 1]
+        parts[where.partition] = (log.log_start_offset, log.high_watermark, stored)
+    return parts, {name: engine.get_meta(name) for name in engine.meta_names()}
+
+
+# ---- changes: each stages the same in an engine and in a state
+
+
+@functools.lru_cache(maxsize=64)
+def made(records: int, size_bytes: int, fill: int) -> bytes:
+    """Return a batch; one that was made before takes no memory, so that failing allocations strike the engine."""
+    return bytes(batch(records, size_bytes, fill=fill))
+
+
+def small(engine: LogEngine, state: State, turn: int) -> None:
+    """Batches for several partitions, few enough for the journal."""
+    for number in (0, 1, 1, 2):
+        data = made(1 + number, 20, turn % 256)
+        engine.open(key(number)).append(data, 0)
+        state.partitions.setdefault(number, Partition()).append(data, 1 + number)
+
+
+def large(engine: LogEngine, state: State, turn: int) -> None:
+    """Too many bytes for the journal: it is moved, and the round goes to the log."""
+    small(engine, state, turn)
+    data = made(2, MAX_ROUND_BYTES, turn % 256)
+    engine.open(key(0)).append(data, 0)
+    state.partitions[0].append(data, 2)
+
+
+def everything(engine: LogEngine, state: State, turn: int) -> None:
+    """Batches, a partition created and one dropped, a log start moved, metadata."""
+    small(engine, state, turn)
+    engine.open(key(1000 + turn)).append(made(1, 30, 0), 0)
+    state.partitions.setdefault(1000 + turn, Partition()).append(made(1, 30, 0), 1)
+    for number in [one for one in state.partitions if one >= 1000 and one != 1000 + turn]:
+        engine.drop(key(number))
+        del state.partitions[number]
+    log = engine.open(key(2))
+    if log.high_watermark > 40:
+        log.delete_before(log.high_watermark - 40)
+        state.partitions[2].start = max(state.partitions[2].start, log.high_watermark - 40)
+    engine.put_meta("turn", b"%d" % turn)
+    state.metas["turn"] = b"%d" % turn
+
+
+Change = Callable[[LogEngine, State, int], None]
+
+
+def in_place(engine: LogEngine) -> None:
+    engine.commit()
+
+
+def in_background(engine: LogEngine) -> None:
+    """Seal, write and finish, as the commit pipeline does, with batches staged for the next round in between."""
+    round = engine.seal()
+    engine.open(key(1)).append(made(1, 20, 9), 0)
+    try:
+        engine.write(round)
+    except BaseException as error:
+        if round.landed:
+            engine.finish(round)
+        else:
+            engine.fail(round, error)
+        raise
+    engine.finish(round)
+
+
+class Subject:
+    """An engine, and the state it must have.
+
+    Args:
+        folder: of the data; None: a log in memory.
+        reopen_every: after how many changes the log is closed and opened again. An engine that refuses to go on is
+            opened again at once.
+    """
+
+    def __init__(self, folder: Path | None, reopen_every: int = 1) -> None:
+        self.folder = folder
+        self.reopen_every = reopen_every
+        self.memory = MemoryStorage()
+        self.engine = self.open()
+        self.state = State()
+        self.turn = 0
+        self.outcomes: dict[str, int] = {}
+
+    def open(self) -> LogEngine:
+        if self.folder is None:
+            return MemoryLogEngine(self.memory)
+        return LmdbLogEngine(self.folder, "os", map_size_bytes=16 << 20, tail_size_bytes=2_000)
+
+    def grow(self, change: Change, rounds: int) -> None:
+        """Undisturbed commits."""
+        for _ in range(rounds):
+            self.turn += 1
+            change(self.engine, self.state, self.turn)
+            self.engine.commit()
+
+    def disturb(self, change: Change, commit: Callable[[LogEngine], None], fault: Fault) -> bool:
+        """A change that a fault may hit, and all that must be true afterwards; returns whether it was hit."""
+        self.turn += 1
+        before, after = self.state, self.state.copy()
+        change(_Nowhere(before), after, self.turn)  # type: ignore[arg-type]
+        hit = staged = False
+        try:
+            with fault():
+                # On a copy of the state: the fault may leave it anyhow.
+                change(self.engine, before.copy(), self.turn)
+                staged = True
+                commit(self.engine)
+        except (KeyboardInterrupt, MemoryError, LogError):
+            hit = True
+        if not staged:
+            self._give_up()
+        elif commit is in_background:
+            self.engine.recover()
+        possible = [before, after] if staged and hit else [before if hit else after]
+        if not self._go_on(possible) or self.turn % self.reopen_every == 0:
+            self._reopen(possible)
+        return hit
+
+    def _give_up(self) -> None:
+        """A change was staged in part: the owner rolls it back, or the engine refuses to commit it by itself."""
+        if self.engine._torn:  # type: ignore[attr-defined]
+            with pytest.raises(LogError, match="interrupted"):
+                self.engine.commit()
+        else:
+            self.engine.rollback()
+        assert not self.engine.dirty
+
+    def _go_on(self, possible: list[State]) -> bool:
+        """Commit until it succeeds; what it shows settles which state it was. Return False if it never does."""
+        for _ in range(TRIES):
+            data = made(1, 25, 77)
+            try:
+                for number in range(PARTITIONS):
+                    self.engine.open(key(number)).append(data, 0)
+                self.engine.commit()
+            except LogError:
+                continue
+            for state in possible:
+                for number in range(PARTITIONS):
+                    state.partitions.setdefault(number, Partition()).append(data, 1)
+            self._settle(possible, observed(self.engine), "went on")
+            return True
+        return False
+
+    def _reopen(self, possible: list[State]) -> None:
+        self.engine.close()
+        self.engine = self.open()
+        self._settle(possible, observed(self.engine), "opened again")
+        assert self.engine.verify(deep=True) == []
+
+    def _settle(self, possible: list[State], found: Any, when: str) -> None:
+        fitting = [state for state in possible if state.visible() == found]
+        assert fitting, f"{when} in turn {self.turn}: {found}\nis none of {[state.visible() for state in possible]}"
+        possible[:] = fitting[:1]
+        self.state = fitting[0]
+        self.outcomes[when] = self.outcomes.get(when, 0) + 1
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+class _Nowhere:
+    """Stands for the engine while a change is made in a state alone; knows the high watermarks before it."""
+
+    def __init__(self, before: State) -> None:
+        self._ends = {number: one.end for number, one in before.partitions.items()}
+
+    def open(self, where: Any) -> _NoLog:
+        return _NoLog(self._ends.get(where.partition, 0))
+
+    def drop(self, where: Any) -> None: ...
+
+    def put_meta(self, name: str, value: bytes) -> None: ...
+
+
+@dataclass
+class _NoLog:
+    high_watermark: int
+
+    def append(self, data: bytes | bytearray, leader_epoch: int) -> None: ...
+
+    def delete_before(self, offset: int) -> None: ...
+
+
+# ---- faults
+
+
+def _ours(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith(PACKAGES)
+
+
+def _safe(frame: FrameType) -> bool:
+    """Return whether no interrupt can strike here: at `try` and `return`, and behind a `with` block.
+
+    A trace function could raise even there, where no handler is in force, and leave a lock held.
+    """
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+    return line.startswith("with ") or line in ("try:", "return", "break", "continue")
+
+
+@contextmanager
+def at_call(nth: int, error: BaseException, behind: int = 0) -> Iterator[None]:
+    """Raise `error` at the `nth` call or return of kcore's code or of what it calls; 0: never.
+
+    These are the places where CPython looks for signals. With `behind` the same error comes a second time, so many
+    lines of kcore's code after the first.
+    """
+    calls = lines = 0
+    struck = False
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls, struck
+        if event != "c_call" and not struck and _ours(frame):
+            calls += 1
+            if calls == nth:
+                struck = True
+                raise error
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal lines
+        if not _ours(frame):
+            return None
+        if struck and event == "line" and not _safe(frame):
+            lines += 1
+            if lines == behind:
+                raise error
+        return trace
+
+    if behind:
+        sys.settrace(trace)
+    sys.setprofile(profile)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+        sys.settrace(None)
+
+
+@contextmanager
+def at_line(nth: int, error: BaseException) -> Iterator[None]:
+    """Raise `error` before the `nth` line of kcore's code; 0: never."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal lines
+        if not _ours(frame):
+            return None
+        if event == "line" and not _safe(frame):
+            lines += 1
+            if lines == nth:
+                raise error
+        return trace
+
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(None)

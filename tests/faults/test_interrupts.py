@@ -1,0 +1,220 @@
+"""An engine that is interrupted anywhere: it works, or it refuses everything until it is opened again.
+
+`sys.setprofile` raises at the n-th call or return of compiled code: these are the places where CPython runs signal
+handlers.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import kcore
+from kcore.errors import EngineInterruptedError, ReentrantCallError
+from tests.kit import commit, committed, fetch, make_topic, wait_until
+from tools.interrupting.ledger import SETTINGS, Ledger, RefusedError
+
+OURS = str(Path(kcore.__file__).parent)
+
+
+class InterruptAt:
+    """Raises a `KeyboardInterrupt` at the `place`-th moment at which a signal handler may run in kcore's own code."""
+
+    def __init__(self, place: int) -> None:
+        self.left = place
+        self.raised = False
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event not in ("call", "c_return") or not frame.f_code.co_filename.startswith(OURS):
+            return
+        if self.left:
+            self.left -= 1
+            return
+        if not self.raised:
+            self.raised = True
+            raise KeyboardInterrupt
+
+    def during(self, action: Callable[[], object]) -> bool:
+        """Runs `action`; returns whether it was interrupted, or would have been earlier than it ended."""
+        sys.setprofile(self)
+        try:
+            action()
+        except (KeyboardInterrupt, EngineInterruptedError, RefusedError):
+            pass
+        finally:
+            sys.setprofile(None)
+        return self.raised
+
+
+def everywhere(action: Callable[[int], bool], most: int, step: int = 1) -> int:
+    """Calls `action` with one place after the other until it says that nothing was interrupted; returns how many."""
+    for place in range(0, most, step):
+        if not action(place):
+            return place
+    return most
+
+
+@pytest.mark.parametrize(
+    ("name", "step"), [("commit", 1), ("produce", 1), ("transaction", 5), ("join", 7), ("consumer join", 5)]
+)
+def test_an_interrupt_at_any_call_loses_nothing_that_was_acknowledged(tmp_path: Path, name: str, step: int) -> None:
+    ledger = Ledger(tmp_path / "data")
+
+    def interrupt(place: int) -> bool:
+        interrupted = InterruptAt(place).during(ledger.steps[name])
+        for other in ("commit", "produce", "transaction", "classic", "consumer"):
+            ledger.until_acknowledged(other)
+        if place % 20 < step:
+            ledger.check_folder()
+        return interrupted
+
+    places = everywhere(interrupt, 3_000, step)
+    assert 20 < places < 3_000
+    ledger.check()
+    ledger.check_folder()
+    ledger.close()
+    assert ledger.reopened > 0
+
+
+def test_an_interrupted_open_leaves_nothing_locked(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    with kcore.open(path, config=SETTINGS) as engine:
+        make_topic(engine, "t")
+        engine.send(commit("g", {("t", 0): 7}), 9)
+
+    def interrupt(place: int) -> bool:
+        opened: list[kcore.SyncEngine] = []
+        interrupted = InterruptAt(place).during(lambda: opened.append(kcore.open(path, config=SETTINGS).__enter__()))
+        for engine in opened:
+            engine.close()
+        with kcore.open(path, config=SETTINGS) as engine:
+            assert committed(engine, "g") == {("t", 0): 7}
+        return interrupted
+
+    assert everywhere(interrupt, 100_000, 97) > 97
+
+
+def test_an_interrupted_close_may_be_repeated_and_releases_the_folder(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+
+    def interrupt(place: int) -> bool:
+        engine = kcore.open(path, config=SETTINGS).__enter__()
+        if place == 0:
+            make_topic(engine, "t")
+        engine.send(commit("g", {("t", 0): place}), 9)
+        interrupted = InterruptAt(place).during(engine.close)
+        engine.close()
+        with kcore.open(path, config=SETTINGS) as again:
+            assert committed(again, "g") == {("t", 0): place}
+        return interrupted
+
+    assert everywhere(interrupt, 1_000) > 5
+
+
+def test_a_broken_engine_refuses_everything_and_wakes_its_sleepers(tmp_path: Path) -> None:
+    engine = kcore.open(tmp_path / "data", config=SETTINGS).__enter__()
+    make_topic(engine, "t")
+    ends: list[BaseException] = []
+
+    def poll() -> None:
+        try:
+            engine.send(fetch("t", wait_ms=3_600_000), 12)
+        except EngineInterruptedError as error:
+            ends.append(error)
+
+    sleeper = threading.Thread(target=poll)
+    sleeper.start()
+    wait_until(lambda: engine._driver._sleepers, "the poll parks")
+    decide = engine.engine.submit
+    engine.engine.submit = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        engine.send(commit("g", {("t", 0): 1}), 9)
+    engine.engine.submit = decide  # type: ignore[method-assign]
+    for call in (
+        lambda: engine.send(commit("g", {("t", 0): 1}), 9),
+        lambda: engine.start(commit("g", {("t", 0): 1}), 9),
+    ):
+        with pytest.raises(EngineInterruptedError, match="open it again"):
+            call()
+    sleeper.join(30)
+    assert len(ends) == 1
+    engine.close()
+    engine.close()
+    with kcore.open(tmp_path / "data", config=SETTINGS) as again:
+        assert committed(again, "g") == {}
+
+
+def test_an_interrupt_of_a_caller_that_waits_does_no_harm() -> None:
+    with kcore.open(config=SETTINGS | {"kcore.durability": "memory"}) as engine:
+        make_topic(engine, "t")
+        for place in range(40):
+            # Every moment from the first sleep on: the calls of the decision before come first.
+            def poll() -> None:
+                engine.send(fetch("t", wait_ms=1), 12)
+
+            driver = engine._driver
+            wait, interrupt = driver._wait, InterruptAt(place)
+
+            def interrupted_wait(*arguments: Any, wait: Any = wait, interrupt: InterruptAt = interrupt) -> None:
+                sys.setprofile(interrupt)
+                try:
+                    # The turn of a sleeper is inside the engine again: it is not interrupted here.
+                    wait(*arguments)
+                finally:
+                    sys.setprofile(None)
+
+            turn = driver.turn
+            driver.turn = lambda: None  # type: ignore[method-assign]
+            driver._wait = interrupted_wait  # type: ignore[method-assign]
+            try:
+                engine.send(fetch("t", wait_ms=3_600_000), 12, timeout_s=0.001)
+            except (KeyboardInterrupt, TimeoutError):
+                pass
+            finally:
+                driver.turn = turn  # type: ignore[method-assign]
+                driver._wait = wait  # type: ignore[method-assign]
+            response = engine.send(commit("g", {("t", 0): place}), 9)
+            assert response.topics[0].partitions[0].error_code == 0
+            assert not driver._sleepers
+
+
+@pytest.mark.parametrize("call", ["send", "start", "advance", "close"])
+def test_a_call_from_within_is_refused_at_once(call: str) -> None:
+    """A signal handler runs on the thread that is inside; a log that calls back stands for it."""
+    clock = kcore.ManualClock()
+    engine = kcore.open(config=SETTINGS | {"kcore.durability": "memory"}, clock=clock).__enter__()
+    make_topic(engine, "t")
+    calls: dict[str, Callable[[], object]] = {
+        "send": lambda: engine.send(commit("h", {("t", 0): 1}), 9),
+        "start": lambda: engine.start(commit("h", {("t", 0): 1}), 9),
+        "advance": lambda: engine.advance(1),
+        "close": engine.close,
+    }
+    raised: list[BaseException] = []
+    submit = engine.engine.submit
+
+    def handler_in_the_middle(*arguments: Any) -> Any:
+        try:
+            calls[call]()
+        except ReentrantCallError as error:
+            raised.append(error)
+        return submit(*arguments)
+
+    engine.engine.submit = handler_in_the_middle  # type: ignore[method-assign]
+    kcore.drivers.HANDOVER_S, before = 0.01, kcore.drivers.HANDOVER_S  # type: ignore[attr-defined]
+    try:
+        response = engine.send(commit("g", {("t", 0): 3}), 9)
+    finally:
+        kcore.drivers.HANDOVER_S = before  # type: ignore[attr-defined]
+        engine.engine.submit = submit  # type: ignore[method-assign]
+    assert response.topics[0].partitions[0].error_code == 0
+    assert len(raised) == 1
+    assert committed(engine, "g") == {("t", 0): 3}
+    assert committed(engine, "h") == {}
+    engine.close()

@@ -1,0 +1,102 @@
+"""An exception at every call and every line of a commit: memory and file agree, and nothing acknowledged is lost.
+
+See `log_model` for what is compared. Commits run in place and in the background. Their rounds are small enough for the
+journal, too large for it, or create and drop partitions.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kcore.log import LogEngine, lmdb_journal
+from tests.faults.log_model import (
+    Change,
+    Subject,
+    at_call,
+    at_line,
+    everything,
+    in_background,
+    in_place,
+    large,
+    small,
+)
+
+ERRORS = [KeyboardInterrupt, MemoryError]
+ROOT = Path(__file__).parents[2]
+UNDISTURBED = 2
+"""A fault number is behind the last call of a commit when so many in a row hit nothing."""
+
+
+@pytest.fixture(params=["memory", "lmdb"])
+def subject(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Subject:
+    # A journal of three rounds: every case moves it now and then, and writes behind it in between.
+    monkeypatch.setattr(lmdb_journal, "MAX_ROUNDS", 3)
+    return Subject(None if request.param == "memory" else tmp_path / "data", reopen_every=5)
+
+
+@pytest.mark.parametrize("commit", [in_place, in_background])
+@pytest.mark.parametrize("change", [small, large, everything])
+@pytest.mark.parametrize("where", [at_call, at_line])
+def test_an_exception_anywhere_in_a_commit_loses_nothing(
+    subject: Subject,
+    where: Callable[..., object],
+    change: Change,
+    commit: Callable[[LogEngine], None],
+) -> None:
+    subject.grow(change, 2)
+    nth = missed = hits = 0
+    while missed < UNDISTURBED:
+        nth += 1
+        error = ERRORS[nth % len(ERRORS)]()
+        hit = subject.disturb(change, commit, lambda nth=nth, error=error: where(nth, error))  # type: ignore[misc]
+        missed = 0 if hit else missed + 1
+        hits += hit
+    assert hits > 30
+    # A single fault never stops the engine: each of them could go on without being opened again.
+    assert subject.outcomes["went on"] == nth
+    assert subject.outcomes["opened again"] > nth // 6
+    subject.close()
+
+
+@pytest.mark.parametrize("commit", [in_place, in_background])
+@pytest.mark.parametrize("change", [small, everything])
+def test_a_second_exception_while_the_first_one_is_handled_loses_nothing(
+    subject: Subject, change: Change, commit: Callable[[LogEngine], None]
+) -> None:
+    """The handler itself is interrupted, at each of its lines in turn: over all of them, for random first faults."""
+    rng = random.Random(7)
+    subject.grow(change, 2)
+    for behind in range(1, 60):
+        nth = rng.randrange(5, 90)
+        error = ERRORS[behind % 2]()
+        subject.disturb(change, commit, lambda nth=nth, error=error, behind=behind: at_call(nth, error, behind))  # type: ignore[misc]
+    assert subject.outcomes["opened again"] > 59 // 6
+    subject.close()
+
+
+@pytest.mark.parametrize(
+    ("store", "change", "commit"),
+    [
+        ("lmdb", "small", "in_place"),
+        ("lmdb", "small", "in_background"),
+        ("lmdb", "large", "in_place"),
+        ("lmdb", "everything", "in_place"),
+        ("lmdb", "everything", "in_background"),
+        ("memory", "everything", "in_background"),
+    ],
+)
+def test_an_allocation_that_fails_in_a_commit_loses_nothing(
+    store: str, change: str, commit: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("_testcapi", reason="this interpreter has no _testcapi, which makes allocations fail")
+    folder = "-" if store == "memory" else str(tmp_path / "data")
+    command = [sys.executable, "-X", "faulthandler", "-m", "tests.faults.log_memory", folder, change, commit]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 20

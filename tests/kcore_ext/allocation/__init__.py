@@ -1,0 +1,1 @@
+"""Fault injection for allocations: every compiled module survives each failed allocation."""

@@ -1,0 +1,168 @@
+"""A server's requests while allocations fail: a connection's line, a commit of offsets, a fetch, a produce.
+
+A fault in a decision may be answered with an error, or abort the round; what the engine makes of that is tested with
+the engine. Here the same objects go on serving afterwards, and answer what they have to.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kcore.group.apis.offset_commit import OffsetCommitApi
+from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kcore.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kcore.runtime import RequestContext
+from kcore_ext.codec import encode_request, encode_response
+from kcore_ext.request_line import RequestLine
+from tests.broker.data.context import DataPlane, batch_of
+from tests.group.offsets.world import OffsetsContext
+from tests.kcore_ext.allocation.sweep import Attempt
+from tests.server.test_request_line import Owner
+
+
+def request_line() -> Attempt:
+    """Heartbeats through a connection's line: new, known by their bytes, in pieces, and several in one read."""
+    owner = Owner(RequestLine)
+    line = owner.line
+    frames = [
+        encode_request(HeartbeatRequest(group_id=group, generation_id=n % 3, member_id="m"), 4, n, "client")
+        for n, group in enumerate(["g", "g", "g", "new", "g", "g", "done", "g"])
+    ]
+    data = b"".join(frames)
+
+    def action() -> None:
+        line.feed(data[:7])
+        line.serve()
+        line.feed(data[7:100])
+        line.serve()
+        line.feed(data[100:])
+        line.serve()
+        line.take()
+
+    def check(succeeded: bool) -> None:
+        line.clear()
+        line.take()
+        line.feed(frames[1] + frames[1])
+        line.serve()
+        answer = line.take()
+        if answer is not None:  # a response that could not be encoded holds back those behind it
+            assert answer.endswith(encode_response(HeartbeatResponse(error_code=25), 4, 1, 1))
+        line.close()
+        assert line.remembered == 0
+        assert not succeeded or answer is not None
+
+    return Attempt(action, check, also=(Exception,), only_alone=True)
+
+
+def offset_commit() -> Attempt:
+    """Commits of partitions that are remembered, and of new ones."""
+    world = OffsetsContext({"offset.metadata.max.bytes": 8}, {"t": 3, "u": 9})
+    api = OffsetCommitApi(world.shards, world.topics, None)
+    context = RequestContext(9, "client")
+    asked = [
+        OffsetCommitRequest(
+            group_id="g",
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=name, partitions=[OffsetCommitRequestPartition(partition_index=p) for p in range(count)]
+                )
+            ],
+        )
+        for name, count in (("t", 3), ("u", 9), ("t", 3), ("u", 1))
+    ]
+    api.handle(context, asked[0])
+    world.commit()
+
+    def action() -> None:
+        for request in asked:
+            api.handle(context, request)
+
+    def check(succeeded: bool) -> None:
+        fresh = OffsetsContext({"offset.metadata.max.bytes": 8}, {"t": 3, "u": 9})
+        other = OffsetCommitApi(fresh.shards, fresh.topics, None)
+        for request in asked:
+            result: Any = other.handle(context, request)
+            fresh.commit()
+            assert [p.error_code for t in result.response.topics for p in t.partitions] == [0] * len(
+                request.topics[0].partitions
+            )
+
+    return Attempt(action, check, also=(Exception,), only_alone=True)
+
+
+def _plane() -> DataPlane:
+    plane = DataPlane()
+    plane.topic("a", 3)
+    plane.topic("b", 2)
+    for name, index in (("a", 0), ("a", 2), ("b", 1)):
+        for _ in range(3):
+            partition = PartitionProduceData(index=index, records=batch_of(b"value"))
+            request = ProduceRequest(acks=-1, topic_data=[TopicProduceData(name=name, partition_data=[partition])])
+            plane.call(request, 9)
+    return plane
+
+
+def _fetch(session_id: int = 0, epoch: int = -1) -> FetchRequest:
+    return FetchRequest(
+        max_bytes=1 << 20,
+        session_id=session_id,
+        session_epoch=epoch,
+        topics=[
+            FetchTopic(
+                topic=name,
+                partitions=[FetchPartition(partition=p, fetch_offset=0, partition_max_bytes=1 << 16) for p in range(4)],
+            )
+            for name in ("a", "b", "absent")
+        ],
+    )
+
+
+def fetch() -> Attempt:
+    """Fetches outside of a session, which founds one, and of a session."""
+    plane = _plane()
+    expected = plane.call(_fetch(), 12)
+
+    def action() -> None:
+        plane.send(_fetch(), 12)
+        plane.send(_fetch(0, 0), 12)
+        plane.send(FetchRequest(max_bytes=1 << 20, session_id=1001, session_epoch=1), 12)
+
+    def check(succeeded: bool) -> None:
+        assert plane.call(_fetch(), 12) == expected
+        assert {p.error_code for t in expected.responses for p in t.partitions} == {0, 3}
+
+    return Attempt(action, check, also=(Exception,), only_alone=True)
+
+
+def produce() -> Attempt:
+    """Batches for several partitions, of a producer with sequence numbers."""
+    plane = _plane()
+    request = ProduceRequest(
+        acks=-1,
+        topic_data=[
+            TopicProduceData(
+                name=name,
+                partition_data=[
+                    PartitionProduceData(index=p, records=batch_of(b"x", b"y", producer=(7, 0), sequence=0))
+                    for p in range(2)
+                ],
+            )
+            for name in ("a", "b")
+        ],
+    )
+
+    def action() -> None:
+        plane.send(request, 9)
+
+    def check(succeeded: bool) -> None:
+        fresh = _plane()
+        answer = fresh.call(request, 9)
+        assert [p.error_code for t in answer.responses for p in t.partition_responses] == [0] * 4
+
+    return Attempt(action, check, also=(Exception,), only_alone=True)

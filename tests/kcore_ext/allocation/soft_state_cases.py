@@ -1,0 +1,70 @@
+"""Timers and delayed operations while allocations fail: what was armed still fires, once."""
+
+from __future__ import annotations
+
+from kcore_ext.purgatory import DelayedOperation, Purgatory
+from kcore_ext.timer_wheel import TimerWheel
+from tests.kcore_ext.allocation.sweep import Attempt
+
+
+class _Operation(DelayedOperation):
+    def __init__(self) -> None:
+        self.completions = self.expirations = 0  # small numbers: counting them takes no memory
+
+    def try_complete(self) -> bool:
+        return False
+
+    def on_complete(self) -> None:
+        self.completions += 1
+
+    def on_expiration(self) -> None:
+        self.expirations += 1
+
+
+def timer_wheel() -> Attempt:
+    """Timers that come due out of order, so that the wheel has to sort them."""
+    wheel = TimerWheel(0)
+    late = [wheel.add(5000 + n, ("late", n)) for n in range(20)]
+    fired: list[object] = [None] * 40  # with room: a place for what was handed out never fails
+
+    def action() -> None:
+        for n in range(10):
+            wheel.add(9000 - 7 * n, ("new", n))
+        for timer in late:
+            timer.extend(8000)
+        for at, timer in enumerate(wheel.advance(8970)):
+            fired[at] = timer.payload
+
+    def check(succeeded: bool) -> None:
+        fired[:] = [payload for payload in fired if payload is not None]
+        fired.extend(timer.payload for timer in wheel.advance(10_000))
+        assert len(fired) == len(set(fired)) == wheel.fired_total == wheel.armed_total
+        assert {("late", n) for n in range(20)} <= set(fired)
+        assert len(wheel) == 0
+        assert not succeeded or len(fired) == 30
+
+    return Attempt(action, check)
+
+
+def purgatory() -> Attempt:
+    """Operations under several keys, checked and expired."""
+    wheel = TimerWheel(0)
+    delayed = Purgatory(wheel)
+    operations = [_Operation() for _ in range(12)]
+
+    def action() -> None:
+        for n, operation in enumerate(operations):
+            delayed.try_complete_else_watch(operation, ("all", f"key-{n}"), 100)
+        delayed.check_and_complete("all")
+        for timer in wheel.advance(200):
+            timer.payload()
+
+    def check(succeeded: bool) -> None:
+        for timer in wheel.advance(1000):
+            timer.payload()
+        assert delayed.num_delayed == len(delayed.operations()) == 0
+        assert delayed.num_watched == 0
+        assert all(operation.expirations <= operation.completions <= 1 for operation in operations)
+        assert not succeeded or all(operation.expirations for operation in operations)
+
+    return Attempt(action, check)

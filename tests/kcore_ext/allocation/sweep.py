@@ -1,0 +1,88 @@
+"""Runs one named case in this process and lets each of its allocations fail in turn.
+
+The process is a child of the tests, so a crash is a failed test instead of the end of the whole run:
+
+    python -m tests.kcore_ext.allocation.sweep MODULE CASE
+
+A case is a function without arguments that returns an `Attempt`. The sweep calls it again for every allocation, so an
+attempt always starts from a fresh state.
+"""
+
+from __future__ import annotations
+
+import _testcapi
+import faulthandler
+import gc
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+QUIET_RUNS: Final = 40
+"""Successive attempts without a MemoryError after which an action has no allocation left to fail."""
+MAX_ALLOCATIONS: Final = 3000
+
+
+class Attempt(NamedTuple):
+    """One run of a case: the code whose allocations fail, and what must hold afterwards."""
+
+    action: Callable[[], Any]
+    """Code under test; it either succeeds or raises MemoryError (or one of `also`)."""
+    check: Callable[[bool], None]
+    """Assertions; called with enough memory, and with whether the action succeeded."""
+    also: tuple[type[Exception], ...] = ()
+    """Other exceptions that the action may raise after a failed allocation."""
+    only_alone: bool = False
+    """Skips the runs without any memory: the interpreter itself ends the process in an error handler in Python."""
+
+
+def run_with_faults(attempt: Attempt, first: int, last: int) -> bool:
+    """Runs an action while the allocations `first` to `last` (0: all from the first on) fail; True if it succeeded."""
+    allowed = (MemoryError, *attempt.also)
+    action = attempt.action
+    _testcapi.set_nomemory(first, last)
+    try:
+        action()
+    except allowed:
+        return False
+    finally:
+        _testcapi.remove_mem_hooks()
+    return True
+
+
+def sweep(case: Callable[[], Attempt]) -> int:
+    """Lets each allocation fail alone, then each one and all behind it; returns the number of attempts that failed."""
+    failed = 0
+    for forever in (False, True):
+        quiet = index = 0
+        while quiet < QUIET_RUNS:
+            attempt = case()
+            if forever and attempt.only_alone:
+                break
+            succeeded = run_with_faults(attempt, index, 0 if forever else index + 1)
+            attempt.check(succeeded)
+            quiet = quiet + 1 if succeeded else 0
+            failed += not succeeded
+            index += 1
+            assert index < MAX_ALLOCATIONS, "the action never runs out of allocations"
+    return failed
+
+
+def main(arguments: list[str]) -> None:
+    """Sweeps the case that the command line names and prints how many attempts failed."""
+    faulthandler.enable()
+    module, name = arguments
+    case = getattr(importlib.import_module(module), name)
+    # Imports and caches that the first call fills would otherwise count as allocations of the action.
+    attempt = case()
+    attempt.action()
+    attempt.check(True)
+    gc.disable()  # collections would make the count of allocations depend on earlier attempts
+    failed = sweep(case)
+    gc.enable()
+    gc.collect()
+    sys.stdout.write(f"{failed}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

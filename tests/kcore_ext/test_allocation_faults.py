@@ -1,0 +1,54 @@
+"""Compiled code survives every failed allocation: the call raises MemoryError, and the next call works.
+
+Each sweep runs in a process of its own, because what it looks for ends a process: memory used after it was freed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kcore_ext.allocation import (
+    assignor_cases,
+    codec_cases,
+    column_cases,
+    record_cases,
+    request_cases,
+    soft_state_cases,
+)
+from tests.kcore_ext.allocation.sweep import Attempt
+
+ROOT = Path(__file__).parents[2]
+STRICT_MEMORY = {
+    # Checks for writes beyond a block, and fills blocks that are freed.
+    "PYTHONMALLOC": "malloc_debug",
+    # Large blocks are unmapped when they are freed, so touching one afterwards ends the process.
+    "MALLOC_MMAP_THRESHOLD_": "8192",
+}
+MODULES = (assignor_cases, codec_cases, column_cases, record_cases, request_cases, soft_state_cases)
+CASES = [
+    (module.__name__, name)
+    for module in MODULES
+    for name, case in inspect.getmembers(module, inspect.isfunction)
+    if not name.startswith("_") and inspect.signature(case).return_annotation in (Attempt, "Attempt")
+]
+
+
+@pytest.mark.parametrize(("module", "case"), CASES, ids=[f"{m.rpartition('.')[2]}-{case}" for m, case in CASES])
+def test_each_failed_allocation_is_survived(module: str, case: str) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.kcore_ext.allocation.sweep", module, case],
+        cwd=ROOT,
+        env=STRICT_MEMORY | os.environ,  # a build with sanitizers has its own allocator
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert run.returncode == 0, f"exit status {run.returncode}\n{run.stdout}{run.stderr}"
+    assert int(run.stdout) > 0, "no allocation failed: the sweep tests nothing"

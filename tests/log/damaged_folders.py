@@ -1,0 +1,132 @@
+"""Random damages of one data folder, each judged in this process: run as a child, because LMDB may abort it.
+
+For each seed it prints a JSON line: the damage, what was read before the repair, and what a repair left.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import kcore
+from kcore.cli import main
+from kcore.errors import KcoreError
+from kcore.inspect.groups import EARLIEST, list_offset
+from kcore.log import LmdbLogEngine
+from kcore.protocol.error_codes import ErrorCode
+from kcore_ext.batch import iter_records, parse_header, split_batches
+from tests.kit import FETCH_VERSION, Target, committed, fetch
+
+PAGE = 4096
+DAMAGES = ("flip", "zero", "swap", "old", "truncate", "garbage")
+
+
+def damage(data: bytes, seed: int) -> tuple[str, bytes]:
+    """The name of a damage, and the damaged bytes."""
+    chance = random.Random(seed)
+    kind = DAMAGES[seed % len(DAMAGES)]
+    damaged = bytearray(data)
+    pages = len(data) // PAGE
+    at, other = chance.randrange(2, pages), chance.randrange(2, pages)
+    if kind == "flip":
+        for _ in range(chance.randrange(1, 9)):
+            damaged[chance.randrange(2 * PAGE, len(data))] ^= 1 << chance.randrange(8)
+    elif kind == "zero":
+        damaged[at * PAGE : (at + chance.randrange(1, 4)) * PAGE] = bytes(PAGE)
+    elif kind == "swap":
+        damaged[at * PAGE : (at + 1) * PAGE] = data[other * PAGE : (other + 1) * PAGE]
+        damaged[other * PAGE : (other + 1) * PAGE] = data[at * PAGE : (at + 1) * PAGE]
+    elif kind == "old":
+        damaged[at * PAGE : (at + 1) * PAGE] = struct.pack("=Q", at) + data[other * PAGE + 8 : (other + 1) * PAGE]
+    elif kind == "truncate":
+        del damaged[chance.randrange(2 * PAGE, len(data)) :]
+    else:
+        damaged[at * PAGE : (at + 1) * PAGE] = chance.randbytes(PAGE)
+    return kind, bytes(damaged)
+
+
+def quietly(*arguments: Any) -> tuple[int, str]:
+    """The exit status and the output of the command."""
+    out = StringIO()
+    with redirect_stdout(out), redirect_stderr(out):
+        status = main([str(argument) for argument in arguments])
+    return status, out.getvalue()
+
+
+def batches_of(folder: Path) -> dict[str, dict[int, str]]:
+    """Every batch that can be read, by partition and base offset, each checked by its CRC."""
+    engine = LmdbLogEngine(folder, create=False)
+    found: dict[str, dict[int, str]] = {}
+    try:
+        for key in engine.partitions():
+            log = engine.get(key)
+            assert log is not None
+            read = found.setdefault(str(key), {})
+            try:
+                for base, batch in log.batches():
+                    read[base] = batch.hex()
+            except KcoreError:
+                pass  # the batches before the damage count
+    finally:
+        engine.close()
+    return found
+
+
+def look(folder: Path) -> dict[str, dict[int, str]] | str:
+    """The batches of a folder, or the error with which it is refused."""
+    try:
+        return batches_of(folder)
+    except KcoreError as error:
+        return str(error)
+
+
+def served_values(target: Target, topic: str) -> list[tuple[int, str]]:
+    """(offset, value in hex) of everything that a client can fetch; empty batches are passed."""
+    found = []
+    offset = list_offset(target, topic, 0, EARLIEST)
+    while True:
+        (answer,) = target.send(fetch(topic, offset), FETCH_VERSION).responses[0].partitions
+        assert answer.error_code == ErrorCode.NONE, answer
+        data = answer.records or b""
+        batches = split_batches(data).batches
+        if not batches:
+            return found
+        for start, size in batches:
+            one = data[start : start + size]
+            found += [(record.offset, (record.value or b"").hex()) for record in iter_records(one)]
+            offset = parse_header(one).next_offset
+
+
+def try_damage(folder: Path, data: bytes, seed: int, settings: dict[str, str]) -> dict[str, Any]:
+    """Damage a folder, look at it with every verb, repair it, and serve from it."""
+    folder.mkdir()
+    kind, damaged = damage(data, seed)
+    (folder / "data.mdb").write_bytes(damaged)
+    result: dict[str, Any] = {"seed": seed, "damage": kind}
+    result["verify"] = quietly("log", "verify", folder)
+    result["dump"] = quietly("log", "dump", folder)[0]
+    result["before"] = look(folder)
+    result["copy"] = quietly("log", "copy", folder, f"{folder}.copy")[0]
+    result["repair"] = quietly("log", "repair", folder, "--yes", "--format", "json")
+    if result["repair"][0]:
+        return result
+    result["verify again"] = quietly("log", "verify", folder)
+    result["after"] = look(folder)
+    with kcore.open(folder, config=settings, create=False) as engine:
+        result["values"] = served_values(engine, "lines") if engine.topics.by_name("lines") is not None else []
+        result["offsets"] = [committed(engine, f"group-{number}") for number in range(5)]
+    result["offsets"] = [list(found.values()) for found in result["offsets"]]
+    return result
+
+
+if __name__ == "__main__":
+    source, work, settings = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
+    for number in sys.argv[4:]:
+        print(f"seed {number}", file=sys.stderr, flush=True)
+        print(json.dumps(try_damage(work / number, source.read_bytes(), int(number), settings)), flush=True)

@@ -1,0 +1,117 @@
+"""Random damages of a data file: each ends in an error that names the folder or in right data, never in a signal."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import kcore
+from kcore.protocol.error_codes import ErrorCode
+from tests.kit import QUICK, batch, commit, make_topic, produce
+from tests.log.damaged_folders import DAMAGES, batches_of
+
+SETTINGS = {**QUICK, "offsets.topic.num.partitions": "3", "kcore.durability": "os"}
+SEEDS_PER_CHILD = 6
+CHILDREN = 7
+
+
+class Original(NamedTuple):
+    """The folder before a damage: its file, its batches, the values of the topic, the commits of each group."""
+
+    file: Path
+    batches: dict[str, dict[str, str]]
+    values: dict[int, str]
+    commits: list[set[int]]
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Original:
+    """The file as `kill -9` leaves it, with a journal that was not moved."""
+    root = tmp_path_factory.mktemp("original")
+    values: dict[int, str] = {}
+    commits: list[set[int]] = [set() for _ in range(5)]
+    with kcore.open(root / "running", config=SETTINGS) as engine:
+        make_topic(engine, "lines")
+        for number in range(300):
+            size = 9_000 if number % 50 == 0 else 40
+            value = b"%05d" % number * (size // 5)
+            (answer,) = engine.send(produce("lines", batch([value])), 9).responses[0].partition_responses
+            assert answer.error_code == ErrorCode.NONE
+            values[answer.base_offset] = value.hex()
+            engine.send(commit(f"group-{number % 5}", {("lines", 0): number}, metadata="m" * 60), 9)
+            commits[number % 5].add(number)
+        file = root / "data.mdb"
+        file.write_bytes((root / "running" / "data.mdb").read_bytes())
+    whole = root / "whole"
+    whole.mkdir()
+    (whole / "data.mdb").write_bytes(file.read_bytes())
+    batches = {key: {str(base): data for base, data in found.items()} for key, found in batches_of(whole).items()}
+    return Original(file, batches, values, commits)
+
+
+@pytest.mark.parametrize("child", range(CHILDREN))
+def test_every_damage_ends_in_an_error_or_in_right_data(original: Original, tmp_path: Path, child: int) -> None:
+    seeds = range(child * SEEDS_PER_CHILD, (child + 1) * SEEDS_PER_CHILD)
+    command = [sys.executable, "-m", "tests.log.damaged_folders", original.file, tmp_path, json.dumps(SETTINGS)]
+    ran = subprocess.run(
+        [str(word) for word in (*command, *seeds)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ran.returncode == 0, ran.stderr[-3_000:]
+    results = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert [(result["seed"], result["damage"]) for result in results] == [
+        (seed, DAMAGES[seed % len(DAMAGES)]) for seed in seeds
+    ]
+    for result in results:
+        judge(original, result, tmp_path)
+
+
+def judge(original: Original, result: dict[str, Any], root: Path) -> None:
+    folder = root / str(result["seed"])
+    before, after = result["before"], result.get("after")
+    if isinstance(before, str):
+        assert before.startswith(f"{folder}: "), "the error names the folder"
+    else:
+        assert is_part(before, original.batches), "whatever is read is right"
+    status, said = result["verify"]
+    assert status == (0 if said.startswith("no findings in ") else 1), said
+    whole = status == 0 and before == original.batches
+    repaired, lines = result["repair"]
+    if repaired and lines.endswith("nothing of a kcore log can be read\n"):
+        return  # nothing but the meta pages was left
+    conclusion = json.loads(lines.splitlines()[-1])
+    assert (repaired, conclusion["repaired"], conclusion["losses"] > 0) == (0, not whole, not whole), lines
+    assert result["copy"] == (1 if isinstance(before, str) or status else 0)
+    assert result["verify again"][0] == 0, result["verify again"][1]
+    assert isinstance(after, dict)
+    assert is_part(without_made(after), original.batches)
+    if whole:
+        assert after == original.batches
+    assert all(original.values[offset] == value for offset, value in result["values"])
+    for found, commits in zip(result["offsets"], original.commits, strict=True):
+        assert set(found) <= commits
+
+
+def is_part(found: dict[str, dict[str, str]], whole: dict[str, dict[str, str]]) -> bool:
+    """Whether every batch is one of the original, but for the leader epoch, which no checksum covers."""
+    return all(
+        without_epoch(data) == without_epoch(whole[key].get(base, ""))
+        for key, batches in found.items()
+        for base, data in batches.items()
+    )
+
+
+def without_epoch(data: str) -> str:
+    return data[:24] + data[32:]
+
+
+def without_made(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    """The batches that the repair has not made: it makes empty ones, and those with timestamp 0 in the metadata."""
+    return {
+        key: {base: data for base, data in batches.items() if int(data[114:122], 16) and int(data[54:70], 16)}
+        for key, batches in found.items()
+    }

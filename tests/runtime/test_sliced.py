@@ -1,0 +1,132 @@
+"""Long requests in slices: the work of a slice, requests that are worked on together, and those that are given up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kcore.errors import KafkaError
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kcore.runtime import Api, Pending, RequestContext
+from kcore.runtime.pending import FEW_NAMES, gather_each
+from kcore.runtime.sliced import MAX_TOGETHER, SLICE_COST, Work
+from kcore.runtime.slices import Slices
+
+CONTEXT = RequestContext(4, "c")
+REQUEST = HeartbeatRequest(group_id="g")
+FAILED = HeartbeatResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+class Beat(Api[Any, Any]):
+    key = ApiKey.HEARTBEAT
+    request_type = HeartbeatRequest
+    response_type = HeartbeatResponse
+    versions = (4, 4)
+
+    __slots__ = ()
+
+    def handle(self, context: RequestContext, request: Any) -> Any:
+        raise NotImplementedError
+
+    def error(self, context: RequestContext, request: Any, code: ErrorCode, message: str | None = None) -> Any:
+        return HeartbeatResponse(error_code=code)
+
+
+API = Beat()
+
+
+def slices(enabled: bool = True) -> Slices:
+    made = Slices()
+    made.requests.enabled = enabled
+    return made
+
+
+def count(done: list[int], steps: int, cost: int = SLICE_COST // 4, error: Exception | None = None) -> Work:
+    for number in range(steps):
+        done.append(number)
+        yield cost
+    if error is not None:
+        raise error
+    return steps
+
+
+@pytest.mark.parametrize(("enabled", "steps"), [(True, 3), (False, 1_000)])
+def test_a_short_request_and_one_without_a_loop_are_decided_at_once(enabled: bool, steps: int) -> None:
+    work = slices(enabled)
+    assert work.requests.run(API, CONTEXT, REQUEST, count([], steps)) == steps
+    assert len(work) == 0
+
+
+def test_a_long_request_is_parked_between_its_slices() -> None:
+    work, done = slices(), list[int]()
+    pending = work.requests.run(API, CONTEXT, REQUEST, count(done, 10), lambda steps: ("finished", steps))
+    assert isinstance(pending, Pending)
+    seen = [(len(done), pending.done)]
+    while work.step():
+        seen.append((len(done), pending.done))
+    assert seen == [(4, False), (8, False)]
+    assert (pending.parked, pending.done, pending.response, len(done)) == (True, True, ("finished", 10), 10)
+
+
+def test_what_a_long_request_waits_for_is_its_response() -> None:
+    work, inner = slices(), Pending(API, CONTEXT, REQUEST)
+    pending = work.requests.run(API, CONTEXT, REQUEST, count([], 10), lambda _: inner)
+    work.finish()
+    assert not pending.done
+    inner.complete("committed")
+    assert pending.response == "committed"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(KafkaError(ErrorCode.INVALID_REQUEST), ErrorCode.INVALID_REQUEST), (ValueError("a bug"), FAILED.error_code)],
+)
+def test_a_failure_in_a_later_slice_is_the_response(error: Exception, code: int) -> None:
+    work = slices()
+    pending = work.requests.run(API, CONTEXT, REQUEST, count([], 10, error=error))
+    work.finish()
+    assert pending.response == HeartbeatResponse(error_code=code)
+
+
+def test_few_requests_are_worked_on_together() -> None:
+    """The others wait without a first slice: their responses are not built yet."""
+    work = slices()
+    progress: list[list[int]] = [[] for _ in range(MAX_TOGETHER + 2)]
+    pendings = [work.requests.run(API, CONTEXT, REQUEST, count(done, 100)) for done in progress]
+    assert [len(done) for done in progress] == [4] + [0] * (MAX_TOGETHER + 1)
+    for _ in range(MAX_TOGETHER):
+        work.step()
+    assert [len(done) for done in progress] == [8] + [4] * (MAX_TOGETHER - 1) + [0, 0]
+    work.finish()
+    assert [pending.response for pending in pendings] == [100] * len(pendings)
+
+
+def test_a_read_ends_with_its_client_and_a_write_goes_on() -> None:
+    work, read, written = slices(), list[int](), list[int]()
+    reads = work.requests.run(API, CONTEXT, REQUEST, count(read, 100))
+    writes = work.requests.run(API, CONTEXT, REQUEST, count(written, 100), lambda steps: steps)
+    reads.abandon()
+    writes.abandon()
+    work.finish()
+    assert (len(read), reads.done, len(written), writes.response) == (4, False, 100, 100)
+
+
+def test_names_are_asked_once_and_answered_as_often_as_they_are_named() -> None:
+    asked: list[str] = []
+
+    def ask(name: str) -> str:
+        asked.append(name)
+        return name.upper()
+
+    for work in (slices(), slices(False)):
+        for repeats in (1, 3):
+            asked.clear()
+            names = [f"n{number % (4 * FEW_NAMES)}" for number in range(4 * FEW_NAMES * repeats)]
+            found = gather_each(API, CONTEXT, REQUEST, names, ask, list, work, SLICE_COST // 10)
+            work.finish()
+            response = found.response if isinstance(found, Pending) else found
+            assert response == [name.upper() for name in names]
+            assert asked == names[: 4 * FEW_NAMES]

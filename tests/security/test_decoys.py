@@ -1,0 +1,124 @@
+"""A stranger cannot tell users that exist from those that do not, now or later, on any listener."""
+
+from __future__ import annotations
+
+import base64
+import string
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from kcore.log import MemoryLogEngine
+from kcore.log.memory_engine import MemoryStorage
+from kcore.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from kcore.security.scram import DEFAULT_FORM, MIN_ITERATIONS, Decoys, SaltForm, ScramMechanism
+from tests.security.exchange import client_first
+from tests.security.test_sasl_wire import ask, handshake
+from tests.server.live import LiveServer, Raw
+
+LISTENERS = ("PLAINTEXT", "ONE", "OTHER")
+SETTINGS = {
+    "listeners": ",".join(f"{name}://127.0.0.1:0" for name in LISTENERS),
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,ONE:SASL_PLAINTEXT,OTHER:SASL_PLAINTEXT",
+}
+KAFKA_SALT = b"1k2v6hn0c8eqf9tzx5wpj3s7ay"  # as kafka-configs makes them: letters and digits
+MECHANISMS = tuple(ScramMechanism)
+
+
+def upsert(user: str, salt: bytes, iterations: int) -> list[ScramCredentialUpsertion]:
+    return [
+        ScramCredentialUpsertion(
+            name=user,
+            mechanism=mechanism,
+            iterations=iterations,
+            salt=salt,
+            salted_password=mechanism.salted_password(b"secret", salt, iterations),
+        )
+        for mechanism in MECHANISMS
+    ]
+
+
+def seen(live: LiveServer, users: Sequence[str]) -> dict[tuple[str, str, str], tuple[bytes, int]]:
+    """(listener, mechanism, user) -> salt and iterations, as they are told before a client has authenticated."""
+    found = {}
+    for listener in LISTENERS[1:]:
+        for mechanism in MECHANISMS:
+            for user in users:
+                with Raw(live.server.addresses[listener][1]) as raw:
+                    assert handshake(raw, mechanism.sasl_name).error_code == 0
+                    first = ask(raw, SaslAuthenticateRequest(auth_bytes=client_first(user)), 2)
+                    parts = dict(part.split("=", 1) for part in bytes(first.auth_bytes).decode().split(","))
+                    found[listener, mechanism.sasl_name, user] = base64.b64decode(parts["s"]), int(parts["i"])
+    return found
+
+
+def alter(live: LiveServer, *, upsertions: Any = (), deletions: Any = ()) -> None:
+    """One request a change: a user may stand in a request once."""
+    requests = [AlterUserScramCredentialsRequest(upsertions=[one]) for one in upsertions]
+    requests += [AlterUserScramCredentialsRequest(deletions=[one]) for one in deletions]
+    with live.connect() as connection:
+        for request in requests:
+            assert connection.send(request).results[0].error_code == 0
+
+
+def form(salt: bytes, iterations: int) -> SaltForm:
+    textual = all(byte in string.digits.encode() + string.ascii_lowercase.encode() for byte in salt)
+    return SaltForm(len(salt), iterations, textual)
+
+
+@pytest.mark.parametrize(("salt", "iterations"), [(bytes(range(32)), 4096), (KAFKA_SALT, 8192), (bytes(100), 5000)])
+def test_decoys_look_like_users_on_every_listener_and_after_a_restart(salt: bytes, iterations: int) -> None:
+    storage = MemoryStorage()
+    with LiveServer(SETTINGS, log=MemoryLogEngine(storage)) as live:
+        alter(live, upsertions=upsert("alice", salt, iterations) + upsert("bob", salt, iterations))
+        alter(live, upsertions=upsert("carol", b"another form", 16_384))
+        before = seen(live, ("alice", "ghost", "spook"))
+    forms = {form(*what) for what in before.values()}
+    assert forms == {form(salt, iterations)}, "users and decoys have one form"
+    for mechanism in MECHANISMS:
+        salts = [before["ONE", mechanism.sasl_name, user][0] for user in ("alice", "ghost", "spook")]
+        assert len(set(salts)) == 3, "each name has a salt of its own"
+    for (_, mechanism_name, user), what in before.items():
+        assert before["ONE", mechanism_name, user] == before["OTHER", mechanism_name, user] == what
+    with LiveServer(SETTINGS, log=MemoryLogEngine(storage)) as live:
+        assert seen(live, ("alice", "ghost", "spook")) == before
+
+
+def test_without_users_decoys_have_the_form_of_new_ones_and_another_folder_has_others() -> None:
+    found = []
+    for _ in range(2):
+        with LiveServer(SETTINGS) as live:
+            found.append(seen(live, ("ghost",)))
+    assert {form(*what) for some in found for what in some.values()} == {DEFAULT_FORM}
+    assert set(found[0].values()).isdisjoint(found[1].values())
+
+
+def test_the_usual_form_follows_the_users() -> None:
+    """A password that changes or goes is counted out again."""
+    storage = MemoryStorage()
+    with LiveServer(SETTINGS, log=MemoryLogEngine(storage)) as live:
+        alter(live, upsertions=upsert("alice", b"a" * 20, 5000) + upsert("bob", b"b" * 20, 5000))
+        alter(live, upsertions=upsert("alice", bytes(24), 6000))
+        alter(live, deletions=[ScramCredentialDeletion(name="bob", mechanism=int(one)) for one in MECHANISMS])
+        assert live.engine.topics.image.scram_forms == {one: {SaltForm(24, 6000, False): 1} for one in MECHANISMS}
+        assert {form(*what) for what in seen(live, ("ghost",)).values()} == {SaltForm(24, 6000, False)}
+        alter(live, deletions=[ScramCredentialDeletion(name="alice", mechanism=int(one)) for one in MECHANISMS])
+        assert {form(*what) for what in seen(live, ("ghost",)).values()} == {DEFAULT_FORM}
+
+
+@pytest.mark.parametrize("length", [0, 1, 31, 32, 33, 64, 65, 1_000])
+def test_a_decoy_has_a_salt_of_any_length_and_no_password(length: int) -> None:
+    for textual in (False, True):
+        decoys = Decoys(b"secret", lambda _: SaltForm(length, MIN_ITERATIONS, textual))  # noqa: B023
+        for mechanism in MECHANISMS:
+            one = decoys.credential("ghost", mechanism)
+            assert one == decoys.credential("ghost", mechanism)
+            assert (len(one.salt), one.iterations) == (length, MIN_ITERATIONS)
+            assert length < 16 or one.salt[:16] not in one.stored_key
+            assert not one.has_password("")

@@ -1,0 +1,200 @@
+"""Members whose heartbeats wait in the sockets are not removed when the server was held up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from kcore.clock import ManualClock, Now
+from kcore.late_timers import LATE_MS, MAX_READS, LateTimers
+from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kcore.protocol.messages.heartbeat import HeartbeatRequest
+from kcore.testing import ServerProcess
+from tests.kit import heartbeat, make_topic, stable_alone, wait_until
+from tests.server.live import LiveServer, Raw
+
+SESSION_MS = 3_000
+SETTINGS = {
+    "group.consumer.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.heartbeat.interval.ms": "1000",
+    "group.consumer.min.heartbeat.interval.ms": "1000",
+    "group.min.session.timeout.ms": "1000",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "3",
+}
+
+
+class Asking:
+    """A raw connection as `tests.kit.Target`: sends one request and waits for the response."""
+
+    def __init__(self, raw: Raw) -> None:
+        self.raw = raw
+
+    def send(self, request: Any, version: int | None = None) -> Any:
+        version = type(request).MAX_VERSION if version is None else version
+        self.raw.send(self.raw.request(request, version))
+        return self.raw.answer(request, version)[1]
+
+
+class Classic:
+    """The member of a classic group, alone in it."""
+
+    def __init__(self, raw: Raw, group: str) -> None:
+        self.raw = raw
+        self.member, self.generation = stable_alone(Asking(raw), group, session_ms=SESSION_MS)
+        self.beat = heartbeat(group, self.member, self.generation)
+
+    def send(self) -> None:
+        self.raw.send(self.raw.request(self.beat, 4))
+
+    def code(self) -> int:
+        return int(self.raw.answer(HeartbeatRequest(), 4)[1].error_code)
+
+
+class Modern:
+    """The member of a consumer group, alone in it."""
+
+    def __init__(self, raw: Raw, group: str) -> None:
+        self.raw = raw
+        first = ConsumerGroupHeartbeatRequest(
+            group_id=group,
+            member_id=f"{group}-member",
+            member_epoch=0,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=["t"],
+            topic_partitions=[],
+        )
+        joined = Asking(raw).send(first, 1)
+        assert joined.error_code == 0, joined
+        self.beat = ConsumerGroupHeartbeatRequest(
+            group_id=group, member_id=f"{group}-member", member_epoch=joined.member_epoch
+        )
+
+    def send(self) -> None:
+        self.raw.send(self.raw.request(self.beat, 1))
+
+    def code(self) -> int:
+        return int(self.raw.answer(self.beat, 1)[1].error_code)
+
+
+def test_nobody_is_removed_while_the_process_is_stopped() -> None:
+    """SIGSTOP for longer than every session; all members go on sending heartbeats."""
+    with ServerProcess(settings=SETTINGS) as server, ExitStack() as stack:
+
+        def connect() -> Raw:
+            return stack.enter_context(Raw(server.port))
+
+        make_topic(Asking(connect()), "t")
+        members: list[Classic | Modern] = [Classic(connect(), f"classic-{n}") for n in range(10)]
+        members += [Modern(connect(), f"modern-{n}") for n in range(10)]
+        beats = 1
+        for member in members:
+            member.send()
+        assert [member.code() for member in members] == [0] * len(members)
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            until_s = time.monotonic() + 1.5 * SESSION_MS / 1000
+            while time.monotonic() < until_s:
+                for member in members:
+                    member.send()
+                beats += 1
+                time.sleep(0.5)
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        for _ in range(1, beats):
+            assert [member.code() for member in members] == [0] * len(members)
+
+
+@pytest.mark.parametrize("kind", [Classic, Modern])
+def test_heartbeats_that_wait_are_read_before_timers_fire(
+    kind: type[Classic] | type[Modern], serve: Callable[..., LiveServer]
+) -> None:
+    """A minute passes within one turn of the loop; then the timer comes first. Who sent nothing is removed."""
+    clock = ManualClock()
+    live = serve(SETTINGS, clock=clock)
+    with ExitStack() as stack:
+        make_topic(Asking(stack.enter_context(live.raw())), "t")
+        awake, silent = (kind(stack.enter_context(live.raw()), name) for name in ("awake", "silent"))
+
+        def hold_up() -> None:
+            awake.send()
+            clock.advance(60_000)
+            live.driver._ring()
+
+        live.call(hold_up)
+        assert awake.code() == 0
+        wait_until(lambda: live.call(lambda: live.driver._timers._reads == 0), "timers have fired")
+        silent.send()
+        assert silent.code() == 25, "UNKNOWN_MEMBER_ID"
+        awake.send()
+        assert awake.code() == 0
+
+
+class Loop:
+    """Turns of an event loop that a test lets pass one by one."""
+
+    def __init__(self) -> None:
+        self.ready: deque[Callable[[], None]] = deque()
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.ready.append(callback)
+
+    def turn(self) -> None:
+        for _ in range(len(self.ready)):
+            self.ready.popleft()()
+
+
+class Timers:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.now = Now(self.clock)
+        self.loop = Loop()
+        self.fired: list[int] = []
+        self.timers = LateTimers(self.loop, self.clock, self.now, self._fire)  # type: ignore[arg-type]
+
+    def _fire(self) -> None:
+        self.fired.append(self.now.update())
+
+
+def test_timers_of_a_loop_in_time_fire_at_once() -> None:
+    one = Timers()
+    one.clock.advance(LATE_MS)
+    one.timers.ring()
+    assert (one.fired, len(one.loop.ready)) == ([LATE_MS], 0)
+
+
+def test_timers_of_a_late_loop_fire_once_after_a_whole_turn() -> None:
+    """Rings that come meanwhile change nothing, even if requests were served by then."""
+    one = Timers()
+    one.clock.advance(LATE_MS + 1)
+    one.timers.ring()
+    one.loop.turn()
+    one.now.update()
+    one.timers.ring()
+    assert one.fired == []
+    one.loop.turn()
+    assert (one.fired, len(one.loop.ready)) == ([LATE_MS + 1], 0)
+    one.timers.ring()
+    assert one.fired == [LATE_MS + 1] * 2
+
+
+@pytest.mark.parametrize(("late_reads", "reads"), [(0, 1), (1, 2), (MAX_READS - 1, MAX_READS), (1_000, MAX_READS)])
+def test_a_read_that_is_late_itself_is_repeated_a_few_times(late_reads: int, reads: int) -> None:
+    one = Timers()
+    one.clock.advance(LATE_MS + 1)
+    one.timers.ring()
+    turns = 0
+    while not one.fired:
+        one.loop.turn()
+        turns += 1
+        if turns % 2 and turns // 2 < late_reads:
+            one.clock.advance(LATE_MS + 1)  # the sockets are read in this turn, and it takes long
+    assert (turns, len(one.loop.ready)) == (2 * reads, 0)

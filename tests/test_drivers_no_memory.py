@@ -1,0 +1,166 @@
+"""The event loop's driver where a step of its own finds no memory: no round stays open, and nothing waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kcore.errors import EngineInterruptedError, ReentrantCallError
+from kcore.log import LogError
+from tests.kit import commit
+from tests.test_drivers_flights import LONG_S, Node
+
+
+class FailsOnce:
+    """A function whose first calls raise, and that then does what it always did."""
+
+    def __init__(self, function: Any, error: BaseException, times: int = 1) -> None:
+        self.function = function
+        self.error = error
+        self.times = times
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self.times:
+            self.times -= 1
+            raise self.error
+        return self.function(*arguments)
+
+
+async def codes(node: Node, *groups: str) -> list[int]:
+    """Commits an offset in each group; the error codes."""
+    answers = await asyncio.wait_for(
+        asyncio.gather(*(node.send(commit(group, {("t", 0): 5}), 9) for group in groups)), LONG_S
+    )
+    return [answer.topics[0].partitions[0].error_code for answer in answers]
+
+
+async def test_a_round_whose_end_cannot_be_scheduled_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node()
+    await node.begin()
+    await asyncio.sleep(0)
+    schedule = FailsOnce(node.driver.loop.call_soon, MemoryError())
+    monkeypatch.setattr(node.driver.loop, "call_soon", schedule)
+    with pytest.raises(MemoryError):
+        node.driver.begin_round()
+    assert schedule.times == 0
+    assert await codes(node, "g", "h") == [0, 0]
+    node.close()
+
+
+async def test_a_commit_that_finds_no_memory_before_it_takes_the_round_is_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = Node()
+    await node.begin()
+    monkeypatch.setattr(node.engine, "commit", FailsOnce(node.engine.commit, MemoryError()))
+    raised: list[dict[str, Any]] = []
+    node.driver.loop.set_exception_handler(lambda _, context: raised.append(context))
+    node.driver._flies = False
+    assert await codes(node, "g") == [0]
+    assert [type(context["exception"]) for context in raised] == [MemoryError]
+    node.close()
+
+
+async def test_a_round_that_cannot_be_handed_to_the_thread_is_written_in_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = Node()
+    await node.begin()
+    await node.serve()
+    assert await codes(node, "f") == [0]
+    writer = node.driver._writer
+    assert writer is not None, "the round before was written on the thread"
+    put = FailsOnce(writer.do, MemoryError())
+    monkeypatch.setattr(writer, "do", put)
+    await node.serve()
+    assert await codes(node, "g") == [0]
+    assert put.times == 0
+    await node.serve()
+    assert await codes(node, "h") == [0]
+    node.close()
+
+
+async def test_a_slice_and_timers_that_raise_are_followed_by_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node()
+    await node.begin()
+    raised: list[dict[str, Any]] = []
+    node.driver.loop.set_exception_handler(lambda _, context: raised.append(context))
+    steps: list[int] = []
+
+    def work() -> Any:
+        for number in range(3):
+            steps.append(number)
+            yield
+
+    node.engine.slices.add(work())
+    monkeypatch.setattr(node.engine, "now", _ClockFailsOnce(node.engine.now))
+    with pytest.raises(MemoryError):
+        node.driver._slice()
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert steps == [0, 1, 2]
+    monkeypatch.setattr(node.engine, "fire_timers", FailsOnce(node.engine.fire_timers, MemoryError()))
+    with pytest.raises(MemoryError):
+        node.driver._ring()
+    await asyncio.sleep(0)
+    assert node.driver._alarm is not None, "the next deadline is awaited all the same"
+    assert await codes(node, "g") == [0]
+    node.close()
+
+
+class _ClockFailsOnce:
+    """A clock whose next update raises."""
+
+    def __init__(self, now: Any) -> None:
+        self._now = now
+        self._left = 1
+
+    def update(self) -> int:
+        if self._left:
+            self._left -= 1
+            raise MemoryError
+        return int(self._now.update())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._now, name)
+
+
+async def test_a_round_that_stays_unsettled_breaks_the_engine_and_tells_its_owner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = Node()
+    await node.begin()
+    node.driver._flies = False
+    node.driver.loop.set_exception_handler(lambda *_: None)
+    told: list[str] = []
+    node.driver.when_broken(lambda: told.append("broken"))
+    log = node.engine.log
+    node.engine.pipeline.doom(LogError("the test fails this round"))
+    monkeypatch.setattr(log, "rollback", FailsOnce(log.rollback, MemoryError()), raising=False)
+    with pytest.raises(EngineInterruptedError, match="open it again"):
+        await codes(node, "g")
+    assert told == ["broken"]
+    with pytest.raises(EngineInterruptedError):
+        node.send(commit("g", {("t", 0): 6}), 9)
+    node.close()
+
+
+async def test_a_call_from_within_the_loop_s_engine_is_refused() -> None:
+    node = Node()
+    await node.begin()
+    raised: list[BaseException] = []
+
+    def at_the_end() -> None:
+        for call in (node.driver.close, lambda: node.driver.pass_ms(1), lambda: node.send(commit("h", {("t", 0): 1}))):
+            try:
+                call()
+            except ReentrantCallError as error:
+                raised.append(error)
+
+    node.driver.at_end_of_round(at_the_end)
+    assert await codes(node, "g") == [0]
+    assert len(raised) >= 3
+    node.driver._ends.clear()
+    node.close()

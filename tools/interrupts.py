@@ -1,0 +1,145 @@
+"""Interrupts an embedded engine with real signals: `python -m tools.interrupts --count 10000`.
+
+A timer raises `KeyboardInterrupt` in the main thread at random moments of `send`, `open` and `close`. After each one
+the workload goes on: the engine works, or refuses everything until it is opened again. Every acknowledged write must be
+there, in memory and in the reopened folder. Prints a table of outcomes; exits with 1 if anything is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import kcore
+from kcore.errors import EngineInterruptedError
+from tools.interrupting.ledger import SETTINGS, Ledger, RefusedError
+
+CHECK_EVERY = 200
+LONGEST_S = {"send": 0.0015, "open": 0.03, "close": 0.003}
+"""The timer fires within this after an action has begun: some interrupts come behind it, and do not count."""
+HANG_S = 60
+
+
+class Interrupter:
+    """Raises a `KeyboardInterrupt` once, while it is armed."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.armed = False
+        self.came = False
+        signal.signal(signal.SIGALRM, self._ring)
+
+    def _ring(self, *_: Any) -> None:
+        if self.armed:
+            self.armed = False
+            self.came = True
+            raise KeyboardInterrupt
+
+    def during(self, action: Any, within_s: float) -> str:
+        """Runs `action` with an interrupt at a random moment; returns what came of it."""
+        self.came = False
+        outcome = "done"
+        try:
+            self.armed = True
+            signal.setitimer(signal.ITIMER_REAL, self.random.uniform(1e-6, within_s))
+            action()
+            self.armed = False
+        except KeyboardInterrupt:
+            outcome = "interrupted"
+        except RefusedError as error:
+            outcome = f"refused: {error.code.name}"
+        except EngineInterruptedError:
+            outcome = "broken"
+        finally:
+            self.armed = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        return outcome
+
+
+def interrupt_open(ledger: Ledger, interrupter: Interrupter) -> str:
+    """Interrupts an open, and opens the folder again at once."""
+    ledger.close()
+    opened: list[Any] = []
+
+    def action() -> None:
+        with kcore.open(ledger.path, config=SETTINGS) as engine:
+            opened.append(engine)
+
+    outcome = interrupter.during(action, LONGEST_S["open"])
+    for engine in opened:
+        engine.close()
+    ledger.open()
+    return outcome
+
+
+def interrupt_close(ledger: Ledger, interrupter: Interrupter) -> str:
+    """Interrupts a close after writes, closes again, and opens the folder."""
+    outcome = interrupter.during(ledger.close, LONGEST_S["close"])
+    ledger.close()
+    ledger.open()
+    return outcome
+
+
+def run(path: Path, count: int, seed: int, until_s: float) -> Counter[tuple[str, str, str]]:
+    """Interrupts until `count` interrupts came, or the time is over; returns (action, outcome, afterwards) counted.
+
+    Raises:
+        AssertionError: an acknowledged write is lost.
+    """
+    ledger = Ledger(path)
+    interrupter = Interrupter(seed)
+    outcomes: Counter[tuple[str, str, str]] = Counter()
+    names = list(ledger.steps)
+    done = 0
+    while done < count and time.monotonic() < until_s:
+        faulthandler.dump_traceback_later(HANG_S, exit=True)
+        what = interrupter.random.choices(["send", "open", "close"], [20, 1, 1])[0]
+        before = ledger.reopened
+        name = interrupter.random.choice(names)
+        if what == "send":
+            outcome = interrupter.during(ledger.steps[name], LONGEST_S["send"])
+        elif what == "open":
+            outcome = interrupt_open(ledger, interrupter)
+        else:
+            outcome = interrupt_close(ledger, interrupter)
+        if not interrupter.came:
+            continue
+        done += 1
+        for one in ("commit", "produce", "transaction", "classic", "consumer"):
+            ledger.until_acknowledged(one)
+        outcomes[what, outcome, "opened again" if ledger.reopened > before else "went on"] += 1
+        if done % CHECK_EVERY == 0:
+            ledger.check()
+            ledger.check_folder()
+    faulthandler.cancel_dump_traceback_later()
+    ledger.check()
+    ledger.check_folder()
+    ledger.close()
+    return outcomes
+
+
+def main() -> int:
+    """Parses the command line and runs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=10_000, help="how many interrupts")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=3_600, help="the time after which it ends in any case")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        outcomes = run(Path(folder) / "data", options.count, options.seed, time.monotonic() + options.seconds)
+    for (what, outcome, afterwards), number in sorted(outcomes.items()):
+        print(f"{what:6} {outcome:32} {afterwards:14} {number:6}")
+    print(f"{sum(outcomes.values())} interrupts: every acknowledged write is there")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,214 @@
+"""Measures the worst request of at most 1 MB for each served API, each in a process of its own.
+
+    python -m tools.request_costs [--api NAME] [--markdown]
+
+A slice is what the event loop runs without a look at its sockets: one callback. Its length is CPU time of the loop's
+thread, so other load on the machine does not count. The table is in docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import sys
+import time
+from typing import Any
+
+from kcore.drivers import AsyncDriver
+from kcore.protocol.api_keys import ApiKey
+from kcore.server.connection import Connection
+from kcore.server.listeners import parse_listeners
+from kcore.server.server import Server
+from kcore_ext.codec import encode_request
+from tools.request_costs.cases import Case, Cases
+from tools.request_costs.state import State
+
+LIMIT_S = 300.0
+MAX_SLICE_MS = 50.0
+MAX_RESPONSE_BYTES = 100 << 20
+
+
+class Transport(asyncio.Transport):
+    """A peer that reads everything at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent_bytes = 0
+        self.frames = 0
+        self.closed = False
+        self._head = b""
+        self._left = 0
+
+    def write(self, data: Any) -> None:
+        """Counts the frames in what the server sends."""
+        self.sent_bytes += len(data)
+        at = 0
+        while at < len(data):
+            if self._left:
+                step = min(self._left, len(data) - at)
+                self._left -= step
+                at += step
+            else:
+                self._head += data[at : at + 4 - len(self._head)]
+                at += 4
+                self._left, self._head = int.from_bytes(self._head, "big"), b""
+            if not self._left:
+                self.frames += 1
+
+    def get_write_buffer_size(self) -> int:
+        """Returns 0: all was read."""
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Has no limits."""
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Returns the address of the peer."""
+        return ("127.0.0.1", 1) if name == "peername" else default
+
+    def pause_reading(self) -> None:
+        """Does nothing: the tool sends one request at a time."""
+
+    def resume_reading(self) -> None:
+        """Does nothing; see `pause_reading`."""
+
+    def close(self) -> None:
+        """Notes that the server closed the connection."""
+        self.closed = True
+
+    abort = close
+
+
+class Measured:
+    """Times every callback of event loops while it is entered."""
+
+    def __init__(self) -> None:
+        self.slices: list[float] = []
+        self._run = asyncio.Handle._run
+
+    def __enter__(self) -> Measured:
+        run, slices = self._run, self.slices
+
+        def timed(handle: asyncio.Handle) -> None:
+            begun_s = time.thread_time()
+            run(handle)
+            slices.append(time.thread_time() - begun_s)
+
+        asyncio.Handle._run = timed  # type: ignore[method-assign]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.Handle._run = self._run  # type: ignore[method-assign]
+
+
+def resident(field: str) -> int:
+    """VmHWM or VmRSS of this process, in bytes."""
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith(field))
+
+
+async def converse(state: State, case: Case) -> dict[str, Any]:
+    """Sends the requests of a case, one after the other; measures the last one."""
+    loop = asyncio.get_running_loop()
+    driver = AsyncDriver(state.engine, loop)
+    server = Server(driver, parse_listeners(state.engine.config))
+    driver.start()
+    connection, transport = Connection(server, "PLAINTEXT", 1), Transport()
+    connection.connection_made(transport)
+    measured = Measured()
+    size = 0
+    for number, request in enumerate(case.requests):
+        frame = encode_request(request, case.version, number, "tool")
+        size = len(frame)
+        gc.collect()
+        before_bytes = resident("VmRSS")
+        with open("/proc/self/clear_refs", "w") as refs:
+            refs.write("5")
+        measured.slices.clear()
+        sent_bytes = transport.sent_bytes
+        begun_s, until_s = time.thread_time(), time.monotonic() + LIMIT_S
+        with measured:
+            loop.call_soon(connection.data_received, frame)
+            while transport.frames == number and not transport.closed and time.monotonic() < until_s:
+                await asyncio.sleep(0)
+            while state.engine.slices and time.monotonic() < until_s:
+                await asyncio.sleep(0)
+        spent_s = time.thread_time() - begun_s
+    peak_bytes = resident("VmHWM") - before_bytes
+    frame = b""
+    gc.collect()
+    driver.close()
+    return {
+        "request": size,
+        "response": transport.sent_bytes - sent_bytes,
+        "closed": transport.closed,
+        "cpu_ms": spent_s * 1000,
+        "slice_ms": max(measured.slices) * 1000,
+        "slices": sum(one > 0.001 for one in measured.slices),
+        "peak": peak_bytes,
+        "left": resident("VmRSS") - before_bytes,
+    }
+
+
+def measure(state: State, case: Case) -> dict[str, Any]:
+    """Measures a case in a child process, which has the state and may change it."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            os.close(reader)
+            result = asyncio.run(converse(state, case))
+            with os.fdopen(writer, "w") as pipe:
+                json.dump(result, pipe)
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        text = pipe.read()
+    os.waitpid(child, 0)
+    return dict(json.loads(text)) if text else {}
+
+
+def main() -> int:
+    """Prints the table; the exit status is 1 if a request is above the limits."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--api", help="only APIs whose names contain this")
+    arguments = parser.parse_args()
+    state = State()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 10)
+    print("| API | request | response | CPU | longest slice | memory: peak, left |\n|---|---|---|---|---|---|")
+    above = 0
+    covered = set()
+    for case in Cases(state):
+        name = case.key.name.replace("_", " ").title().replace(" ", "")
+        covered.add(int(case.key))
+        if arguments.api and arguments.api.lower() not in name.lower():
+            continue
+        found = measure(state, case)
+        if not found:
+            print(f"| {name} | {case.what} | failed | | | |")
+            above += 1
+            continue
+        bad = found["slice_ms"] > MAX_SLICE_MS or found["response"] > MAX_RESPONSE_BYTES
+        above += bad
+        response = "closed" if found["closed"] else f"{found['response'] / 1e6:.2f} MB"
+        print(
+            f"| {name} | {found['request'] / 1e3:.0f} KB: {case.what} | {response} | {found['cpu_ms']:.0f} ms | "
+            f"{found['slice_ms']:.0f} ms{' !' if bad else ''} of {found['slices']} | {found['peak'] / 1e6:.0f} MB, "
+            f"{found['left'] / 1e6:.0f} MB |",
+            flush=True,
+        )
+    missing = {ApiKey(key).name for key in state.engine.apis if key not in covered}
+    print(f"\n{above} above {MAX_SLICE_MS:.0f} ms or 100 MB; no case: {', '.join(sorted(missing))}", file=sys.stderr)
+    return 1 if above else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""Runs the tests of compiled code, and the fuzzer, on a build with AddressSanitizer and UndefinedBehaviorSanitizer.
+
+    python -m tools.sanitize --seconds 30        the build, the tests, and so long of fuzzing
+
+The sources are copied to `build/sanitize/tree` and built there, so that the build in place stays as it is; a second run
+builds only what has changed. Every report fails the run, also one of a process that a test has started.
+Needs gcc with libasan and libubsan.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PLACE: Final = ROOT / "build" / "sanitize"
+TREE: Final = PLACE / "tree"
+REPORTS: Final = PLACE / "reports"
+COPIED: Final = ("kcore", "kcore_ext", "tests", "tools", "docs", "examples", "setup.py", "pyproject.toml", "README.md")
+IGNORED: Final = shutil.ignore_patterns("*.so", "*.c", "*.cpp", "__pycache__")
+RUNTIMES: Final = ("libasan.so", "libubsan.so")
+TESTS: Final = (
+    "tests/kcore_ext",
+    "tests/fuzz",
+    "tests/protocol",
+    "tests/server/test_request_line.py",
+    "tests/group/offsets/test_block.py",
+    "tests/group/consumer/test_compiled_records.py",
+    "tests/log/test_tail.py",
+    "tests/broker/data/test_fetch_reader.py",
+    "tests/spark/test_decode_twins.py",
+    "tests/spark/test_batch_replay.py",
+    "tests/assignors/test_properties.py",
+)
+TEST_TIMEOUT_S: Final = 1800
+"""How long one test may take: several times as long as on an ordinary build."""
+
+
+class SanitizeError(Exception):
+    """The sanitizers cannot run here."""
+
+
+def runtime_libraries() -> str:
+    """Returns the sanitizers' libraries as `LD_PRELOAD` takes them: the interpreter itself is built without them."""
+    found = []
+    for name in RUNTIMES:
+        run = subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+        place = Path(run.stdout.strip())
+        if not place.is_absolute():
+            raise SanitizeError(f"gcc has no {name}: install its sanitizer libraries")
+        found.append(str(place.resolve()))
+    return " ".join(found)
+
+
+def sanitized_environment() -> dict[str, str]:
+    """Returns the environment of every process that loads the build."""
+    memory = "detect_leaks=0:allocator_may_return_null=1:quarantine_size_mb=32:detect_stack_use_after_return=0"
+    return os.environ | {
+        "KCORE_SANITIZE": "1",
+        "LD_PRELOAD": runtime_libraries(),
+        "PYTHONMALLOC": "malloc",  # the interpreter's own pools would hide where an object ends
+        "PYTHONPATH": str(TREE),
+        "ASAN_OPTIONS": f"{memory}:log_path={REPORTS / 'address'}",
+        "UBSAN_OPTIONS": f"print_stacktrace=1:log_path={REPORTS / 'undefined'}",
+    }
+
+
+def copy_sources() -> None:
+    """Brings the tree up to date; files that did not change keep their times, so that they are not built again."""
+    TREE.mkdir(parents=True, exist_ok=True)
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, TREE / name, ignore=IGNORED, copy_function=_copy_changed, dirs_exist_ok=True)
+        else:
+            _copy_changed(str(source), str(TREE / name))
+    for left in (path for name in COPIED for path in (TREE / name).rglob("*.py*")):
+        if left.suffix in (".py", ".pyx", ".pxd", ".pyi") and not (ROOT / left.relative_to(TREE)).exists():
+            left.unlink()
+
+
+def _copy_changed(source: str, target: str) -> None:
+    there = Path(target)
+    if not there.exists() or there.stat().st_mtime_ns != Path(source).stat().st_mtime_ns:
+        shutil.copy2(source, target)
+
+
+def build() -> None:
+    """Builds every module with the sanitizers, in the copied tree."""
+    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+    subprocess.run(command, cwd=TREE, env=os.environ | {"KCORE_SANITIZE": "1"}, check=True)
+
+
+def reports() -> list[Path]:
+    """Returns the files that the sanitizers have written."""
+    return sorted(path for path in REPORTS.glob("*") if path.stat().st_size)
+
+
+def run(arguments: list[str]) -> bool:
+    """Runs a Python program on the build; returns whether it succeeded and nothing was reported."""
+    sys.stdout.write(f"sanitize: python {' '.join(arguments)}\n")
+    sys.stdout.flush()
+    status = subprocess.run([sys.executable, *arguments], cwd=TREE, env=sanitized_environment(), check=False).returncode
+    return status == 0 and not reports()
+
+
+def main() -> int:
+    """Builds, tests and fuzzes; 1 if anything failed or was reported."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=30.0, help="how long to fuzz")
+    parser.add_argument(
+        "tests", nargs="*", default=TESTS, help="files and folders of tests (default: of compiled code)"
+    )
+    options = parser.parse_args()
+    shutil.rmtree(REPORTS, ignore_errors=True)
+    REPORTS.mkdir(parents=True)
+    copy_sources()
+    build()
+    tests = ["-m", "pytest", "-q", "-o", f"timeout={TEST_TIMEOUT_S}", *options.tests]
+    sound = run(tests)
+    if options.seconds > 0:
+        sound = run(["-m", "tools.fuzz", "--seconds", str(options.seconds), "--keep", str(PLACE / "found")]) and sound
+    for path in reports():
+        sys.stdout.write(f"sanitize: {path}\n{path.read_text(errors='replace')}\n")
+    sys.stdout.write("sanitize: nothing was found\n" if sound else "sanitize: failed\n")
+    return 0 if sound else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""The server under test, and what happens to it."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tools.soak.ledger import Ledger
+
+ROOT = Path(__file__).resolve().parents[2]
+START_S, STOP_S, VERIFY_S = 60.0, 30.0, 120.0
+LONGEST_PAUSE_S = 5.0
+SETTINGS = {
+    "kcore.durability": "fsync",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "3000",
+    "group.consumer.min.session.timeout.ms": "3000",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+}
+
+
+class Server:
+    """`kcore serve` in a process of its own, on one folder and one port.
+
+    Args:
+        folder: gets the data and the server's log.
+        ledger: what the checker knows.
+    """
+
+    def __init__(self, folder: Path, ledger: Ledger) -> None:
+        self.data = folder / "data"
+        self.log = folder / "server.log"
+        self.ledger = ledger
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def alive(self) -> bool:
+        """True while the process runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> bool:
+        """Starts the process and waits until it has recovered; False and a violation if it does not."""
+        command = [sys.executable, "-m", "kcore", "serve", "--data", str(self.data)]
+        command += ["--listen", f"127.0.0.1:{self.port}"]
+        for name, value in SETTINGS.items():
+            command += ["-c", f"{name}={value}"]
+        with self.log.open("ab") as log:
+            at = log.seek(0, os.SEEK_END)
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)
+        until = time.monotonic() + START_S
+        while time.monotonic() < until and self.alive:
+            if b"recovered" in self.log.read_bytes()[at:]:
+                return True
+            time.sleep(0.02)
+        self.ledger.violation("start", f"the server does not start (status {self._process.poll()}): see {self.log}")
+        return False
+
+    def end(self, number: signal.Signals) -> None:
+        """Ends the process by a signal, and notes it if it does not go, or goes with another status than it should."""
+        process = self._process
+        assert process is not None
+        process.send_signal(number)
+        try:
+            status = process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.ledger.violation("stop", f"the server lives {STOP_S:.0f} s after {number.name}")
+            process.kill()
+            process.wait()
+            return
+        if number is signal.SIGTERM and status != 0:
+            self.ledger.violation("stop", f"the server ends with status {status} after SIGTERM")
+
+    def verify(self) -> None:
+        """Runs `kcore log verify` on the folder, while no server has it open."""
+        command = [sys.executable, "-m", "kcore", "log", "verify", str(self.data)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=VERIFY_S, check=False)
+        self.ledger.count("log verify")
+        if done.returncode:
+            self.ledger.violation("log verify", (done.stdout + done.stderr).strip()[-1000:])
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def limit_memory(self, limited: bool) -> None:
+        """Takes the limit of the address space to its present size, or back to none."""
+        assert self._process is not None
+        pid = self._process.pid
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+        soft = pages * resource.getpagesize() if limited else resource.RLIM_INFINITY
+        resource.prlimit(pid, resource.RLIMIT_AS, (soft, resource.RLIM_INFINITY))
+
+
+class Faults:
+    """Chooses a fault and lets it happen; all of a run's choices come from its seed."""
+
+    def __init__(self, server: Server, ledger: Ledger, rng: random.Random, kinds: list[str]) -> None:
+        self.server = server
+        self.ledger = ledger
+        self.rng = rng
+        known: dict[str, tuple[int, Callable[[], None]]] = {
+            "kill": (4, self.kill),
+            "term": (2, self.term),
+            "pause": (2, self.pause),
+            "memory": (3, self.memory),
+        }
+        self.choices = [known[kind][1] for kind in kinds]
+        self.weights = [known[kind][0] for kind in kinds]
+
+    def once(self) -> None:
+        """Lets one fault happen; when this returns the server runs again without a limit."""
+        (fault,) = self.rng.choices(self.choices, self.weights)
+        self.ledger.count(f"faults: {fault.__name__}")
+        fault()
+
+    def kill(self) -> None:
+        """SIGKILL and a restart; at times another one in the midst of the recovery."""
+        self.server.end(signal.SIGKILL)
+        self.restart()
+        if self.rng.random() < 0.2:
+            self.server.end(signal.SIGKILL)
+            self.restart()
+
+    def term(self) -> None:
+        """SIGTERM, a clean end under load, and a restart."""
+        self.server.end(signal.SIGTERM)
+        self.restart()
+
+    def pause(self) -> None:
+        """SIGSTOP, for longer than a session at times."""
+        self.server.signal(signal.SIGSTOP)
+        self.ledger.over.wait(self.rng.uniform(0.2, LONGEST_PAUSE_S))
+        self.server.signal(signal.SIGCONT)
+
+    def memory(self) -> None:
+        """No memory beyond what the process has, for moments; at times a clean end follows."""
+        for _ in range(self.rng.randint(1, 4)):
+            if not self.server.alive:
+                break
+            self.server.limit_memory(True)
+            self.ledger.over.wait(self.rng.uniform(0.05, 1.0))
+            if self.server.alive:
+                self.server.limit_memory(False)
+            self.ledger.over.wait(self.rng.uniform(0.05, 0.5))
+        if self.server.alive and self.rng.random() < 0.5:
+            self.ledger.count("faults: memory, then term")
+            self.term()
+
+    def restart(self) -> None:
+        """Starts the server again, at times behind a look at the folder."""
+        if self.rng.random() < 0.25:
+            self.server.verify()
+        self.server.start()
