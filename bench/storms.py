@@ -24,7 +24,7 @@ from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupReques
 from kcore.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kcore.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kcore.protocol.schema import Request
-from kcore_ext.codec import encode_request
+from kcore_ext.codec.frames import encode_request
 
 R = TypeVar("R")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 from kcore.protocol.schema import Message
-from kcore_ext.codec import encode_request
+from kcore_ext.codec.frames import encode_request
 
 
 class Pipeline:

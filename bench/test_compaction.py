@@ -23,7 +23,7 @@ from kcore.broker.partition import Partition
 from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine, PartitionKey
 from kcore.runtime import CommitPipeline
 from kcore_ext.batch import BatchBuilder
-from kcore_ext.offsets import CommitKey, OffsetAndMetadata
+from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata
 
 pytestmark = [pytest.mark.benchmark(timer=time.process_time)]
 

@@ -24,8 +24,8 @@ from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartb
 from kcore.runtime import Pending, RequestContext
 from kcore.runtime.machine import Record
 from kcore_ext.batch import BatchBuilder
-from kcore_ext.consumer_records import ConsumerRecord
-from kcore_ext.shard_core import EncodedRecords
+from kcore_ext.group.consumer_records import ConsumerRecord
+from kcore_ext.runtime.shard import EncodedRecords
 from tests.group.consumer.test_heartbeat_fast_path import GenericHeartbeatApi
 from tests.group.context import GroupContext
 from tests.kit import serve

@@ -34,7 +34,7 @@ from kcore.protocol.messages.offset_commit import (
 from kcore.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from kcore.protocol.messages.sync_group import SyncGroupRequest
 from kcore.runtime import Pending, RequestContext
-from kcore_ext.timer_wheel import TimerWheel
+from kcore_ext.runtime.timer_wheel import TimerWheel
 
 # Others use this machine too, and a million of anything takes a while to make.
 pytestmark = [pytest.mark.benchmark(timer=time.process_time), pytest.mark.timeout(3600)]

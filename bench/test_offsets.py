@@ -32,8 +32,8 @@ from kcore.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetch
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from kcore.runtime import CommitPipeline, RequestContext, Shard, Shards, Slices, TopicInfo
 from kcore_ext.batch import BatchBuilder
-from kcore_ext.offsets import OffsetAndMetadata
-from kcore_ext.timer_wheel import TimerWheel
+from kcore_ext.group.offsets import OffsetAndMetadata
+from kcore_ext.runtime.timer_wheel import TimerWheel
 from tests.kit import serve
 
 COMMITS = 100

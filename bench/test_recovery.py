@@ -23,7 +23,7 @@ from kcore.log import PartitionKey
 from kcore.protocol.records import CONSUMER_OFFSETS
 from kcore.runtime.partitioner import partition_for
 from kcore_ext.batch import BatchBuilder
-from kcore_ext.offsets import CommitKey, OffsetAndMetadata
+from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata
 
 RECORDS = int(os.environ.get("KCORE_BENCH_RECOVERY_RECORDS", "100000"))
 TOPICS_A_GROUP = 10

@@ -28,7 +28,7 @@ from kcore.spark.export import export
 from kcore.spark.jobs.audit import audit
 from kcore.spark.jobs.timeline import timeline
 from kcore.spark.sources import Part, Source, Span
-from kcore_ext.offsets import CommitKey, OffsetAndMetadata
+from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata
 
 EVENTS = int(os.environ.get("KCORE_BENCH_SPARK_EVENTS", "100000"))
 GROUPS = 10

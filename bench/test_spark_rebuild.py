@@ -42,7 +42,7 @@ from kcore.spark.sources import FolderSource, Part
 from kcore.spark.state_tables import all_tables
 from kcore.spark.table_files import write_tables
 from kcore_ext.batch import BatchBuilder
-from kcore_ext.offsets import CommitKey, OffsetAndMetadata
+from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata
 
 EVENTS = int(os.environ.get("KCORE_BENCH_SPARK_EVENTS", "200000"))
 PARTITIONS = 8

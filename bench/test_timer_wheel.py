@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from kcore_ext.timer_wheel import TimerWheel
+from kcore_ext.runtime.timer_wheel import TimerWheel
 
 pytestmark = pytest.mark.benchmark(timer=time.process_time)  # others use this machine too
 

@@ -12,7 +12,7 @@ from kcore.transaction import adding, ending
 from kcore.transaction.states import EMPTY
 from kcore.transaction.transaction import Transaction, of_value, record_of
 from kcore_ext.batch import BatchBuilder
-from kcore_ext.transaction import TransactionBlock
+from kcore_ext.transaction.transaction import TransactionBlock
 from tests.transaction import plain
 
 NOW = 1_700_000_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from kcore_ext.clock import Now, SystemClock
+from kcore_ext.runtime.clock import Now, SystemClock
 
 __all__ = ["Clock", "ManualClock", "Now", "SystemClock"]
 

@@ -44,8 +44,8 @@ from kcore.transaction.local_markers import LocalMarkers
 from kcore.transaction.served_apis import transaction_apis
 from kcore.transaction.shard import Services, TransactionShard
 from kcore.transaction.verification import OffsetsVerifier, PartitionVerifier
-from kcore_ext.purgatory import Purgatory
-from kcore_ext.timer_wheel import TimerWheel
+from kcore_ext.runtime.purgatory import Purgatory
+from kcore_ext.runtime.timer_wheel import TimerWheel
 
 logger = logging.getLogger(__name__)
 

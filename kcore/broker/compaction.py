@@ -27,8 +27,8 @@ from kcore.broker.compaction_rewrite import emptied, mergeable, records_of, with
 from kcore.broker.compaction_transactions import AbortedRanges, LastWritten, MarkersInUse
 from kcore.protocol.compression import decompress
 from kcore_ext.batch import parse_control, parse_header
-from kcore_ext.compaction import Sweep, filtered
-from kcore_ext.compaction_map import OffsetMap
+from kcore_ext.broker.compaction import Sweep, filtered
+from kcore_ext.broker.compaction_map import OffsetMap
 
 if TYPE_CHECKING:
     from kcore.broker.partition import Partition

@@ -2,7 +2,7 @@
 
 A batch keeps its base offset, its last offset, its producer and its sequence whatever goes from it, so that offsets
 never change and a producer is recognised by what is left (KIP-98). Nothing here knows why a record goes. Batches that
-are not compressed, which are nearly all, go through `kcore_ext.compaction` instead.
+are not compressed, which are nearly all, go through `kcore_ext.broker.compaction` instead.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from kcore.protocol.compression import compress, decompress
 from kcore_ext.batch import BatchBuilder, BatchHeader, Record, iter_records
-from kcore_ext.crc32c import crc32c
+from kcore_ext.batch.crc32c import crc32c
 
 MAX_BATCH_BYTES: Final = 2**31 - 1
 NO_TIMESTAMP: Final = -1

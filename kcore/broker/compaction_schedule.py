@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kcore.broker.compaction import CompactionPass, CompactionRules
 from kcore.log.errors import LogError
 from kcore_ext.batch import CorruptBatchError
-from kcore_ext.compaction_map import sizes
+from kcore_ext.broker.compaction_map import sizes
 
 if TYPE_CHECKING:
     from kcore.broker.partition import Partition

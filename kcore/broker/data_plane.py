@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime import CommitPipeline
     from kcore.runtime.cluster import ClusterView
-    from kcore_ext.purgatory import Purgatory
+    from kcore_ext.runtime.purgatory import Purgatory
 
 
 def data_apis(

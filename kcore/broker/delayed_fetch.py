@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from kcore.broker.after_commit import complete_with
 from kcore.broker.fetch import available_bytes, divergence, refusal
 from kcore.runtime.pending import Pending
-from kcore_ext.purgatory import DelayedOperation
+from kcore_ext.runtime.purgatory import DelayedOperation
 
 if TYPE_CHECKING:
     from kcore.broker.apis.fetch import FetchApi
     from kcore.broker.fetch_session import FetchContext
     from kcore.broker.partition import Partition
     from kcore.runtime.api import RequestContext
-    from kcore_ext.fetch_reader import FetchItem, FetchParams
+    from kcore_ext.broker.fetch_reader import FetchItem, FetchParams
 
 
 class FetchPending(Pending):

@@ -10,7 +10,7 @@ from kcore.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, Le
 
 if TYPE_CHECKING:
     from kcore.broker.partition import Partition
-    from kcore_ext.fetch_reader import FetchItem, FetchParams
+    from kcore_ext.broker.fetch_reader import FetchItem, FetchParams
 
 READ_COMMITTED = 1
 """The isolation level of readers that see what lies below the last stable offset."""

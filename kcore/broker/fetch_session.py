@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.broker.names import MAX_NAME_LENGTH
 from kcore.protocol.error_codes import ErrorCode
-from kcore_ext.fetch_reader import SessionPartition
+from kcore_ext.broker.fetch_reader import SessionPartition
 
 if TYPE_CHECKING:
     from kcore.broker.partitions import Partitions
     from kcore.protocol.messages.fetch import FetchRequest, PartitionData
-    from kcore_ext.fetch_reader import FetchItem
+    from kcore_ext.broker.fetch_reader import FetchItem
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kcore.clock import Now
     from kcore.config import Config
     from kcore.runtime.slices import Slices
-    from kcore_ext.timer_wheel import TimerWheel
+    from kcore_ext.runtime.timer_wheel import TimerWheel
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from kcore.protocol.compression import CompressionType, compress
-from kcore_ext.produce import AppendLimits
+from kcore_ext.broker.produce import AppendLimits
 
 NO_LIMIT_MS = 2**63 - 1
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588

@@ -19,7 +19,7 @@ from kcore.log.errors import CorruptLogError, LogError
 from kcore.protocol.error_codes import ErrorCode
 from kcore_ext.batch import parse_control, parse_header
 from kcore_ext.batch.run import replay_producers
-from kcore_ext.partition_core import PartitionCore
+from kcore_ext.broker.partition import PartitionCore
 
 if TYPE_CHECKING:
     from kcore.log.interface import EpochEntry, PartitionLog

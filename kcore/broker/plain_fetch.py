@@ -1,4 +1,4 @@
-"""What a fetch reads, in plain Python: the definition of what `kcore_ext.fetch_reader` does fast.
+"""What a fetch reads, in plain Python: the definition of what `kcore_ext.broker.fetch_reader` does fast.
 
 Servers use the compiled reader; a test plays the same requests to both.
 """
@@ -11,7 +11,7 @@ from kcore.broker.fetch import divergence, read, refusal, refused_early
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.fetch import FetchableTopicResponse
 from kcore.protocol.schema import ZERO_UUID
-from kcore_ext.fetch_reader import FetchItem
+from kcore_ext.broker.fetch_reader import FetchItem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from kcore.broker.partition import Partition
     from kcore.broker.partitions import TopicPartitions
     from kcore.protocol.messages.fetch import FetchTopic, PartitionData
-    from kcore_ext.fetch_reader import FetchParams, SessionPartition
+    from kcore_ext.broker.fetch_reader import FetchParams, SessionPartition
 
 
 class PlainReading:
-    """See `kcore_ext.fetch_reader.Reading`."""
+    """See `kcore_ext.broker.fetch_reader.Reading`."""
 
     def __init__(self) -> None:
         self.told: list[PartitionData | None] = []
@@ -33,7 +33,7 @@ class PlainReading:
 
 
 class PlainReader:
-    """See `kcore_ext.fetch_reader.FetchReader`."""
+    """See `kcore_ext.broker.fetch_reader.FetchReader`."""
 
     def requested(
         self,

@@ -13,8 +13,8 @@ from kcore.errors import KafkaError
 from kcore.protocol.compression import decompress
 from kcore.protocol.error_codes import ErrorCode
 from kcore_ext.batch import CorruptBatchError, iter_entries, parse_header, stamp_append_time
+from kcore_ext.batch.crc32c import crc32c
 from kcore_ext.batch.survey import survey
-from kcore_ext.crc32c import crc32c
 
 if TYPE_CHECKING:
     from kcore.broker.log_config import LogConfig

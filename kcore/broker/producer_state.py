@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from kcore.broker.transaction_index import AbortedTransaction, AbortedTransactionIndex
 from kcore.errors import KafkaError
 from kcore.protocol.error_codes import ErrorCode
-from kcore_ext.producers import BatchMetadata, ProducerEntry, ProducersCore
+from kcore_ext.broker.producers import BatchMetadata, ProducerEntry, ProducersCore
 
 __all__ = [
     "MAX_SEQUENCE",

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kcore.runtime.commit import CommitPipeline
     from kcore.runtime.machine import ShardContext
     from kcore.runtime.slices import Slices
-    from kcore_ext.timer_wheel import TimerWheel
+    from kcore_ext.runtime.timer_wheel import TimerWheel
 
 METADATA_PARTITION = PartitionKey(METADATA_TOPIC_ID, 0)
 """Where the metadata's log is kept."""

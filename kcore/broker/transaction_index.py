@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Container
 from typing import NamedTuple
 
-from kcore_ext.producers import AbortedCore
+from kcore_ext.broker.producers import AbortedCore
 
 
 class AbortedTransaction(NamedTuple):

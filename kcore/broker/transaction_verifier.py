@@ -9,7 +9,7 @@ from kcore.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from kcore.clock import Now
-    from kcore_ext.timer_wheel import TimerWheel
+    from kcore_ext.runtime.timer_wheel import TimerWheel
 
 TopicPartition = tuple[str, int]
 Results = Mapping[TopicPartition, ErrorCode]

@@ -16,7 +16,7 @@ from kcore.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kcore.protocol.schema import Request
 from kcore.security.mechanism import AuthenticationError
 from kcore.version import VERSION
-from kcore_ext.codec import encode_request
+from kcore_ext.codec.frames import encode_request
 
 R = TypeVar("R")
 

@@ -23,7 +23,7 @@ from kcore.group.offsets.replay import replay_marker, replay_pending_block
 from kcore.group.offsets.store import OffsetStore
 from kcore.group.table import GroupTable
 from kcore.protocol.records import CONSUMER_OFFSETS, UnknownRecord, decode_key, decode_value
-from kcore_ext.offset_commit import replay_block
+from kcore_ext.group.offset_commit import replay_block
 
 if TYPE_CHECKING:
     from kcore.clock import Now

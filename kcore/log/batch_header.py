@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 
-from kcore_ext.crc32c import crc32c
+from kcore_ext.batch.crc32c import crc32c
 
 HEADER_SIZE = 61
 """Bytes of a batch header: the smallest batch."""

@@ -14,8 +14,8 @@ from kcore.log.partition import StagedPartitionLog
 from kcore.log.round import PartitionMeta, Round
 from kcore.log.storage import ReclaimTask, Storage
 from kcore.log.verify import verify_partition
-from kcore_ext.log_core import ABSENT, CLOSED, COMMITTING, DROPPED, LIVE, STAGING, EngineCore
-from kcore_ext.log_tail import TailCache
+from kcore_ext.log.partition import ABSENT, CLOSED, COMMITTING, DROPPED, LIVE, STAGING, EngineCore
+from kcore_ext.log.tail_cache import TailCache
 
 TAIL_SIZE_BYTES: Final = 64 << 20
 """Default bound of the newest batches kept in memory, over all partitions of an engine."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kcore.log.batch_header import last_offset
 from kcore.log.errors import FailureReason, LogError
 from kcore.log.lmdb_layout import U64
-from kcore_ext.log_core import journal_entries, log_pairs, sort_batches
+from kcore_ext.log.partition import journal_entries, log_pairs, sort_batches
 
 if TYPE_CHECKING:
     from kcore.log.round import Round

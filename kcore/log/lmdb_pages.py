@@ -2,8 +2,8 @@
 
 LMDB trusts its file: a page number beyond the end of the file makes the process die of SIGBUS, and a page that is not
 of the kind that its parent says ends it with SIGABRT. So the file is checked before LMDB opens it: the two meta pages,
-then every page of the trees. `kcore_ext.lmdb_check` walks them; values on pages of their own are only looked into by
-a deep check, because their checksums tell damage later without any harm to LMDB.
+then every page of the trees. `kcore_ext.log.lmdb_check` walks them; values on pages of their own are only looked into
+by a deep check, because their checksums tell damage later without any harm to LMDB.
 
 The checks know the layout of 64-bit builds (LMDB 0.9, data version 1). On other builds they do nothing.
 """
@@ -15,7 +15,7 @@ import struct
 from typing import BinaryIO, Final, NamedTuple
 
 from kcore.log.errors import DataFolderError
-from kcore_ext.lmdb_check import check_trees
+from kcore_ext.log.lmdb_check import check_trees
 
 MAGIC: Final = 0xBEEFC0DE
 DATA_VERSION: Final = 1

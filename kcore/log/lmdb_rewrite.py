@@ -8,7 +8,7 @@ from kcore.log.errors import LogError
 from kcore.log.lmdb_layout import LOG_KEY
 
 if TYPE_CHECKING:
-    from kcore_ext.log_core import SealedPartition
+    from kcore_ext.log.partition import SealedPartition
 
 
 def rewrite_batches(txn: Any, log_db: Any, sealed: SealedPartition) -> None:

@@ -44,7 +44,7 @@ from kcore.log.storage import ReclaimTask, Storage
 from kcore_ext.batch.run import gather
 
 if TYPE_CHECKING:
-    from kcore_ext.log_core import SealedPartition
+    from kcore_ext.log.partition import SealedPartition
 
 _pack_log_key = LOG_KEY.pack
 

@@ -14,7 +14,7 @@ from kcore.log.round import PartitionMeta, Round, StoredPartition
 from kcore.log.storage import ReclaimTask, Storage
 
 if TYPE_CHECKING:
-    from kcore_ext.log_core import SealedPartition
+    from kcore_ext.log.partition import SealedPartition
 
 
 class _MemoryPartition:

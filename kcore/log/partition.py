@@ -33,7 +33,7 @@ from kcore.log.round import PartitionMeta
 from kcore.log.snapshot import SnapshotWriter, read_chunks
 from kcore.log.time_index import TimeIndex
 from kcore_ext.batch.run import count_sound
-from kcore_ext.log_core import ABSENT, CLOSED, LIVE, LogCore
+from kcore_ext.log.partition import ABSENT, CLOSED, LIVE, LogCore
 
 if TYPE_CHECKING:
     from kcore.log.engine import StagedLogEngine

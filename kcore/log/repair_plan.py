@@ -30,7 +30,7 @@ from kcore.log.lmdb_layout import (
 from kcore.log.lmdb_salvage import Batches, Salvage, Tier
 from kcore.log.round import PartitionMeta
 from kcore.protocol.uuids import METADATA_TOPIC_ID
-from kcore_ext.crc32c import crc32c
+from kcore_ext.batch.crc32c import crc32c
 
 MAX_DELTA: Final = (1 << 31) - 1
 MAX_OFFSET: Final = 1 << 62

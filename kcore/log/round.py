@@ -12,7 +12,7 @@ from kcore.log.interface import EpochEntry, PartitionKey, SnapshotInfo
 
 if TYPE_CHECKING:
     from kcore.log.partition import StagedPartitionLog
-    from kcore_ext.log_core import SealedPartition
+    from kcore_ext.log.partition import SealedPartition
 
 _FIXED = struct.Struct(">IQBI")
 _SNAPSHOT = struct.Struct(">QIQI")

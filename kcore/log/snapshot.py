@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kcore.log.errors import CorruptLogError, FailureReason, LogError
 from kcore.log.interface import PartitionKey, SnapshotInfo
 from kcore.log.round import SnapshotChunk
-from kcore_ext.crc32c import crc32c
+from kcore_ext.batch.crc32c import crc32c
 
 if TYPE_CHECKING:
     from kcore.log.storage import Storage

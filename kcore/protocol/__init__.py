@@ -1,7 +1,7 @@
 """What Kafka's bytes mean: messages, internal records, error codes, the embedded consumer protocol."""
 
 try:
-    from kcore_ext.codec_plan import DecodeError, EncodeError, MessageTooLargeError
+    from kcore_ext.codec.plan import DecodeError, EncodeError, MessageTooLargeError
 except ImportError:  # no build of it here: see plain
     from kcore.protocol.plain import DecodeError, EncodeError, MessageTooLargeError  # type: ignore[assignment]
 

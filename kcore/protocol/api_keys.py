@@ -5,7 +5,7 @@ from functools import cache
 from importlib import import_module
 
 from kcore.protocol.schema import Message
-from kcore_ext import codec
+from kcore_ext.codec import frames
 
 
 class ApiKey(IntEnum):
@@ -147,4 +147,4 @@ def response_header_version(api_key: int, version: int) -> int:
     return int(api_key != ApiKey.API_VERSIONS and version >= flexible_since(api_key))
 
 
-codec.set_flexible_versions(flexible_since)
+frames.set_flexible_versions(flexible_since)

@@ -7,7 +7,7 @@ fields are only ever appended, and bytes behind the known fields are ignored. Ne
 from typing import Final, Self
 
 from kcore.protocol.schema import Array, Int32, Message, NullableBytes, NullableString, String, Struct, field
-from kcore_ext.codec_plan import DecodeError
+from kcore_ext.codec.plan import DecodeError
 
 Buffer = bytes | bytearray | memoryview
 

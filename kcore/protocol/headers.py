@@ -1,7 +1,7 @@
 """Headers in front of requests and responses.
 
-A server reads and writes them inside of `kcore_ext.codec` (`decode_request_header`, `encode_response`); these classes
-are the whole of what they hold, for clients, tools and tests.
+A server reads and writes them inside of `kcore_ext.codec.frames` (`decode_request_header`, `encode_response`); these
+classes are the whole of what they hold, for clients, tools and tests.
 """
 
 from kcore.protocol.schema import Int16, Int32, Message, NullableString, field

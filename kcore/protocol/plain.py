@@ -20,14 +20,14 @@ WIRE_KINDS: Final = {
         start=1,
     )
 }  # fmt: skip
-"""The number of each wire type's name, as in `kcore_ext.codec_plan`."""
+"""The number of each wire type's name, as in `kcore_ext.codec.plan`."""
 
 STRUCT: Final = WIRE_KINDS["struct"]
 ARRAY: Final = WIRE_KINDS["array"]
 
 
 class DecodeError(ValueError):
-    """Bytes that are not what they should be; the twin of `kcore_ext.codec_plan.DecodeError`.
+    """Bytes that are not what they should be; the twin of `kcore_ext.codec.plan.DecodeError`.
 
     Attributes:
         position: the offset in the buffer at which reading failed.
@@ -52,7 +52,7 @@ class MessageTooLargeError(EncodeError):
 
 
 class FieldSpec(NamedTuple):
-    """One declared field; see `kcore_ext.codec_plan.FieldSpec`."""
+    """One declared field; see `kcore_ext.codec.plan.FieldSpec`."""
 
     name: str
     kind: int

@@ -10,7 +10,8 @@ A declaration is an annotated class body; the annotation is the wire type, the v
         group_instance_id: NullableString = field("3+", default=None)
 
 This is the only place where fields are declared. Constructors, equality, repr, and the byte layout of each version
-are derived from it; the byte work itself is done by `kcore_ext.codec`, which compiles a plan per (class, version).
+are derived from it; the byte work itself is done by `kcore_ext.codec.frames`, which compiles a plan per (class,
+version).
 """
 
 import re
@@ -33,10 +34,9 @@ from typing import (
 )
 
 try:
-    from kcore_ext import codec
-    from kcore_ext.codec_plan import ARRAY, STRUCT, WIRE_KINDS, FieldSpec, Schema
+    from kcore_ext.codec import frames
+    from kcore_ext.codec.plan import ARRAY, STRUCT, WIRE_KINDS, FieldSpec, Schema
 except ImportError:  # no build of it here: declarations can be read all the same
-    from kcore.protocol import plain as codec  # type: ignore[no-redef]
     from kcore.protocol.plain import ARRAY, STRUCT, WIRE_KINDS, FieldSpec, Schema  # type: ignore[assignment]
 
 R = TypeVar("R")
@@ -224,7 +224,7 @@ class StructMeta(type):
         if specs:
             namespace["FIELDS"] = specs
         cls = super().__new__(mcs, name, bases, namespace, **options)
-        codec.bind(cls, Schema(cls, cls.FIELDS))
+        frames.bind(cls, Schema(cls, cls.FIELDS))
         return cls
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **_options: Any) -> None:
@@ -234,7 +234,7 @@ class StructMeta(type):
         FIELDS: tuple[FieldSpec, ...]
 
 
-class Struct(codec.StructBase, metaclass=StructMeta):
+class Struct(frames.StructBase, metaclass=StructMeta):
     """A structure inside of messages: keyword-only constructor, equality by value, no instance dictionary.
 
     Values are plain: str, int, bool, float, bytes (uuids are sixteen of them), sequences, None, structs. They are not

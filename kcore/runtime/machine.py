@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kcore_ext.decision import Outcome
+from kcore_ext.runtime.outcome import Outcome
 
 if TYPE_CHECKING:
     from kcore.clock import Now
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kcore.runtime.shard import Shard, ShardTimer
     from kcore_ext.batch import BatchBuilder
     from kcore_ext.batch.run import Run
-    from kcore_ext.timer_wheel import Timer
+    from kcore_ext.runtime.timer_wheel import Timer
 
 __all__ = [
     "BlockReplay",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kcore.protocol.error_codes import ErrorCode
-from kcore_ext.decision import Pending
+from kcore_ext.runtime.outcome import Pending
 
 if TYPE_CHECKING:
     from kcore.runtime.api import Api, RequestContext

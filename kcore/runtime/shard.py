@@ -15,14 +15,14 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.loader import LoadReport, ShardLog, replay_log
 from kcore.runtime.machine import Outcome, ShardContext, StateMachine
 from kcore.runtime.pending import Pending
-from kcore_ext.shard_core import ShardCore
+from kcore_ext.runtime.shard import ShardCore
 
 if TYPE_CHECKING:
     from kcore.clock import Now
     from kcore.runtime.api import Api, RequestContext
     from kcore.runtime.commit import CommitPipeline
     from kcore.runtime.slices import Slices
-    from kcore_ext.timer_wheel import Timer, TimerWheel
+    from kcore_ext.runtime.timer_wheel import Timer, TimerWheel
 
 logger = logging.getLogger(__name__)
 

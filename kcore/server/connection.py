@@ -14,14 +14,14 @@ from kcore.security.principal import ANONYMOUS
 from kcore.server.dispatch import RefusedError
 from kcore.server.frames import FrameError
 from kcore.server.memory import NoRoomError
-from kcore_ext.request_line import RequestLine
+from kcore_ext.server.request_queue import RequestLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kcore.server.dispatch import Dispatch
     from kcore.server.server import Server
-    from kcore_ext.request_line import Answer, Route
+    from kcore_ext.server.request_queue import Answer, Route
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from kcore.logs import fields
 from kcore.protocol.api_keys import ApiKey, response_header_version
 from kcore.protocol.error_codes import ErrorCode
 from kcore.server.errors import error_walk, shorten_messages
-from kcore_ext.request_line import Route
+from kcore_ext.server.request_queue import Route
 
 if TYPE_CHECKING:
     from kcore.coordinator import Engine

@@ -1,4 +1,5 @@
-"""A connection's requests in a line, in plain Python: the definition of what `kcore_ext.request_line` does fast.
+"""A connection's requests in a line, in plain Python: the definition of what `kcore_ext.server.request_queue` does
+fast.
 
 Kafka serves one request of a connection at a time. So does a line, with one difference that nobody can see: while an
 answer waits for nothing but the commit of what was decided, the requests behind it are decided too, and all of them
@@ -17,12 +18,12 @@ from kcore.protocol import EncodeError, MessageTooLargeError
 from kcore.runtime import Pending
 from kcore.server.errors import shorten_messages
 from kcore.server.frames import LENGTH_BYTES, FrameError
-from kcore_ext.codec import decode_request_header, encode_response
+from kcore_ext.codec.frames import decode_request_header, encode_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kcore_ext.request_line import Owner, Route
+    from kcore_ext.server.request_queue import Owner, Route
 
 
 NOTED_BYTES = 16_384
@@ -175,7 +176,7 @@ def frame_of(route: Route, response: Any, version: int, correlation_id: int) -> 
 
 
 class PlainLine:
-    """See `kcore_ext.request_line.RequestLine`; the arguments and attributes are the same."""
+    """See `kcore_ext.server.request_queue.RequestLine`; the arguments and attributes are the same."""
 
     def __init__(
         self,

@@ -16,8 +16,8 @@ from kcore.security.sasl import SaslState
 from kcore.server.dispatch import RefusedError
 from kcore.server.frames import LENGTH_BYTES
 from kcore.server.secure import SecureConnection
-from kcore_ext.codec import decode_request_header
-from kcore_ext.request_line import Answer
+from kcore_ext.codec.frames import decode_request_header
+from kcore_ext.server.request_queue import Answer
 
 if TYPE_CHECKING:
     from kcore.server.authentication import ListenerSecurity

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from kcore.errors import KcoreError
-from kcore_ext.java_hash import partition_for
+from kcore_ext.util.java_hash import partition_for
 
 MOST_PARTITIONS: Final = 1_000
 """Topics of coordinators are taken to have no more; Kafka makes them with 50."""

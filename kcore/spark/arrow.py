@@ -132,7 +132,7 @@ def in_range(batch: pa.RecordBatch, start: int, stop: int | None) -> pa.RecordBa
 
 
 def filled_array(kind: pa.DataType, finished: Any) -> pa.Array:
-    """A column that the extension has filled (`kcore_ext.columns.Finished`)."""
+    """A column that the extension has filled (`kcore_ext.spark.record_columns.Finished`)."""
     length, nulls, buffers, below = finished
     if pa.types.is_struct(kind):
         kinds = [field.type for field in kind]
@@ -148,7 +148,7 @@ def filled_array(kind: pa.DataType, finished: Any) -> pa.Array:
 
 
 def filled_batch(topic: str, partition: int, size: int, columns: list[Any]) -> pa.RecordBatch:
-    """Events of one partition, whose other columns the extension has filled (`kcore_ext.columns_events`)."""
+    """Events of one partition, whose other columns the extension has filled (`kcore_ext.spark.event_columns`)."""
     given = {"topic": topic, "partition": partition}
     filled = iter(columns)
     arrays = [

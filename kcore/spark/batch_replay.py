@@ -16,9 +16,9 @@ from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.event import EventRow
 from kcore.spark.rebuild import END, AsOf, Rebuilt
 from kcore.spark.state import PartitionState
-from kcore_ext.columns_replay import EventInput, EventReplay
-from kcore_ext.columns_store import Input
-from kcore_ext.offsets import OffsetAndMetadata
+from kcore_ext.group.offsets import OffsetAndMetadata
+from kcore_ext.spark.batch_replay import EventInput, EventReplay
+from kcore_ext.spark.column_store import Input
 
 LATEST: Final = 2**63 - 1
 """The largest offset and time that there are; none is later."""

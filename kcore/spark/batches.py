@@ -12,7 +12,7 @@ from kcore.spark.event import CREATE_TIME, LOG_APPEND_TIME, EventRow
 try:
     from kcore.protocol.compression import decompress
     from kcore_ext.batch import CorruptBatchError, iter_records, parse_header, validate_crc
-    from kcore_ext.columns_events import EventColumns
+    from kcore_ext.spark.event_columns import EventColumns
 
     HAS_EXTENSION = True
 except ImportError:  # an executor without a build

@@ -1,4 +1,4 @@
-"""Records as typed columns by `kcore_ext.columns`, which goes from Arrow's buffers to Arrow's buffers."""
+"""Records as typed columns by `kcore_ext.spark.record_columns`, which goes from Arrow's buffers to Arrow's buffers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kcore.spark.arrow import filled_array
 from kcore.spark.ddl import arrow_struct
 from kcore.spark.pure_record import decode_record
 from kcore.spark.record_types import HEAD_DDL, STATUSES, TOPICS, name_of, record_ddl
-from kcore_ext.columns import STATUSES as COMPILED_STATUSES
-from kcore_ext.columns import RecordColumns
-from kcore_ext.columns_store import Input
+from kcore_ext.spark.column_store import Input
+from kcore_ext.spark.record_columns import STATUSES as COMPILED_STATUSES
+from kcore_ext.spark.record_columns import RecordColumns
 
 assert COMPILED_STATUSES == STATUSES, "the extension was built from another version"
 

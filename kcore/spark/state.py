@@ -22,7 +22,7 @@ from kcore.spark.machines import group_machine, transaction_machine
 from kcore.spark.producers import Producers, marker_of
 from kcore.spark.share_state import ShareStates
 from kcore.transaction.shard import TransactionShard
-from kcore_ext.offsets import OffsetDecoder
+from kcore_ext.group.offsets import OffsetDecoder
 
 COORDINATOR_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
 LOSSES = ("corrupt", "missing")

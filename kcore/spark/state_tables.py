@@ -16,7 +16,7 @@ from kcore.spark.rebuild import Rebuilt
 from kcore.spark.state import PartitionState
 from kcore.spark.table_schemas import TABLES, table_ddl
 from kcore.spark.tables import table_rows
-from kcore_ext.columns_offsets import OffsetColumns
+from kcore_ext.spark.offset_columns import OffsetColumns
 
 ROWS_PER_BATCH: Final = 10_000
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from kcore.protocol.error_codes import ErrorCode
 from kcore.transaction.states import COMPLETION
 from kcore.transaction.transaction import Transaction
-from kcore_ext.transaction import add as add_partitions
+from kcore_ext.transaction.transaction import add as add_partitions
 
 
 def add(

@@ -13,7 +13,7 @@ from kcore.runtime.shards import Shards
 from kcore.runtime.topics import MetadataListener
 from kcore.transaction import adding
 from kcore.transaction.shard import TOPIC_NAME, TransactionShard
-from kcore_ext.transaction_core import CoordinatorCore
+from kcore_ext.transaction.coordinator import CoordinatorCore
 
 if TYPE_CHECKING:
     from kcore.runtime.api import Api, RequestContext

@@ -20,9 +20,9 @@ from kcore.transaction.states import (
     TransactionStatus,
 )
 from kcore.transaction.transaction import NO_EPOCH, NO_PRODUCER_ID
-from kcore_ext.transaction import Transaction, complete, prepared
-from kcore_ext.transaction import check_since_v5 as check_end
-from kcore_ext.transaction import prepare as prepare_end
+from kcore_ext.transaction.transaction import Transaction, complete, prepared
+from kcore_ext.transaction.transaction import check_since_v5 as check_end
+from kcore_ext.transaction.transaction import prepare as prepare_end
 
 __all__ = [
     "BEFORE_V5",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kcore.errors import KafkaError
 from kcore.log.errors import LogError
 from kcore.protocol.error_codes import COORDINATOR_AWAY, NO_ERROR, ErrorCode
-from kcore_ext.transaction_core import MarkersHere
+from kcore_ext.transaction.coordinator import MarkersHere
 
 if TYPE_CHECKING:
     from kcore.clock import Now

@@ -13,7 +13,7 @@ from kcore.transaction.expiry import ExpiryTimer
 from kcore.transaction.states import COMPLETION, ONGOING
 from kcore.transaction.timeouts import Timeouts
 from kcore.transaction.transaction import of_value, record_of
-from kcore_ext.transaction_core import TransactionMachine
+from kcore_ext.transaction.coordinator import TransactionMachine
 
 if TYPE_CHECKING:
     from kcore.config import Config

@@ -20,7 +20,7 @@ from kcore.transaction.states import ONGOING
 if TYPE_CHECKING:
     from kcore.transaction.shard import TransactionShard
     from kcore.transaction.transaction import Transaction
-    from kcore_ext.timer_wheel import Timer
+    from kcore_ext.runtime.timer_wheel import Timer
 
 logger = logging.getLogger(__name__)
 

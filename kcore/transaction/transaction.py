@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from kcore.protocol.records.transaction_log import TransactionLogKey, TransactionLogValue
 from kcore.runtime.machine import Record
 from kcore.transaction.states import COMPLETION, PREVIOUS, TransactionStatus
-from kcore_ext.transaction import Transaction, bind_states
+from kcore_ext.transaction.transaction import Transaction, bind_states
 
 __all__ = ["LAST_EPOCH", "NO_EPOCH", "NO_PARTITIONS", "NO_PRODUCER_ID", "NO_TIME", "Partitions", "Transaction"]
 

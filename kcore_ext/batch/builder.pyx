@@ -21,7 +21,7 @@ from kcore_ext.batch.layout cimport (
     put_varint,
     varint_size,
 )
-from kcore_ext.byte_order cimport write_int16, write_int32, write_int64
+from kcore_ext.util.byte_order cimport write_int16, write_int32, write_int64
 
 cdef enum:
     HIGHEST_CODEC = 4

@@ -18,9 +18,9 @@ from kcore_ext.batch.layout cimport (
     SMALLEST_LENGTH,
     TRANSACTIONAL_BIT,
 )
-from kcore_ext.byte_order cimport read_int16, read_int32, read_int64, write_int16, write_int32, write_int64
+from kcore_ext.util.byte_order cimport read_int16, read_int32, read_int64, write_int16, write_int32, write_int64
 
-from kcore_ext.crc32c cimport crc32c_of
+from kcore_ext.batch.crc32c cimport crc32c_of
 
 from typing import NamedTuple
 

@@ -17,7 +17,7 @@ from kcore_ext.batch.layout cimport (
     get_varint,
     get_varlong,
 )
-from kcore_ext.byte_order cimport read_int16, read_int32
+from kcore_ext.util.byte_order cimport read_int16, read_int32
 
 from kcore_ext.batch.header import CorruptBatchError
 

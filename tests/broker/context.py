@@ -33,8 +33,8 @@ from kcore.runtime import CommitPipeline, Pending, RequestContext, Slices, Topic
 from kcore.runtime.cluster import SingleNodeCluster
 from kcore.runtime.topics import MetadataListener
 from kcore_ext.batch import iter_records
-from kcore_ext.purgatory import Purgatory
-from kcore_ext.timer_wheel import TimerWheel
+from kcore_ext.runtime.purgatory import Purgatory
+from kcore_ext.runtime.timer_wheel import TimerWheel
 from tests.kit import serve
 
 NODE_ID = 1

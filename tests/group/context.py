@@ -16,7 +16,7 @@ from kcore.log.memory_engine import MemoryLogEngine
 from kcore.protocol.records import decode_key, decode_value
 from kcore.runtime import Api, CommitPipeline, Pending, RequestContext, Shard, Shards, Slices, TopicInfo
 from kcore_ext.batch import iter_records, parse_header
-from kcore_ext.timer_wheel import TimerWheel
+from kcore_ext.runtime.timer_wheel import TimerWheel
 from tests.kit import serve
 
 CONSUMER_OFFSETS_ID = bytes(15) + b"\x02"

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kcore.log.batch_header import damage
 from kcore_ext.batch import BatchBuilder, build_control_batch, parse_header, stamp
+from kcore_ext.batch.crc32c import _crc32c_by_tables, crc32c
 from kcore_ext.batch.run import PlainRun, count_sound, gather, plain_run, replay_producers
-from kcore_ext.crc32c import _crc32c_by_tables, crc32c
 
 
 def plain(base_offset: int, records: int = 1, **kinds: object) -> bytes:

@@ -12,7 +12,7 @@ from kcore.protocol.headers import RequestHeader, ResponseHeader
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kcore_ext.codec import decode_request_header, encode_request, encode_response
+from kcore_ext.codec.frames import decode_request_header, encode_request, encode_response
 from tests.protocol.strategies import examples
 
 INT32 = st.integers(-(2**31), 2**31 - 1)

@@ -12,7 +12,7 @@ from kcore.protocol.messages.describe_groups import DescribedGroup, DescribedGro
 from kcore.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kcore.protocol.messages.heartbeat import HeartbeatResponse
 from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kcore_ext.codec import encode_request, encode_response
+from kcore_ext.codec.frames import encode_request, encode_response
 
 LONGEST = 2**31 - 1
 

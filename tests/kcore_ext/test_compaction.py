@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kcore.broker.compaction_rewrite import with_records
 from kcore.protocol.compression import compress, decompress
 from kcore_ext.batch import BatchBuilder, build_control_batch, iter_records, parse_header, stamp, validate
-from kcore_ext.compaction import Sweep, filtered, merged
-from kcore_ext.compaction_map import ENTRY_BYTES, OffsetMap, Sizes, sizes
+from kcore_ext.broker.compaction import Sweep, filtered, merged
+from kcore_ext.broker.compaction_map import ENTRY_BYTES, OffsetMap, Sizes, sizes
 from tests.broker.compaction import plain
 
 DAY_MS = 86_400_000

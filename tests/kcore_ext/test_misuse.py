@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from kcore_ext.batch import BatchBuilder, CorruptBatchError, iter_records
-from kcore_ext.compaction import Sweep, merged
-from kcore_ext.compaction_map import OffsetMap
-from kcore_ext.consumer_records import ConsumerRecords, target_assignment
-from kcore_ext.offsets import OffsetDecoder
+from kcore_ext.broker.compaction import Sweep, merged
+from kcore_ext.broker.compaction_map import OffsetMap
+from kcore_ext.group.consumer_records import ConsumerRecords, target_assignment
+from kcore_ext.group.offsets import OffsetDecoder
 
 COUNT_AT = 57
 

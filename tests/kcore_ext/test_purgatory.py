@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kcore_ext.purgatory import DelayedOperation, Purgatory
-from kcore_ext.timer_wheel import TimerWheel
+from kcore_ext.runtime.purgatory import DelayedOperation, Purgatory
+from kcore_ext.runtime.timer_wheel import TimerWheel
 
 
 class Operation(DelayedOperation):

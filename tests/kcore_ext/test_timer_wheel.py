@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from kcore_ext.timer_wheel import ExpiredTimers, Timer, TimerWheel
+from kcore_ext.runtime.timer_wheel import ExpiredTimers, Timer, TimerWheel
 
 MAX_INT64 = 2**63 - 1
 

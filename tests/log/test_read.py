@@ -8,7 +8,7 @@ import pytest
 
 from kcore.log import LogEngine, OffsetOutOfRangeError, TimestampedBatch
 from kcore.log import partition as partition_module
-from kcore_ext.log_tail import BATCH_OVERHEAD, TRIM_THRESHOLD, PartitionTail, TailCache
+from kcore_ext.log.tail_cache import BATCH_OVERHEAD, TRIM_THRESHOLD, PartitionTail, TailCache
 from tests.log.batches import batch, contents, fill, key, stamped
 from tests.log.conftest import Store
 

@@ -8,8 +8,8 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcore_ext.log_core import journal_entries, log_pairs, sort_batches
-from kcore_ext.log_tail import BATCH_OVERHEAD, PartitionTail, TailCache
+from kcore_ext.log.partition import journal_entries, log_pairs, sort_batches
+from kcore_ext.log.tail_cache import BATCH_OVERHEAD, PartitionTail, TailCache
 from tests.log.batches import batch, key, stamped
 from tests.log.conftest import Store
 

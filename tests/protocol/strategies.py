@@ -16,7 +16,7 @@ from kcore.protocol.records.control import ControlRecordTypeSchema, EndTxnMarker
 from kcore.protocol.records.legacy_offset_commit import LegacyOffsetCommitKey
 from kcore.protocol.records.metadata import MetadataRecord
 from kcore.protocol.schema import ZERO_UUID, Message, Struct
-from kcore_ext.codec_plan import WIRE_KINDS, FieldSpec
+from kcore_ext.codec.plan import WIRE_KINDS, FieldSpec
 
 THOROUGH = os.environ.get("KCORE_HYPOTHESIS") == "thorough"
 """Set KCORE_HYPOTHESIS=thorough for many more examples; the default keeps the whole folder below a minute."""

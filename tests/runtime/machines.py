@@ -22,7 +22,7 @@ from kcore.runtime import (
     ShardTimer,
     Slices,
 )
-from kcore_ext.timer_wheel import TimerWheel
+from kcore_ext.runtime.timer_wheel import TimerWheel
 
 TOPIC = "__counters"
 KEY = PartitionKey(bytes(15) + b"\x09", 0)

@@ -35,7 +35,7 @@ from kcore.runtime import Outcome, Pending, Record, RequestContext, Shard
 from kcore.runtime.loader import SLICE_RECORDS, LoadReport, replay_log
 from kcore.runtime.shard import ShardState
 from kcore_ext.batch import parse_header
-from kcore_ext.offsets import CommitKey, OffsetAndMetadata
+from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata
 
 CLEANER_MS = 15_000
 DAY_MS = 86_400_000

@@ -20,7 +20,7 @@ from kcore.log import LogEngine, MemoryLogEngine
 from kcore.protocol.api_keys import response_class, response_header_version
 from kcore.server.listeners import parse_listeners
 from kcore.server.server import Server
-from kcore_ext.codec import encode_request
+from kcore_ext.codec.frames import encode_request
 from tests.kit import QUICK, wait_until
 
 T = TypeVar("T")

@@ -22,8 +22,8 @@ from kcore.server.dispatch import RefusedError, Served
 from kcore.server.errors import MAX_MESSAGE, error_walk
 from kcore.server.frames import FrameError
 from kcore.server.plain_line import PlainAnswer, PlainLine
-from kcore_ext.codec import encode_request
-from kcore_ext.request_line import Answer, RequestLine
+from kcore_ext.codec.frames import encode_request
+from kcore_ext.server.request_queue import Answer, RequestLine
 
 MAX_FRAME = 2_000
 BUFFER = 120

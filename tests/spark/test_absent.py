@@ -14,7 +14,7 @@ from kcore.protocol.records.base import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRA
 from kcore.spark.absent import Absent, PlacedId, absent_partitions
 from kcore.spark.jobs import rebuild as rebuild_job
 from kcore.spark.rebuild_report import doubts_of
-from kcore_ext.java_hash import partition_for
+from kcore_ext.util.java_hash import partition_for
 
 
 def ids(count: int, names: int, there: set[int]) -> list[PlacedId]:

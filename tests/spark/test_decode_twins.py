@@ -168,12 +168,12 @@ def test_one_record_alone() -> None:
 
 def test_the_numbers_of_wire_types_are_the_codec_s() -> None:
     from kcore.protocol import plain
-    from kcore_ext import codec_plan
+    from kcore_ext.codec import plan
 
     assert (plain.WIRE_KINDS, plain.ARRAY, plain.STRUCT) == (
-        codec_plan.WIRE_KINDS,
-        codec_plan.ARRAY,
-        codec_plan.STRUCT,
+        plan.WIRE_KINDS,
+        plan.ARRAY,
+        plan.STRUCT,
     )
 
 

@@ -20,7 +20,7 @@ from kcore.spark.restore_apply import apply
 from kcore.spark.restore_plan import COMPACTED, DAMAGED, WHOLE, load
 from kcore.spark.sources import ServerSource, open_source
 from kcore.testing import ServerProcess
-from kcore_ext.java_hash import partition_for
+from kcore_ext.util.java_hash import partition_for
 from tests.kit import COMMIT_VERSION, batch, commit, committed, make_topic, produce
 
 pytestmark = pytest.mark.spark

@@ -31,7 +31,7 @@ from kcore.spark.restore import Then
 from kcore.spark.restore_apply import apply
 from kcore.spark.restore_target import OneEngine
 from kcore.spark.sources import Part, Source, Span
-from kcore_ext.offsets import CommitKey, OffsetAndMetadata
+from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata
 from tests import kit
 
 pytestmark = pytest.mark.spark

@@ -16,7 +16,7 @@ from kcore.transaction.ending import ProducerIdsExhaustedError
 from kcore.transaction.states import COMPLETION, PREVIOUS, TransactionStatus
 from kcore.transaction.transaction import LAST_EPOCH, record_of
 from kcore_ext.batch import BatchBuilder, iter_records
-from kcore_ext.transaction import Transaction, TransactionBlock, bind_states
+from kcore_ext.transaction.transaction import Transaction, TransactionBlock, bind_states
 from tests.transaction import plain
 from tests.transaction.plain import PlainTransaction
 

@@ -52,14 +52,14 @@ from kcore_ext.batch import (
     split_batches,
     validate,
 )
-from kcore_ext.codec import decode_request_header, encode_request, encode_response
-from kcore_ext.request_line import RequestLine
+from kcore_ext.codec.frames import decode_request_header, encode_request, encode_response
+from kcore_ext.server.request_queue import RequestLine
 from tools.fuzzing.logs import Columns, Replays
 from tools.fuzzing.target import BugError, Target
 from tools.fuzzing.values import batch, message
 
 if TYPE_CHECKING:
-    from kcore_ext.request_line import Owner
+    from kcore_ext.server.request_queue import Owner
 
 
 class Messages(Target):

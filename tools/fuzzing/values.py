@@ -8,7 +8,7 @@ from typing import Any
 
 from kcore.protocol.compression import compress
 from kcore_ext.batch import BatchBuilder
-from kcore_ext.codec_plan import ARRAY, STRUCT, WIRE_KINDS, FieldSpec
+from kcore_ext.codec.plan import ARRAY, STRUCT, WIRE_KINDS, FieldSpec
 
 KINDS = {number: name for name, number in WIRE_KINDS.items()}
 WIDTHS = {"int8": 7, "int16": 15, "uint16": 16, "int32": 31, "uint32": 32, "int64": 63}

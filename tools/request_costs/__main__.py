@@ -22,7 +22,7 @@ from kcore.protocol.api_keys import ApiKey
 from kcore.server.connection import Connection
 from kcore.server.listeners import parse_listeners
 from kcore.server.server import Server
-from kcore_ext.codec import encode_request
+from kcore_ext.codec.frames import encode_request
 from tools.request_costs.cases import Case, Cases
 from tools.request_costs.state import State
 

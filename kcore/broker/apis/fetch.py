@@ -31,7 +31,7 @@ from kcore.protocol.messages.fetch import (
     PartitionData,
 )
 from kcore.runtime.api import Api
-from kcore_ext.fetch_reader import FetchItem, FetchParams, FetchReader
+from kcore_ext.broker.fetch_reader import FetchItem, FetchParams, FetchReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.cluster import ClusterView
-    from kcore_ext.fetch_reader import Reading, SessionPartition
-    from kcore_ext.purgatory import Purgatory
+    from kcore_ext.broker.fetch_reader import Reading, SessionPartition
+    from kcore_ext.runtime.purgatory import Purgatory
 
 COMMIT_WAIT_MS = 30_000
 """How long a fetch waits for a commit that it must see; commits take milliseconds, this is for one that hangs."""

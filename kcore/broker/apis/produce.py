@@ -33,7 +33,7 @@ from kcore.protocol.records import decode_key, decode_value
 from kcore.runtime.api import Api
 from kcore.runtime.pending import Pending
 from kcore_ext.batch import CorruptBatchError, iter_entries
-from kcore_ext.produce import ProduceCore
+from kcore_ext.broker.produce import ProduceCore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -29,7 +29,7 @@ from kcore.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from kcore.runtime.api import RequestContext
-from kcore_ext.heartbeat import ConsumerHeartbeatFastPath
+from kcore_ext.group.heartbeat import ConsumerHeartbeatFastPath
 
 if TYPE_CHECKING:
     from kcore.group.consumer.services import ConsumerServices

@@ -19,7 +19,7 @@ from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kcore_ext.heartbeat import HeartbeatFastPath
+from kcore_ext.group.heartbeat import HeartbeatFastPath
 
 if TYPE_CHECKING:
     from kcore.protocol.authorizer import Authorizer

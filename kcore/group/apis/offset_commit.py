@@ -24,7 +24,7 @@ from kcore.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from kcore.runtime.machine import Outcome, Record
-from kcore_ext.offset_commit import OffsetCommitFastPath
+from kcore_ext.group.offset_commit import OffsetCommitFastPath
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kcore.runtime.api import RequestContext
     from kcore.runtime.shards import Shards
     from kcore.runtime.topics import TopicImage
-    from kcore_ext.offset_block import CommitPlan
+    from kcore_ext.group.offset_block import CommitPlan
 
 TOPIC_IDS_SINCE = 10
 ABSENT_GROUP_SINCE = 9

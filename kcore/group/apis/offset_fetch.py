@@ -30,8 +30,8 @@ from kcore.runtime.api import Api
 from kcore.runtime.partitioner import partition_for
 from kcore.runtime.pending import Pending, gather
 from kcore.runtime.sliced import step
-from kcore_ext.offset_fetch import OffsetFetchFastPath
-from kcore_ext.offsets import answer_fetch
+from kcore_ext.group.offset_fetch import OffsetFetchFastPath
+from kcore_ext.group.offsets import answer_fetch
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from kcore.runtime.sliced import Work
     from kcore.runtime.slices import Slices
     from kcore.runtime.topics import TopicImage
-    from kcore_ext.offsets import OffsetAndMetadata
+    from kcore_ext.group.offsets import OffsetAndMetadata
 
 GROUP_ERROR_SINCE = 2
 SEVERAL_GROUPS_SINCE = 8

@@ -26,7 +26,7 @@ from kcore.protocol.messages.txn_offset_commit import (
 )
 from kcore.runtime.machine import Outcome, Record
 from kcore.runtime.pending import Pending
-from kcore_ext.offset_commit import TxnOffsetCommitFastPath
+from kcore_ext.group.offset_commit import TxnOffsetCommitFastPath
 
 if TYPE_CHECKING:
     from kcore.group.offsets.verifier import TransactionVerifier
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kcore.runtime.shard import Shard
     from kcore.runtime.shards import Shards
     from kcore.runtime.topics import TopicImage
-    from kcore_ext.offset_block import CommitPlan
+    from kcore_ext.group.offset_block import CommitPlan
 
 ABORTABLE_SINCE = 4
 ADDS_PARTITION_SINCE = 5

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kcore.protocol.messages.sync_group import SyncGroupResponse
     from kcore.runtime.machine import Record
     from kcore.runtime.pending import Pending
-    from kcore_ext.timer_wheel import Timer
+    from kcore_ext.runtime.timer_wheel import Timer
 
 logger = logging.getLogger(__name__)
 

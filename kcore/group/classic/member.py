@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from kcore.group.classic.group import ClassicGroup
     from kcore.runtime.machine import Outcome
     from kcore.runtime.pending import Pending
-    from kcore_ext.timer_wheel import Timer
+    from kcore_ext.runtime.timer_wheel import Timer
 
 Protocols = tuple[tuple[str, bytes], ...]
 """What a member can do, best first: (protocol name, metadata), each name once."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kcore.group.consumer.group import ConsumerGroup
     from kcore.group.consumer.timers import MemberTimer
     from kcore.runtime.machine import Outcome
-    from kcore_ext.timer_wheel import Timer
+    from kcore_ext.runtime.timer_wheel import Timer
 
 LEFT_FOR_A_WHILE: Final = -2
 """The member epoch of a static member that left and may come back (KIP-345, KIP-848)."""

@@ -1,4 +1,4 @@
-"""What the records of consumer groups stand for that hold what memory holds (`kcore_ext.consumer_records`).
+"""What the records of consumer groups stand for that hold what memory holds (`kcore_ext.group.consumer_records`).
 
 These are the records by definition: whoever writes and replays them gets the same log and the same groups.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kcore.group.consumer.member import MemberMetadata
-    from kcore_ext.consumer_records import ConsumerRecord
+    from kcore_ext.group.consumer_records import ConsumerRecord
 
 
 def member_metadata(group_id: str, member_id: str, metadata: MemberMetadata) -> Record:

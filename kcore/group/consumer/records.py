@@ -21,7 +21,7 @@ from kcore.protocol.records.consumer_group_regular_expression import (
 from kcore.protocol.records.consumer_group_target_assignment_member import ConsumerGroupTargetAssignmentMemberKey
 from kcore.protocol.records.consumer_group_target_assignment_metadata import ConsumerGroupTargetAssignmentMetadataKey
 from kcore.runtime.machine import Record
-from kcore_ext import consumer_records
+from kcore_ext.group import consumer_records
 
 if TYPE_CHECKING:
     from kcore.group.consumer.group import ConsumerGroup

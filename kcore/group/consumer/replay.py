@@ -38,7 +38,7 @@ from kcore.protocol.records.consumer_group_target_assignment_metadata import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
-from kcore_ext.consumer_records import bind_consumer_records
+from kcore_ext.group.consumer_records import bind_consumer_records
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard

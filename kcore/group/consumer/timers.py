@@ -10,7 +10,7 @@ from kcore.runtime.shard import ShardTimer
 if TYPE_CHECKING:
     from kcore.group.consumer.member import ConsumerMember
     from kcore.runtime.machine import Outcome
-    from kcore_ext.timer_wheel import Timer
+    from kcore_ext.runtime.timer_wheel import Timer
 
 
 class Awaited(Enum):

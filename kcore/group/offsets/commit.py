@@ -15,7 +15,7 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.schema import ZERO_UUID
 from kcore.runtime.machine import Record
 from kcore.runtime.topics import TopicInfo
-from kcore_ext.offset_block import CommitPlan, OffsetBlock, plan_topics
+from kcore_ext.group.offset_block import CommitPlan, OffsetBlock, plan_topics
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kcore.group.offsets.store import OffsetStore
     from kcore.group.shard import GroupShard
     from kcore.runtime.machine import Outcome
-    from kcore_ext.offsets import OffsetAndMetadata
+    from kcore_ext.group.offsets import OffsetAndMetadata
 
 logger = logging.getLogger(__name__)
 

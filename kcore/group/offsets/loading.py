@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kcore_ext.offsets import OffsetAndMetadata, OffsetDecoder
+from kcore_ext.group.offsets import OffsetAndMetadata, OffsetDecoder
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kcore.protocol.schema import ZERO_UUID
 from kcore.runtime.machine import Record
-from kcore_ext.offsets import CommitKey, OffsetAndMetadata
+from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata
 
 if TYPE_CHECKING:
     from kcore.group.offsets.store import OffsetStore

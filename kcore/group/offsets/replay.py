@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from kcore.group.offsets.records import materialised, materialised_legacy
 from kcore.protocol.records.legacy_offset_commit import LegacyOffsetCommitKey, LegacyOffsetCommitValue
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
-from kcore_ext.offsets import CommitKey, OffsetAndMetadata
+from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kcore.group.shard import GroupShard
     from kcore.runtime.machine import Record
-    from kcore_ext.offset_block import OffsetBlock
+    from kcore_ext.group.offset_block import OffsetBlock
 
 
 def replay_commit(

@@ -14,12 +14,12 @@ from sys import intern
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from kcore_ext.offset_fetch import OffsetTables
-from kcore_ext.offsets import OffsetAndMetadata
-from kcore_ext.pending_offsets import hold, release
+from kcore_ext.group.offset_fetch import OffsetTables
+from kcore_ext.group.offsets import OffsetAndMetadata
+from kcore_ext.group.pending_offsets import hold, release
 
 if TYPE_CHECKING:
-    from kcore_ext.offset_block import OffsetBlock
+    from kcore_ext.group.offset_block import OffsetBlock
 
 Partitions = dict[int, OffsetAndMetadata]
 Topics = dict[str, Partitions]

@@ -9,7 +9,7 @@ from kcore.protocol.records.base import TRANSACTION_STATE
 from kcore.spark.audit.finding import Fact
 from kcore.spark.record_types import TOPICS
 from kcore.spark.sources import Part
-from kcore_ext.java_hash import partition_for
+from kcore_ext.util.java_hash import partition_for
 
 GRACE_MS: Final = 15_000
 """How much longer than its timeout a transaction may be open: the coordinator looks every ten seconds."""

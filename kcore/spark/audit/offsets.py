@@ -14,7 +14,7 @@ from kcore.protocol.records.legacy_offset_commit import LegacyOffsetCommitKey
 from kcore.protocol.records.offset_commit import OffsetCommitKey
 from kcore.spark.audit.check import Check, Handler, Log
 from kcore.spark.event import EventRow
-from kcore_ext.offsets import CommitKey, OffsetAndMetadata
+from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata
 
 Place = tuple[str, str, int]
 """Group, topic, partition."""

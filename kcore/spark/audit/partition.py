@@ -31,7 +31,7 @@ from kcore.spark.event import EventRow, LogFault
 from kcore.spark.machines import group_machine
 from kcore.spark.producers import marker_of
 from kcore.transaction.transaction import of_value
-from kcore_ext.offsets import OffsetDecoder
+from kcore_ext.group.offsets import OffsetDecoder
 
 Row = EventRow | LogFault
 

@@ -32,7 +32,7 @@ from kcore.spark.timeline.epochs import EpochGroup
 from kcore.spark.timeline.facts import Fact
 from kcore.spark.timeline.rebalance import Place
 from kcore.spark.timeline.transactions import Transactions
-from kcore_ext.offsets import OffsetDecoder
+from kcore_ext.group.offsets import OffsetDecoder
 
 PARTS: Final[dict[type, Part]] = parts_of()
 """Key class -> kind of group and the part of it that such records hold."""

@@ -12,7 +12,7 @@ from kcore.runtime.api import Api
 from kcore.runtime.machine import Outcome
 from kcore.transaction import ending
 from kcore.transaction.ending import EPOCH_BUMPS_SINCE, ProducerIdsExhaustedError
-from kcore_ext.end_txn import EndTxnFastPath
+from kcore_ext.transaction.end_txn import EndTxnFastPath
 
 if TYPE_CHECKING:
     from kcore.protocol.authorizer import Authorizer

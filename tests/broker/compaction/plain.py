@@ -1,6 +1,6 @@
 """Compaction of a log without transactions as it is defined: over whole lists, with dictionaries, a record at a time.
 
-`kcore_ext.compaction_map` and `kcore_ext.compaction` must leave the same batches, byte for byte.
+`kcore_ext.broker.compaction_map` and `kcore_ext.broker.compaction` must leave the same batches, byte for byte.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ from kcore.protocol.messages.produce import ProduceRequest
 from kcore.runtime import CommitPipeline, Pending, RequestContext, Slices, TopicInfo
 from kcore.runtime.cluster import SingleNodeCluster
 from kcore_ext.batch import BatchBuilder, iter_records, parse_header, split_batches
-from kcore_ext.purgatory import Purgatory
-from kcore_ext.timer_wheel import TimerWheel
+from kcore_ext.runtime.purgatory import Purgatory
+from kcore_ext.runtime.timer_wheel import TimerWheel
 from tests.kit import serve
 
 NODE_ID = 1

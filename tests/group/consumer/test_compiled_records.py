@@ -16,7 +16,7 @@ from kcore.group.consumer.member import ClassicMetadata, MemberMetadata
 from kcore.group.consumer.states import MemberState
 from kcore.runtime.machine import Record
 from kcore_ext.batch import BatchBuilder
-from kcore_ext.consumer_records import ConsumerRecord, ConsumerRecords, bind_consumer_records
+from kcore_ext.group.consumer_records import ConsumerRecord, ConsumerRecords, bind_consumer_records
 from tests.group.context import WALL_MS, GroupContext
 
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)

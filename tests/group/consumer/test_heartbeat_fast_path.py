@@ -16,7 +16,7 @@ from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kcore.runtime import Pending, RequestContext
-from kcore_ext.slots import Slots
+from kcore_ext.util.slots import Slots
 from tests.group.consumer.members import GROUP, Owned, reported
 from tests.group.consumer.members import World as ConsumerWorld
 from tests.group.context import CLIENT_HOST

@@ -1,4 +1,4 @@
-"""What kcore_ext.offsets does, said plainly with the codec's own types: the definition it is held to."""
+"""What kcore_ext.group.offsets does, said plainly with the codec's own types: the definition it is held to."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from kcore.group.offsets.store import OffsetStore
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
-from kcore_ext.offset_block import OffsetBlock
-from kcore_ext.offsets import OffsetAndMetadata
+from kcore_ext.group.offset_block import OffsetBlock
+from kcore_ext.group.offsets import OffsetAndMetadata
 
 
 def is_too_long(metadata: str, limit: int) -> bool:

@@ -13,9 +13,9 @@ from kcore.group.offsets.store import OffsetStore
 from kcore.protocol.messages.offset_commit import OffsetCommitRequestPartition
 from kcore.runtime.machine import Record
 from kcore_ext.batch import BatchBuilder
-from kcore_ext.offset_block import OffsetBlock, unknown_partitions
-from kcore_ext.offsets import CommitKey, OffsetAndMetadata
-from kcore_ext.shard_core import EncodedRecords
+from kcore_ext.group.offset_block import OffsetBlock, unknown_partitions
+from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata
+from kcore_ext.runtime.shard import EncodedRecords
 from tests.group.offsets import plain
 
 int64 = st.integers(-(1 << 63), (1 << 63) - 1)

@@ -1,4 +1,4 @@
-"""kcore_ext.offsets against its plain definition and against the codec."""
+"""kcore_ext.group.offsets against its plain definition and against the codec."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from kcore.protocol.messages.offset_fetch import OffsetFetchResponsePartition, O
 from kcore.protocol.records import decode_key, decode_value
 from kcore.protocol.records.legacy_offset_commit import LegacyOffsetCommitKey
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
-from kcore_ext import offsets as compiled
-from kcore_ext.offsets import CommitKey, OffsetAndMetadata, OffsetDecoder
+from kcore_ext.group import offsets as compiled
+from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata, OffsetDecoder
 from tests.group.offsets import plain
 
 int64 = st.integers(-(1 << 63), (1 << 63) - 1)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcore_ext.offsets import OffsetAndMetadata
+from kcore_ext.group.offsets import OffsetAndMetadata
 
 int64 = st.integers(-(1 << 63), (1 << 63) - 1)
 int32 = st.integers(-(1 << 31), (1 << 31) - 1)

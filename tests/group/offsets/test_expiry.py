@@ -10,7 +10,7 @@ from kcore.group.offsets.expiry import expire, is_expired
 from kcore.protocol.records.group_metadata import GroupMetadataKey
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from kcore.runtime import Outcome
-from kcore_ext.offsets import OffsetAndMetadata
+from kcore_ext.group.offsets import OffsetAndMetadata
 from tests.group.context import WALL_MS
 from tests.group.offsets.test_groups import Members
 from tests.group.offsets.test_offset_commit import key

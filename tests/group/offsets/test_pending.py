@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kcore.group.offsets.store import OffsetStore
 from kcore.protocol.messages.txn_offset_commit import TxnOffsetCommitRequestPartition
 from kcore.runtime.machine import Record
-from kcore_ext.offset_block import OffsetBlock
+from kcore_ext.group.offset_block import OffsetBlock
 from tests.group.offsets import plain
 
 GROUPS = st.sampled_from(["g", "h"])

@@ -14,8 +14,8 @@ from kcore.protocol.records import decode_key, decode_value
 from kcore.protocol.records.legacy_offset_commit import LegacyOffsetCommitKey, LegacyOffsetCommitValue
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from kcore.runtime.machine import Record
-from kcore_ext.offset_block import OffsetBlock
-from kcore_ext.offsets import OffsetAndMetadata
+from kcore_ext.group.offset_block import OffsetBlock
+from kcore_ext.group.offsets import OffsetAndMetadata
 from tests.group.offsets.world import OffsetsContext
 
 TOPIC_ID = bytes(range(16))

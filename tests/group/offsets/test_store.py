@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcore.group.offsets.store import OffsetStore
-from kcore_ext.offsets import OffsetAndMetadata
+from kcore_ext.group.offsets import OffsetAndMetadata
 
 PLAIN = -1
 

@@ -14,7 +14,7 @@ from kcore.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from kcore_ext.codec import decode_request_header, encode_request, encode_response
+from kcore_ext.codec.frames import decode_request_header, encode_request, encode_response
 from tests.kcore_ext.allocation.sweep import Attempt
 
 COMMIT = OffsetCommitRequest(

@@ -12,11 +12,11 @@ from kcore.protocol.records.transaction_log import (
     TransactionLogValue,
 )
 from kcore_ext.batch import BatchBuilder
-from kcore_ext.columns import RecordColumns
-from kcore_ext.columns_events import EventColumns
-from kcore_ext.columns_offsets import OffsetColumns
-from kcore_ext.columns_store import Input
-from kcore_ext.offsets import OffsetAndMetadata
+from kcore_ext.group.offsets import OffsetAndMetadata
+from kcore_ext.spark.column_store import Input
+from kcore_ext.spark.event_columns import EventColumns
+from kcore_ext.spark.offset_columns import OffsetColumns
+from kcore_ext.spark.record_columns import RecordColumns
 from tests.kcore_ext.allocation.sweep import Attempt
 
 ROWS = 150

@@ -10,12 +10,12 @@ from kcore.runtime.machine import Record as RuntimeRecord
 from kcore_ext.batch import BatchBuilder, Record, build_control_batch, iter_records, parse_control, stamp
 from kcore_ext.batch.run import count_sound, gather
 from kcore_ext.batch.survey import survey
-from kcore_ext.compaction import Sweep
-from kcore_ext.compaction_map import OffsetMap
-from kcore_ext.consumer_records import ConsumerRecords, target_assignment
-from kcore_ext.log_tail import PartitionTail, TailCache
-from kcore_ext.offset_block import OffsetBlock
-from kcore_ext.offsets import OffsetAndMetadata, OffsetDecoder
+from kcore_ext.broker.compaction import Sweep
+from kcore_ext.broker.compaction_map import OffsetMap
+from kcore_ext.group.consumer_records import ConsumerRecords, target_assignment
+from kcore_ext.group.offset_block import OffsetBlock
+from kcore_ext.group.offsets import OffsetAndMetadata, OffsetDecoder
+from kcore_ext.log.tail_cache import PartitionTail, TailCache
 from tests.kcore_ext.allocation.sweep import Attempt
 
 HEADERS = (("name", b"value"), ("null", None))

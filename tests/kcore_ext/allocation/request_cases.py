@@ -18,8 +18,8 @@ from kcore.protocol.messages.offset_commit import (
 )
 from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kcore.runtime import RequestContext
-from kcore_ext.codec import encode_request, encode_response
-from kcore_ext.request_line import RequestLine
+from kcore_ext.codec.frames import encode_request, encode_response
+from kcore_ext.server.request_queue import RequestLine
 from tests.broker.data.context import DataPlane, batch_of
 from tests.group.offsets.world import OffsetsContext
 from tests.kcore_ext.allocation.sweep import Attempt

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kcore_ext.purgatory import DelayedOperation, Purgatory
-from kcore_ext.timer_wheel import TimerWheel
+from kcore_ext.runtime.purgatory import DelayedOperation, Purgatory
+from kcore_ext.runtime.timer_wheel import TimerWheel
 from tests.kcore_ext.allocation.sweep import Attempt
 
 

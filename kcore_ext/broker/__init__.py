@@ -1,0 +1,1 @@
+"""Compiled parts of the broker: produce, fetch, producers, compaction."""

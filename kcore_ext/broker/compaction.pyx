@@ -1,0 +1,353 @@
+"""The second half of a pass of compaction: what is left of each batch, and neighbours that become one.
+
+Records are copied as they lie, with other deltas in front; codecs and batches of transactions are the caller's.
+`kcore.broker.compaction` has the rules, `kcore.broker.compaction_rewrite.with_records` is what `filtered` means.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.tuple cimport PyTuple_GET_ITEM
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from kcore_ext.batch.header cimport BatchHeader
+from kcore_ext.batch.layout cimport (
+    CHECKED_FROM,
+    CODEC_BITS,
+    CONTROL_BIT,
+    CRC_AT,
+    DELETE_HORIZON_BIT,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME_BIT,
+    MAGIC_AT,
+    TRANSACTIONAL_BIT,
+    put_varint,
+    varint_size,
+)
+from kcore_ext.util.byte_order cimport read_int16, read_int32, read_int64, write_int16, write_int32, write_int64
+from kcore_ext.batch.records cimport RecordReader, RecordView, open_reader
+from kcore_ext.broker.compaction_map cimport OffsetMap
+from kcore_ext.batch.crc32c cimport crc32c_of
+
+from kcore_ext.batch.records import DEFAULT_MAX_DECOMPRESSED_BYTES
+
+cdef enum:
+    ATTRIBUTES_AT = 21
+    LAST_DELTA_AT = 23
+    BASE_TIMESTAMP_AT = 27
+    MAX_TIMESTAMP_AT = 35
+    PRODUCER_ID_AT = 43
+    COUNT_AT = 57
+    DELTA_BYTES = 20            # what a record may become longer by: wider deltas, and so a wider length
+    WORK_BYTES = 512            # so many bytes of a batch are as much work as a record
+    MAX_OFFSET_DELTA = 0x7FFFFFFF
+    SMALLEST_RECORD = 7         # seven one-byte fields
+
+cdef Py_ssize_t max_decompressed_bytes = DEFAULT_MAX_DECOMPRESSED_BYTES
+
+
+cdef class Writer:
+    """A batch that grows record by record, in memory that suffices for all of them."""
+
+    cdef unsigned char* start
+    cdef unsigned char* at
+    cdef int64_t base_timestamp_ms
+    cdef int64_t max_timestamp_ms
+    cdef int32_t count
+
+    def __cinit__(self, Py_ssize_t size_bytes):
+        self.start = <unsigned char*>PyMem_Malloc(HEADER_BYTES + size_bytes)
+        if self.start is NULL:
+            raise MemoryError
+        memset(self.start, 0, HEADER_BYTES)
+        self.at = self.start + HEADER_BYTES
+
+    def __dealloc__(self):
+        PyMem_Free(self.start)
+
+    cdef void append(self, RecordView* record, int64_t timestamp_ms, int64_t offset_delta) noexcept:
+        cdef int64_t delta = <int64_t>(<uint64_t>timestamp_ms - <uint64_t>self.base_timestamp_ms)
+        cdef Py_ssize_t rest = record.end - record.headers
+        cdef Py_ssize_t size = 1 + varint_size(delta) + varint_size(offset_delta) + varint_size(record.header_count)
+        cdef unsigned char* at
+        size += varint_size(record.key_size) + varint_size(record.value_size) + rest
+        size += max(record.key_size, 0) + max(record.value_size, 0)
+        at = put_varint(self.at, size)
+        at[0] = 0  # attributes: none are in use
+        at = put_varint(at + 1, delta)
+        at = put_varint(at, offset_delta)
+        at = put_varint(at, record.key_size)
+        if record.key_size > 0:
+            memcpy(at, record.key, record.key_size)
+            at += record.key_size
+        at = put_varint(at, record.value_size)
+        if record.value_size > 0:
+            memcpy(at, record.value, record.value_size)
+            at += record.value_size
+        at = put_varint(at, record.header_count)
+        memcpy(at, record.headers, rest)
+        self.at = at + rest
+        if self.count == 0 or timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = timestamp_ms
+        self.count += 1
+
+    cdef bytes seal(self, int16_t attributes, int32_t last_offset_delta):
+        """The batch: what the header says beside its records is there already."""
+        cdef Py_ssize_t size = self.at - self.start
+        if size - LENGTH_OVERHEAD > 0x7FFFFFFF:
+            raise ValueError(f"a batch of {size} bytes")
+        write_int32(self.start + 8, <int32_t>(size - LENGTH_OVERHEAD))
+        self.start[MAGIC_AT] = 2
+        write_int16(self.start + ATTRIBUTES_AT, attributes)
+        write_int32(self.start + LAST_DELTA_AT, last_offset_delta)
+        write_int64(self.start + BASE_TIMESTAMP_AT, self.base_timestamp_ms)
+        write_int64(self.start + MAX_TIMESTAMP_AT, self.max_timestamp_ms)
+        write_int32(self.start + COUNT_AT, self.count)
+        write_int32(self.start + CRC_AT, <int32_t>crc32c_of(self.start + CHECKED_FROM, size - CHECKED_FROM, 0))
+        return PyBytes_FromStringAndSize(<char*>self.start, size)
+
+
+cdef inline int64_t timestamp_of(RecordReader reader) noexcept:
+    if reader.header.attributes & LOG_APPEND_TIME_BIT:
+        return reader.header.max_timestamp_ms
+    return <int64_t>(<uint64_t>reader.header.base_timestamp_ms + <uint64_t>reader.record.timestamp_delta)
+
+
+cdef bytes filter_records(bytes batch, const unsigned char* stays, Py_ssize_t count, int64_t horizon_ms):
+    cdef RecordReader reader = open_reader(batch, 0, None, 0)
+    cdef BatchHeader header = reader.header
+    cdef Writer out = Writer(PyBytes_GET_SIZE(batch) + DELTA_BYTES * count)
+    cdef int16_t attributes = header.attributes & ~DELETE_HORIZON_BIT
+    cdef Py_ssize_t at = 0
+    cdef int64_t timestamp_ms
+    cdef bint first = True
+    if header.attributes & CODEC_BITS:
+        raise ValueError("the records of a compressed batch do not lie in it")
+    if header.record_count != count:
+        raise ValueError(f"{count} flags for {header.record_count} records")
+    memcpy(out.start, PyBytes_AS_STRING(batch), HEADER_BYTES)
+    if horizon_ms >= 0:
+        attributes |= DELETE_HORIZON_BIT
+    while reader.move():
+        if stays[at]:
+            timestamp_ms = timestamp_of(reader)
+            if first:
+                first = False
+                # A horizon stands in the place of the base that timestamps are relative to.
+                out.base_timestamp_ms = timestamp_ms
+                if horizon_ms >= 0 and not attributes & LOG_APPEND_TIME_BIT:
+                    out.base_timestamp_ms = horizon_ms
+            out.append(&reader.record, timestamp_ms, reader.record.offset_delta)
+        at += 1
+    if first:
+        raise ValueError("no record stays")
+    if horizon_ms >= 0:
+        out.base_timestamp_ms = horizon_ms
+    return out.seal(attributes, header.last_offset_delta)
+
+
+def filtered(bytes batch not None, bytes stays not None, int64_t horizon_ms):
+    return filter_records(
+        batch, <const unsigned char*>PyBytes_AS_STRING(stays), PyBytes_GET_SIZE(stays), horizon_ms
+    )
+
+
+def merged(list batches not None):
+    cdef Py_ssize_t size = 0
+    cdef RecordReader reader
+    cdef Writer out
+    cdef int64_t base = 0, last = 0, timestamp_ms
+    cdef int32_t leader_epoch = -1
+    cdef const unsigned char* at
+    cdef bytes batch
+    cdef bint first = True
+    for given in batches:
+        batch = <bytes?>given
+        at = <const unsigned char*>PyBytes_AS_STRING(batch)
+        if PyBytes_GET_SIZE(batch) < HEADER_BYTES or read_int16(at + ATTRIBUTES_AT) or read_int32(at + COUNT_AT) < 0:
+            raise ValueError("only batches that say nothing but their records become one")
+        if read_int32(at + COUNT_AT) > (PyBytes_GET_SIZE(batch) - HEADER_BYTES) // SMALLEST_RECORD:
+            raise ValueError(f"{PyBytes_GET_SIZE(batch)} bytes cannot hold {read_int32(at + COUNT_AT)} records")
+        size += PyBytes_GET_SIZE(batch) + DELTA_BYTES * <Py_ssize_t>read_int32(at + COUNT_AT)
+    out = Writer(size)
+    for batch in batches:
+        reader = open_reader(batch, 0, None, 0)
+        if batch is <bytes>batches[0]:
+            base = reader.header.base_offset
+            leader_epoch = reader.header.partition_leader_epoch
+        last = reader.header.base_offset + reader.header.last_offset_delta
+        while reader.move():
+            timestamp_ms = timestamp_of(reader)
+            if first:
+                first = False
+                out.base_timestamp_ms = timestamp_ms
+            out.append(&reader.record, timestamp_ms, reader.header.base_offset + reader.record.offset_delta - base)
+    if not 0 <= last - base <= MAX_OFFSET_DELTA:
+        raise ValueError(f"the offsets {base} to {last} are not those of one batch")
+    write_int64(out.start, base)
+    write_int32(out.start + 12, leader_epoch)
+    write_int64(out.start + PRODUCER_ID_AT, -1)
+    write_int16(out.start + 51, -1)
+    write_int32(out.start + 53, -1)
+    return out.seal(0, <int32_t>(last - base))
+
+
+@cython.final
+cdef class Sweep:
+    """See compaction.pyi."""
+
+    def __cinit__(
+        self, OffsetMap map not None, dict changes not None, int64_t now_ms, int64_t delete_retention_ms,
+        Py_ssize_t max_merged_bytes
+    ):
+        self.map = map
+        self.changes = changes
+        self.now_ms = now_ms
+        self.delete_retention_ms = delete_retention_ms
+        self.max_merged_bytes = max_merged_bytes
+        self.run = []
+        self.next_horizon_ms = -1
+
+    def __dealloc__(self):
+        PyMem_Free(self.stays)
+
+    # ---- what is left of a batch
+
+    cdef int look(self, bytes batch, object decompress) except -1:
+        """Finds of each record of a batch whether it stays."""
+        cdef RecordReader reader = open_reader(batch, 0, decompress, max_decompressed_bytes)
+        cdef BatchHeader header = reader.header
+        cdef bint expired = header.attributes & DELETE_HORIZON_BIT and 0 <= header.base_timestamp_ms <= self.now_ms
+        cdef unsigned char* stays
+        cdef int32_t at = 0
+        if header.record_count > self.stays_room:
+            stays = <unsigned char*>PyMem_Realloc(self.stays, header.record_count)
+            if stays is NULL:
+                raise MemoryError
+            self.stays = stays
+            self.stays_room = header.record_count
+        self.records = header.record_count
+        self.kept = self.tombstones = 0
+        while reader.move():
+            self.stays[at] = False
+            if reader.record.key_size >= 0 and not (expired and reader.record.value_size < 0):
+                # Also of a key that is not in the map: it has no record that is new.
+                if self.map.latest(reader.record.key, reader.record.key_size) <= (
+                    header.base_offset + reader.record.offset_delta
+                ):
+                    self.stays[at] = True
+                    self.kept += 1
+                    if reader.record.value_size < 0:
+                        self.tombstones += 1
+            at += 1
+        return 0
+
+    def judge(self, bytes batch not None, decompress):
+        self.look(batch, decompress)
+        return self.kept, self.tombstones, PyBytes_FromStringAndSize(<char*>self.stays, self.records)
+
+    cdef int64_t horizon_of(self, int64_t horizon_ms) noexcept:
+        if horizon_ms < 0:
+            horizon_ms = self.now_ms + self.delete_retention_ms
+        if self.next_horizon_ms < 0 or horizon_ms < self.next_horizon_ms:
+            self.next_horizon_ms = horizon_ms
+        return horizon_ms
+
+    def horizon(self, int64_t horizon_ms):
+        return self.horizon_of(horizon_ms)
+
+    def sweep(self, list run not None, Py_ssize_t index, int64_t position, Py_ssize_t work, decompress):
+        cdef const unsigned char* at
+        cdef int64_t horizon_ms, was_ms
+        cdef int16_t attributes
+        cdef bint no_producer
+        cdef bytes batch
+        while 0 <= index < PyList_GET_SIZE(run) and work > 0:
+            batch = <bytes?>PyTuple_GET_ITEM(<tuple?>PyList_GET_ITEM(run, index), 1)
+            if PyBytes_GET_SIZE(batch) < HEADER_BYTES:
+                break
+            at = <const unsigned char*>PyBytes_AS_STRING(batch)
+            attributes = read_int16(at + ATTRIBUTES_AT)
+            if attributes & (CONTROL_BIT | TRANSACTIONAL_BIT) or read_int64(at) < position:
+                break
+            self.look(batch, decompress)
+            no_producer = read_int64(at + PRODUCER_ID_AT) < 0
+            was_ms = read_int64(at + BASE_TIMESTAMP_AT) if attributes & DELETE_HORIZON_BIT else -1
+            if self.kept == 0:
+                if not no_producer:
+                    break
+                self.changes[read_int64(at)] = None
+            else:
+                horizon_ms = was_ms if self.tombstones and was_ms >= 0 else -1
+                if self.tombstones and was_ms < 0:
+                    horizon_ms = self.now_ms + self.delete_retention_ms
+                if self.kept == self.records and horizon_ms == was_ms:
+                    self.put(batch, False, attributes == 0 and no_producer)
+                elif attributes & CODEC_BITS:
+                    break
+                else:
+                    changed = filter_records(batch, self.stays, self.records, horizon_ms)
+                    self.put(changed, True, attributes & ~DELETE_HORIZON_BIT == 0 and horizon_ms < 0 and no_producer)
+                if self.tombstones:
+                    self.horizon_of(horizon_ms)
+            position = read_int64(at) + read_int32(at + LAST_DELTA_AT) + 1
+            work -= 1 + self.records + PyBytes_GET_SIZE(batch) // WORK_BYTES
+            index += 1
+        return index, position, work
+
+    # ---- neighbours
+
+    def add(self, bytes batch not None, bint changed, bint may_merge):
+        if PyBytes_GET_SIZE(batch) < HEADER_BYTES:
+            raise ValueError(f"{PyBytes_GET_SIZE(batch)} bytes are too few for a batch")
+        self.put(batch, changed, may_merge)
+
+    cdef int put(self, bytes batch, bint changed, bint may_merge) except -1:
+        cdef const unsigned char* at = <const unsigned char*>PyBytes_AS_STRING(batch)
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(batch)
+        cdef int64_t last = read_int64(at) + read_int32(at + LAST_DELTA_AT)
+        if not may_merge or size * 2 >= self.max_merged_bytes:
+            self.end_run()
+            self.size_bytes += size
+            if changed:
+                self.changes[read_int64(at)] = batch
+            return 0
+        if self.run and (
+            self.run_leader_epoch != read_int32(at + 12)
+            or self.run_bytes + size > self.max_merged_bytes
+            or last - self.run_base_offset > MAX_OFFSET_DELTA
+        ):
+            self.end_run()
+        if not self.run:
+            self.run_base_offset = read_int64(at)
+            self.run_leader_epoch = read_int32(at + 12)
+            self.run_changed = changed
+        self.run.append(batch)
+        self.run_bytes += size
+        return 0
+
+    cdef int end_run(self) except -1:
+        cdef list run = self.run
+        cdef bytes batch
+        cdef Py_ssize_t index
+        if not run:
+            return 0
+        batch = <bytes>run[0]
+        if PyList_GET_SIZE(run) > 1:
+            # First of all: without memory for it, none of the batches that it replaces may be noted as gone.
+            batch = merged(run)
+            self.run_changed = True
+        if self.run_changed:
+            self.changes[self.run_base_offset] = batch
+        for index in range(1, PyList_GET_SIZE(run)):
+            self.changes[read_int64(<const unsigned char*>PyBytes_AS_STRING(<bytes>run[index]))] = None
+        self.size_bytes += PyBytes_GET_SIZE(batch)
+        self.run = []
+        self.run_bytes = 0
+        return 0
+
+    def flush(self):
+        self.end_run()

@@ -1,0 +1,248 @@
+"""The first half of a pass of compaction: what is new is read once, and of each key the last offset remembered.
+
+Beside the keys it is counted how many records of each batch are still the last of theirs. A batch of which none is
+left may go without being read again: of a coordinator's log that is nearly every one.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc
+from cpython.tuple cimport PyTuple_GET_ITEM
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+from kcore_ext.batch.layout cimport CONTROL_BIT, HEADER_BYTES, TRANSACTIONAL_BIT
+from kcore_ext.util.byte_order cimport read_int16, read_int32, read_int64
+from kcore_ext.batch.records cimport RecordReader, open_reader
+
+from typing import NamedTuple
+
+from kcore_ext.batch.records import DEFAULT_MAX_DECOMPRESSED_BYTES
+
+cdef extern from "Python.h":
+    # Keyed by the process's own secret: whoever writes to a topic cannot choose keys that fall on one another.
+    Py_hash_t _Py_HashBytes(const void* start, Py_ssize_t size) noexcept
+
+cdef enum:
+    FIRST_SLOTS = 8
+    PAGE_BYTES = 64 * 1024
+    KEY_OF_ITS_OWN_BYTES = 8 * 1024     # longer keys do not share a page
+    BATCH_BYTES = 16
+    WORK_BYTES = 512                    # so many bytes of a batch are as much work as a record
+    STRETCH_BATCHES = 4096              # what `stretch` looks at, at most
+
+ENTRY_BYTES = 96
+"""What an entry takes beside the bytes of its key: its slot, and those that are free for it."""
+
+cdef Py_ssize_t max_decompressed_bytes = DEFAULT_MAX_DECOMPRESSED_BYTES
+cdef int64_t entry_bytes = ENTRY_BYTES
+
+
+class Sizes(NamedTuple):
+    clean_bytes: int
+    dirty_bytes: int
+    first_dirty_ms: int
+    next_offset: int
+
+
+def sizes(list run not None, int64_t mark):
+    cdef int64_t clean = 0, dirty = 0, first_dirty_ms = -1, next_offset = -1
+    cdef const unsigned char* at
+    cdef bytes batch
+    cdef Py_ssize_t index
+    for index in range(PyList_GET_SIZE(run)):
+        batch = <bytes?>PyTuple_GET_ITEM(<tuple?>PyList_GET_ITEM(run, index), 1)
+        if PyBytes_GET_SIZE(batch) < HEADER_BYTES:
+            raise ValueError(f"{PyBytes_GET_SIZE(batch)} bytes are too few for a batch")
+        at = <const unsigned char*>PyBytes_AS_STRING(batch)
+        next_offset = read_int64(at) + read_int32(at + 23) + 1
+        if next_offset <= mark:
+            clean += PyBytes_GET_SIZE(batch)
+            continue
+        if dirty == 0 and read_int32(at + 57):
+            first_dirty_ms = read_int64(at + 35)
+        dirty += PyBytes_GET_SIZE(batch)
+    return Sizes(clean, dirty, first_dirty_ms, next_offset)
+
+
+@cython.final
+cdef class OffsetMap:
+    """See compaction_map.pyi."""
+
+    def __cinit__(self, int64_t max_bytes):
+        self.left_bytes = max_bytes
+        self.pages = []
+
+    def __dealloc__(self):
+        cdef int number
+        for number in range(SHELVES):
+            PyMem_Free(self.shelves[number].slots)
+        PyMem_Free(self.batches)
+
+    @property
+    def full(self):
+        return self.left_bytes <= 0
+
+    def offset_of(self, bytes key not None):
+        return self.latest(<const unsigned char*>PyBytes_AS_STRING(key), <int32_t>PyBytes_GET_SIZE(key))
+
+    # ---- the keys
+
+    cdef Slot* find(self, const unsigned char* key, int32_t size, uint64_t hash) noexcept:
+        """The key's slot, or the free one where it belongs; NULL if its table has none at all."""
+        cdef Shelf* shelf = &self.shelves[hash % SHELVES]
+        cdef size_t at = hash // SHELVES
+        cdef Slot* slot
+        if shelf.slots is NULL:
+            return NULL
+        while True:
+            slot = shelf.slots + (at & shelf.mask)
+            if slot.key is NULL:
+                return slot
+            if slot.hash == hash and slot.key_size == size and memcmp(slot.key, key, size) == 0:
+                return slot
+            at += 1
+
+    cdef int64_t latest(self, const unsigned char* key, int32_t size) noexcept:
+        """The offset of the key's latest record; -1: there is none in the stretch."""
+        cdef Slot* slot = self.find(key, size, <uint64_t>_Py_HashBytes(key, size))
+        return -1 if slot is NULL or slot.key is NULL else slot.offset
+
+    cdef int put(self, const unsigned char* key, int32_t size, int64_t offset, int32_t batch) except -1:
+        """A record of the key stands at `offset` in the surveyed batch of that index, behind all that were put before."""
+        cdef uint64_t hash = <uint64_t>_Py_HashBytes(key, size)
+        cdef Shelf* shelf = &self.shelves[hash % SHELVES]
+        cdef Slot* slot = self.find(key, size, hash)
+        cdef unsigned char* kept
+        if slot is not NULL and slot.key is not NULL:
+            self.batches[slot.batch].live -= 1
+        else:
+            if slot is NULL or (shelf.used + 1) * 4 > (shelf.mask + 1) * 3:
+                self.grow(shelf)
+                slot = self.find(key, size, hash)
+            kept = self.keep(key, size)
+            slot.key = kept
+            slot.key_size = size
+            slot.hash = hash
+            shelf.used += 1
+            self.left_bytes -= size + entry_bytes
+        slot.offset = offset
+        slot.batch = batch
+        return 0
+
+    cdef int grow(self, Shelf* shelf) except -1:
+        cdef size_t count = FIRST_SLOTS if shelf.slots is NULL else 2 * (shelf.mask + 1)
+        cdef Slot* slots = <Slot*>PyMem_Calloc(count, sizeof(Slot))
+        cdef size_t old, at
+        if slots is NULL:
+            raise MemoryError
+        if shelf.slots is not NULL:
+            for old in range(shelf.mask + 1):
+                if shelf.slots[old].key is not NULL:
+                    at = shelf.slots[old].hash // SHELVES
+                    while slots[at & (count - 1)].key is not NULL:
+                        at += 1
+                    slots[at & (count - 1)] = shelf.slots[old]
+            PyMem_Free(shelf.slots)
+        shelf.slots = slots
+        shelf.mask = count - 1
+        return 0
+
+    cdef unsigned char* keep(self, const unsigned char* key, int32_t size) except NULL:
+        """A copy of the key that lives as long as the map."""
+        cdef bytes page
+        cdef unsigned char* at
+        if size > KEY_OF_ITS_OWN_BYTES:
+            page = PyBytes_FromStringAndSize(<const char*>key, size)
+            self.pages.append(page)
+            return <unsigned char*>PyBytes_AS_STRING(page)
+        if size >= self.page_left:
+            page = PyBytes_FromStringAndSize(NULL, PAGE_BYTES)
+            self.pages.append(page)
+            self.page = <unsigned char*>PyBytes_AS_STRING(page)
+            self.page_left = PAGE_BYTES
+        at = self.page
+        memcpy(at, key, size)
+        self.page += size
+        self.page_left -= size
+        return at
+
+    # ---- the batches
+
+    cdef int begin(self, int64_t base_offset, int32_t live) except -1:
+        cdef Surveyed* batches
+        cdef Py_ssize_t room
+        if self.count == self.room:
+            room = 2 * self.room + 64
+            batches = <Surveyed*>PyMem_Realloc(self.batches, room * sizeof(Surveyed))
+            if batches is NULL:
+                raise MemoryError
+            self.batches = batches
+            self.room = room
+        self.batches[self.count].base_offset = base_offset
+        self.batches[self.count].live = live
+        self.count += 1
+        self.left_bytes -= BATCH_BYTES
+        return 0
+
+    cdef Py_ssize_t take(self, bytes batch, bint whole, object decompress) except -1:
+        """Puts every key of a batch; returns how much work it was. `whole`: it goes when none of its records stays."""
+        cdef RecordReader reader = open_reader(batch, 0, decompress, max_decompressed_bytes)
+        cdef int32_t records = reader.header.record_count
+        cdef int64_t base = reader.header.base_offset
+        cdef int32_t index = <int32_t>self.count
+        self.begin(base, records if whole else records + 1)
+        while reader.move():
+            if reader.record.key_size < 0:
+                self.batches[index].live -= 1
+            else:
+                self.put(reader.record.key, reader.record.key_size, base + reader.record.offset_delta, index)
+        return 1 + records + PyBytes_GET_SIZE(batch) // WORK_BYTES
+
+    def survey(
+        self, list run not None, Py_ssize_t index, int64_t start, int64_t newest_ms, Py_ssize_t work, decompress
+    ):
+        cdef bytes batch
+        cdef const unsigned char* at
+        while 0 <= index < PyList_GET_SIZE(run) and work > 0 and self.left_bytes > 0:
+            batch = <bytes?>PyTuple_GET_ITEM(<tuple?>PyList_GET_ITEM(run, index), 1)
+            if PyBytes_GET_SIZE(batch) < HEADER_BYTES:
+                break
+            at = <const unsigned char*>PyBytes_AS_STRING(batch)
+            if read_int16(at + 21) & (CONTROL_BIT | TRANSACTIONAL_BIT) or read_int64(at + 35) > newest_ms:
+                break
+            # A producer's last batch stays, if only as an empty one; what the log's start cuts is not touched.
+            work -= self.take(batch, read_int64(at + 43) < 0 and read_int64(at) >= start, decompress)
+            index += 1
+        return index, work
+
+    def add(self, bytes batch not None, decompress):
+        return self.take(batch, False, decompress)
+
+    def step_over(self, int64_t base_offset):
+        self.begin(base_offset, 1)
+
+    def base_offset(self, Py_ssize_t index):
+        if not 0 <= index < self.count:
+            raise IndexError(f"batch {index} of {self.count}")
+        return self.batches[index].base_offset
+
+    def stretch(self, Py_ssize_t index, Py_ssize_t shortest):
+        cdef Py_ssize_t at = max(index, 0), gone = 0
+        cdef Py_ssize_t stop = min(self.count, at + max(STRETCH_BATCHES, shortest))
+        while at < stop and self.batches[at].live <= 0:
+            at += 1
+        if at - index >= shortest:
+            return at, True
+        while at < stop:
+            gone = gone + 1 if self.batches[at].live <= 0 else 0
+            at += 1
+            if gone >= shortest:
+                return at - gone, False
+        return at, False
+
+    def remove(self, Py_ssize_t start, Py_ssize_t stop, dict changes not None):
+        cdef Py_ssize_t index
+        for index in range(max(start, 0), min(stop, self.count)):
+            changes[self.batches[index].base_offset] = None

@@ -1,0 +1,62 @@
+"""What a fetch reads, for other compiled modules."""
+
+cimport cython
+from libc.stdint cimport int64_t
+
+from kcore_ext.codec.fields cimport Shape
+
+
+cdef class FetchItem:
+    cdef public object topic                # its name; None for an unknown id
+    cdef public bytes topic_id
+    cdef public int64_t index
+    cdef public int64_t current_leader_epoch
+    cdef public int64_t fetch_offset
+    cdef public int64_t last_fetched_epoch
+    cdef public int64_t partition_max_bytes
+    cdef public object partition
+    cdef public object error
+
+    cpdef ask(self, asked)
+
+
+@cython.final
+cdef class SessionPartition(FetchItem):
+    cdef public int64_t high_watermark
+    cdef public int64_t local_log_start_offset
+    cdef readonly tuple name
+
+    cpdef bint tell(self, told) except -1
+
+
+@cython.final
+cdef class FetchParams:
+    cdef readonly int version
+    cdef readonly bint read_committed
+    cdef public int64_t max_bytes
+    cdef readonly int64_t min_bytes
+    cdef readonly int64_t max_wait_ms
+    cdef readonly int node_id
+
+
+@cython.final
+cdef class Reading:
+    cdef readonly list told                 # of each item its PartitionData; None: nothing that a session must hear
+    cdef readonly int64_t size_bytes
+    cdef readonly bint failed
+    cdef readonly bint dirty                # some partition has appends that no commit has made durable
+
+
+@cython.final
+cdef class FetchReader:
+    cdef object _read
+    cdef object _refused
+    cdef object _none
+    cdef object _unknown_id
+    cdef object _unknown_partition
+    cdef object _denied
+    cdef Shape _data
+    cdef Shape _topic
+
+    cdef object _read_plain(self, FetchItem item, FetchParams params, int64_t budget, bint first, bint sparse,
+                            Reading reading)

@@ -1,0 +1,327 @@
+"""What a fetch reads: its partitions, their answers, and these under their topics.
+
+The loops of a fetch, over one partition or a session's thousand. `kcore.broker.plain_fetch` says the same in plain
+Python: that is the definition, and a test holds the two together. Whatever is not plain about a partition (a leader
+epoch that is not ours, an offset out of range, aborted transactions) is left to the function that says it in full.
+
+Of a session most partitions have nothing new. For these no answer is made at all, only to be left out again.
+"""
+
+cimport cython
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
+
+from kcore_ext.log.partition cimport LogCore
+from kcore_ext.codec.fields cimport Shape
+from kcore_ext.broker.partition cimport PartitionCore
+from kcore_ext.broker.producers cimport any_aborted
+
+cdef bytes ZERO_UUID = bytes(16)
+
+
+@cython.freelist(64)
+cdef class FetchItem:
+    """See fetch_reader.pyi."""
+
+    def __init__(self, topic, bytes topic_id not None, asked, partition=None, error=0):
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = asked.partition
+        self.ask(asked)
+        self.partition = partition
+        self.error = error
+
+    cpdef ask(self, asked):
+        self.current_leader_epoch = asked.current_leader_epoch
+        self.fetch_offset = asked.fetch_offset
+        self.last_fetched_epoch = asked.last_fetched_epoch
+        self.partition_max_bytes = asked.partition_max_bytes
+
+
+@cython.final
+cdef class SessionPartition(FetchItem):
+    """See fetch_reader.pyi."""
+
+    def __init__(self, topic, bytes topic_id not None, asked, bint uses_topic_ids=False):
+        FetchItem.__init__(self, topic, topic_id, asked)
+        self.name = (topic_id if uses_topic_ids else topic or "", self.index)
+        self.high_watermark = -1
+        self.local_log_start_offset = -1
+
+    @staticmethod
+    def of(FetchItem item not None, bint uses_topic_ids):
+        cdef SessionPartition member = SessionPartition.__new__(SessionPartition)
+        member.topic = item.topic
+        member.topic_id = item.topic_id
+        member.index = item.index
+        member.ask(item)
+        member.partition = item.partition
+        member.error = item.error
+        member.name = (item.topic_id if uses_topic_ids else item.topic or "", item.index)
+        member.high_watermark = -1
+        member.local_log_start_offset = -1
+        return member
+
+    cpdef bint tell(self, told) except -1:
+        cdef int64_t high_watermark = told.high_watermark
+        cdef int64_t log_start = told.log_start_offset
+        cdef bint news = bool(told.records) or told.diverging_epoch.epoch >= 0
+        if self.high_watermark != high_watermark:
+            news = True
+            self.high_watermark = high_watermark
+        if self.local_log_start_offset != log_start:
+            news = True
+            self.local_log_start_offset = log_start
+        if told.error_code:
+            # Once the error is gone, the partition must be told again whatever its high watermark is then.
+            self.high_watermark = -1
+            news = True
+        return news
+
+
+@cython.final
+@cython.freelist(64)
+cdef class FetchParams:
+    """See fetch_reader.pyi."""
+
+    def __init__(
+        self, int version, bint read_committed, int64_t max_bytes, int64_t min_bytes, int64_t max_wait_ms, int node_id
+    ):
+        self.version = version
+        self.read_committed = read_committed
+        self.max_bytes = max_bytes
+        self.min_bytes = min(min_bytes, max_bytes)
+        self.max_wait_ms = max_wait_ms
+        self.node_id = node_id
+
+
+@cython.final
+@cython.freelist(64)
+cdef class Reading:
+    """See fetch_reader.pyi."""
+
+    def __init__(self):
+        raise TypeError("a reader makes readings")
+
+
+@cython.final
+cdef class FetchReader:
+    """See fetch_reader.pyi."""
+
+    def __init__(self, *, read, refused, partition_data, topic_response, errors):
+        self._read = read
+        self._refused = refused
+        self._none = errors.NONE
+        self._unknown_id = errors.UNKNOWN_TOPIC_ID
+        self._unknown_partition = errors.UNKNOWN_TOPIC_OR_PARTITION
+        self._denied = errors.TOPIC_AUTHORIZATION_FAILED
+        self._data = Shape(
+            partition_data,
+            "partition_index",
+            "high_watermark",
+            "last_stable_offset",
+            "log_start_offset",
+            "aborted_transactions",
+            "records",
+        )
+        self._topic = Shape(topic_response, "topic", "topic_id", "partitions")
+
+    # ---- which partitions
+
+    def requested(self, topics, bint by_id, dict known not None, may_read):
+        cdef list items = []
+        cdef FetchItem item
+        cdef bytes topic_id
+        for topic in topics:
+            if by_id:
+                topic_id = topic.topic_id
+                found = known.get(topic_id)
+                name = None if found is None else found.name
+            else:
+                topic_id = ZERO_UUID
+                name = topic.topic
+                found = known.get(name)
+            error = self._unknown_id if name is None else self._none
+            if name is not None and may_read is not None and not may_read(name):
+                error, found = self._denied, None
+            partitions = () if found is None else found.partitions
+            for asked in topic.partitions:
+                item = FetchItem.__new__(FetchItem)
+                item.topic = name
+                item.topic_id = topic_id
+                item.index = asked.partition
+                item.current_leader_epoch = asked.current_leader_epoch
+                item.fetch_offset = asked.fetch_offset
+                item.last_fetched_epoch = asked.last_fetched_epoch
+                item.partition_max_bytes = asked.partition_max_bytes
+                item.error = error
+                if 0 <= item.index < len(partitions):
+                    item.partition = partitions[item.index]
+                elif error is self._none:
+                    item.error = self._unknown_partition
+                items.append(item)
+        return items
+
+    def current(self, members, find):
+        cdef list items = list(members)
+        cdef SessionPartition member
+        for member in items:
+            if member.partition is None or member.partition.closed:
+                find(member)
+        return items
+
+    # ---- reading
+
+    def read(self, list items not None, FetchParams params not None, bint sparse):
+        cdef Reading reading = Reading.__new__(Reading)
+        cdef FetchItem item
+        reading.told = told = []
+        for item in items:
+            if item.partition is None:
+                reading.failed = True
+                told.append(self._refused(item.index, item.error))
+            else:
+                told.append(self._read_plain(
+                    item, params, params.max_bytes - reading.size_bytes, not reading.size_bytes, sparse, reading
+                ))
+        return reading
+
+    cdef object _read_plain(self, FetchItem item, FetchParams params, int64_t budget, bint first, bint sparse,
+                            Reading reading):
+        """One partition's answer; None where a session has heard all that there is to say."""
+        cdef PartitionCore partition = <PartitionCore?>item.partition
+        cdef object log = partition.log
+        cdef object index, high_watermark, stable, log_start, records, aborted
+        cdef int64_t committed = partition.high_watermark
+        cdef int64_t limit = partition.last_stable_offset if params.read_committed else committed
+        cdef int64_t offset = item.fetch_offset
+        cdef int64_t start, end, most
+        cdef PyObject* values[6]
+        if isinstance(log, LogCore):
+            start, end = (<LogCore>log).log_start_offset, (<LogCore>log).end_offset
+        else:
+            start, end = log.log_start_offset, log.end_offset
+        if end != committed:
+            reading.dirty = True
+        if (
+            item.last_fetched_epoch >= 0
+            or offset < start
+            or offset > end
+            or (item.current_leader_epoch >= 0 and item.current_leader_epoch != partition.leader_epoch)
+            or partition.recovering
+            or partition.closed
+            or (params.read_committed and any_aborted(partition.producers))
+        ):
+            return self._read_in_full(item, params, budget, first, reading)
+        records = b""
+        if offset < limit:
+            most = min(item.partition_max_bytes, budget)
+            if first or most > 0:
+                batches = log.read(offset, most, limit, first)
+                if batches:
+                    records = batches[0] if len(batches) == 1 else b"".join(batches)
+                    reading.size_bytes += len(records)
+        if sparse and not records and _heard(<SessionPartition>item, committed, start):
+            return None
+        index = item.index
+        high_watermark = committed
+        stable = partition.last_stable_offset
+        log_start = start
+        aborted = () if params.read_committed else None
+        values[0] = <PyObject*>index
+        values[1] = <PyObject*>high_watermark
+        values[2] = <PyObject*>stable
+        values[3] = <PyObject*>log_start
+        values[4] = <PyObject*>aborted
+        values[5] = <PyObject*>records
+        return self._data.make(values)
+
+    def _read_in_full(self, FetchItem item, FetchParams params, int64_t budget, bint first, Reading reading):
+        data = self._read(item.partition, item, params, budget, first)
+        records = data.records
+        if records:
+            reading.size_bytes += len(records)
+        elif data.error_code or (item.last_fetched_epoch >= 0 and data.diverging_epoch.epoch >= 0):
+            reading.failed = True
+        return data
+
+    def unsettled(self, list items not None, bint hungry):
+        cdef list found = []
+        cdef FetchItem item
+        for item in items:
+            partition = item.partition
+            if partition is not None and (
+                partition.unacknowledged_end > partition.high_watermark or (hungry and partition.dirty)
+            ):
+                found.append((partition, partition.log.end_offset))
+        return found
+
+    def idle(self, list items not None, FetchParams params not None):
+        cdef FetchItem item
+        cdef PartitionCore partition
+        cdef int64_t offset
+        for item in items:
+            if item.partition is None:
+                return False
+            partition = <PartitionCore?>item.partition
+            offset = item.fetch_offset
+            if item.last_fetched_epoch >= 0 or partition.closed or partition.recovering:
+                return False
+            if item.current_leader_epoch >= 0 and item.current_leader_epoch != partition.leader_epoch:
+                return False
+            if offset < <int64_t>partition.log.log_start_offset or offset > <int64_t>partition.log.end_offset:
+                return False
+            if offset < (partition.last_stable_offset if params.read_committed else partition.high_watermark):
+                return False
+        return True
+
+    # ---- answering
+
+    def news(self, list items not None, list told not None, dict members not None):
+        cdef SessionPartition member
+        cdef Py_ssize_t i
+        for i in range(len(items)):
+            data = told[i]
+            if data is None:
+                continue
+            member = items[i]
+            if not member.tell(data):
+                told[i] = None
+            elif data.records:
+                del members[member.name]
+                members[member.name] = member
+        return self.by_topic(items, told)
+
+    def by_topic(self, list items not None, list told not None):
+        cdef list responses = []
+        cdef list data = None
+        cdef FetchItem item
+        cdef FetchItem last = None
+        cdef Py_ssize_t i
+        cdef PyObject* values[3]
+        for i in range(len(items)):
+            answer = told[i]
+            if answer is None:
+                continue
+            item = items[i]
+            if last is None or not _same_topic(last, item):
+                data = []
+                name = item.topic or ""
+                values[0] = <PyObject*>name
+                values[1] = <PyObject*>item.topic_id
+                values[2] = <PyObject*>data
+                responses.append(self._topic.make(values))
+            last = item
+            data.append(answer)
+        return responses
+
+
+cdef inline bint _heard(SessionPartition item, int64_t high_watermark, int64_t log_start) noexcept:
+    """Whether a session was told as much; if not, its answer is made, and `tell` notes it when it leaves."""
+    return item.high_watermark == high_watermark and item.local_log_start_offset == log_start
+
+
+cdef inline bint _same_topic(FetchItem one, FetchItem other) except -1:
+    return (one.topic is other.topic or one.topic == other.topic) and (
+        one.topic_id is other.topic_id or one.topic_id == other.topic_id
+    )

@@ -1,0 +1,70 @@
+"""Produce requests of the expected kind: what is kept about the log's limits, and about one batch on its way."""
+
+cimport cython
+from cpython.object cimport PyObject
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+from kcore_ext.runtime.clock cimport Now
+from kcore_ext.codec.fields cimport Shape
+from kcore_ext.runtime.shard cimport PipelineCore
+
+cdef struct Batch:
+    Py_ssize_t place            # of the topic in the request
+    PyObject* topic             # borrowed from the request, as the next two
+    PyObject* index
+    PyObject* records
+    PyObject* partition         # a PartitionCore, held
+    int64_t producer_id         # -1: of no producer
+    int16_t producer_epoch
+    int32_t base_sequence
+    int32_t last_delta
+    int64_t max_timestamp_ms
+    bint transactional
+
+
+@cython.final
+cdef class AppendLimits:
+    cdef readonly Py_ssize_t max_bytes
+    cdef readonly int64_t before_max_ms
+    cdef readonly int64_t after_max_ms
+    cdef readonly int codec             # of every batch that is kept; -1: as the producer made it
+    cdef readonly bint needs_keys
+    cdef readonly bint create_time
+
+
+@cython.final
+cdef class Batches:
+    cdef Batch* items
+    cdef Py_ssize_t count, room
+
+    cdef Batch* add(self) except NULL
+
+
+cdef class ProduceCore:
+    cdef dict names
+    cdef dict ids
+    cdef PipelineCore pipeline
+    cdef Now now
+    cdef object allowed
+    cdef object forbidden
+    cdef object decompress
+    cdef int64_t round              # of requests that were looked at; marks the producers of their partitions
+    cdef Shape request
+    cdef Shape topic
+    cdef Shape data
+    cdef Shape response
+    cdef Shape topic_answer
+    cdef Shape answer
+
+    cdef object expected(self, object context, object request, dict told)
+    cdef bint collect(
+        self, object context, PyObject* request, int version, Batches batches, dict told
+    ) except -1
+    cdef bint collect_topic(
+        self, PyObject* topic, Py_ssize_t place, object found, int version, Batches batches
+    ) except -1
+    cdef bint read(self, Batch* batch, object found, int version) except -1
+    cdef bint check(self, Batch* batch, AppendLimits limits, int version) except -1
+    cdef bint check_producers(self, Batches batches, PyObject* request) except -1
+    cdef object append(self, object context, object request, Batches batches)
+    cdef object append_one(self, Batch* batch)

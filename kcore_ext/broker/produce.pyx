@@ -1,0 +1,430 @@
+"""Produce requests of the expected kind, whole: checked in one walk over each batch, appended, answered.
+
+Nearly every request of a healthy producer is of this kind, and then nothing of it can be refused. All checks come before
+the first append, so that whatever is found to be unusual is left to the plain way as if nobody had looked at it. Which
+checks, and what is wrong with a batch that does not pass, is said there: `kcore.broker.apis.produce`.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
+
+from kcore_ext.batch.layout cimport (
+    CHECKED_FROM,
+    CODEC_BITS,
+    CONTROL_BIT,
+    CRC_AT,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME_BIT,
+    MAGIC_AT,
+    TRANSACTIONAL_BIT,
+)
+from kcore_ext.util.byte_order cimport read_int16, read_int32, read_int64
+from kcore_ext.batch.records cimport RecordView, parse_record
+from kcore_ext.runtime.clock cimport Now
+from kcore_ext.batch.crc32c cimport crc32c_of
+from kcore_ext.runtime.outcome cimport Pending
+from kcore_ext.log.partition cimport LogCore
+from kcore_ext.codec.fields cimport Shape, get, item_of, length_of, type_of
+from kcore_ext.broker.partition cimport PartitionCore
+from kcore_ext.broker.producers cimport ProducersCore
+from kcore_ext.runtime.shard cimport PipelineCore
+
+from kcore_ext.batch import CorruptBatchError
+from kcore_ext.batch.survey import survey
+
+cdef extern from "Python.h":
+    bint PyLong_CheckExact(object) noexcept
+    bint PyUnicode_CheckExact(object) noexcept
+    long PyLong_AsLongAndOverflow(object, int*) except? -1
+
+cdef enum:
+    ATTRIBUTES_AT = 21
+    SMALLEST_RECORD = 7             # seven one-byte fields
+    ZSTD = 4
+    FIRST_VERSION_WITH_ZSTD = 7
+    FIRST_VERSION_WITH_TOPIC_IDS = 13
+    FIRST_VERSION = 3
+    NO_TIMESTAMP = -1
+
+cdef enum:                          # fields of the shapes below, by their places
+    TOPIC_DATA = 0                  # of a request
+    ACKS = 1
+    TRANSACTIONAL_ID = 2
+    NAME = 0                        # of a topic
+    TOPIC_ID = 1
+    PARTITION_DATA = 2
+    INDEX = 0                       # of a partition
+    RECORDS = 1
+
+cdef int64_t LATEST = 0x7FFFFFFFFFFFFFFF
+
+
+cdef struct Survey:
+    int64_t earliest_ms
+    int64_t latest_ms
+    int32_t keyless
+
+
+@cython.final
+cdef class AppendLimits:
+    """See produce.pyi."""
+
+    def __cinit__(
+        self,
+        Py_ssize_t max_bytes,
+        int64_t before_max_ms,
+        int64_t after_max_ms,
+        int codec,
+        bint needs_keys,
+        bint create_time,
+    ):
+        self.max_bytes = max_bytes
+        self.before_max_ms = before_max_ms
+        self.after_max_ms = after_max_ms
+        self.codec = codec
+        self.needs_keys = needs_keys
+        self.create_time = create_time
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(4)
+cdef class Batches:
+    """The batches of one request; holds their partitions."""
+
+    def __dealloc__(self):
+        cdef Py_ssize_t i
+        for i in range(self.count):
+            Py_XDECREF(self.items[i].partition)
+        PyMem_Free(self.items)
+
+    cdef Batch* add(self) except NULL:
+        """Room for one more."""
+        cdef Batch* items
+        cdef Py_ssize_t room
+        if self.count == self.room:
+            room = 2 * self.room + 4
+            items = <Batch*>PyMem_Realloc(self.items, room * sizeof(Batch))
+            if items is NULL:
+                raise MemoryError
+            self.items = items
+            self.room = room
+        self.items[self.count].partition = NULL
+        self.count += 1
+        return &self.items[self.count - 1]
+
+
+cdef bint walk(const unsigned char* batch, Py_ssize_t size, Survey* survey) noexcept nogil:
+    """Looks at every record of an uncompressed batch with create times. False if anything is wrong, or if the records
+    are not numbered 0, 1, 2, ...
+    """
+    cdef const unsigned char* at = batch + HEADER_BYTES
+    cdef const unsigned char* end = batch + size
+    cdef int64_t base_timestamp_ms = read_int64(batch + 27)
+    cdef int64_t timestamp_ms
+    cdef int32_t count = read_int32(batch + 57)
+    cdef int32_t number
+    cdef RecordView record
+    survey.earliest_ms = LATEST
+    survey.latest_ms = NO_TIMESTAMP
+    survey.keyless = 0
+    if count < 0 or count > (end - at) // SMALLEST_RECORD:
+        return False
+    for number in range(count):
+        if parse_record(&at, end, &record) is not NULL or record.offset_delta != number:
+            return False
+        timestamp_ms = <int64_t>(<uint64_t>base_timestamp_ms + <uint64_t>record.timestamp_delta)
+        if timestamp_ms > survey.latest_ms:
+            survey.latest_ms = timestamp_ms
+        if timestamp_ms < survey.earliest_ms and timestamp_ms != NO_TIMESTAMP:
+            survey.earliest_ms = timestamp_ms
+        survey.keyless += record.key_size < 0
+    return at is end
+
+
+cdef class ProduceCore:
+    """See produce.pyi."""
+
+    def __init__(
+        self,
+        dict names not None,
+        dict ids not None,
+        PipelineCore pipeline not None,
+        Now now not None,
+        *,
+        allowed,
+        str forbidden not None,
+        decompress,
+    ):
+        self.names = names
+        self.ids = ids
+        self.pipeline = pipeline
+        self.now = now
+        self.allowed = allowed
+        self.forbidden = forbidden
+        self.decompress = decompress
+        self.request = Shape(self.request_type, "topic_data", "acks", "transactional_id")
+        self.topic = self.request.part("topic_data", ("name", "topic_id", "partition_data"))
+        self.data = self.topic.part("partition_data", ("index", "records"))
+        self.response = Shape(self.response_type, "responses")
+        self.topic_answer = self.response.part("responses", ("name", "topic_id", "partition_responses"))
+        self.answer = self.topic_answer.part("partition_responses", ("index", "base_offset", "log_start_offset"))
+
+    def handle(self, context, request):
+        cdef dict told = None if self.allowed is None else {}
+        taken = self.expected(context, request, told)
+        return self.plain(context, request, told) if taken is None else taken
+
+    def handle_expected(self, context, request):
+        return self.expected(context, request, {})
+
+    cdef object expected(self, object context, object request, dict told):
+        """The answer, or None; `told` becomes what the authorizer said of topics: nobody asks it twice."""
+        cdef Batches batches = Batches.__new__(Batches)
+        cdef int version = context.api_version
+        if type_of(<PyObject*>request) is not self.request.type or version < FIRST_VERSION:
+            return None
+        if not self.collect(context, <PyObject*>request, version, batches, told):
+            return None
+        if not self.check_producers(batches, <PyObject*>request):
+            return None
+        return self.append(context, request, batches)
+
+    # ---- whether it is of the expected kind
+
+    cdef bint collect(
+        self, object context, PyObject* request, int version, Batches batches, dict told
+    ) except -1:
+        """Looks at everything but producers."""
+        cdef PyObject* topics = get(request, self.request, TOPIC_DATA)
+        cdef PyObject* acks = get(request, self.request, ACKS)
+        cdef PyObject* topic
+        cdef PyObject* key
+        cdef Py_ssize_t i
+        cdef int overflow = 0
+        cdef long asked
+        if acks is NULL or not PyLong_CheckExact(<object>acks) or length_of(topics) < 0:
+            return False
+        asked = PyLong_AsLongAndOverflow(<object>acks, &overflow)
+        if overflow or (asked != -1 and asked != 1):
+            return False
+        for i in range(length_of(topics)):
+            topic = item_of(topics, i)
+            if get(topic, self.topic, NAME) is NULL or get(topic, self.topic, TOPIC_ID) is NULL:
+                return False
+            if version >= FIRST_VERSION_WITH_TOPIC_IDS:
+                key = get(topic, self.topic, TOPIC_ID)
+                if not PyBytes_CheckExact(<object>key):
+                    return False
+                found = self.ids.get(<object>key)
+            else:
+                key = get(topic, self.topic, NAME)
+                if not PyUnicode_CheckExact(<object>key):
+                    return False
+                found = self.names.get(<object>key)
+            if found is None or found.internal or found.name == self.forbidden:
+                return False
+            if self.allowed is not None:
+                told[found.name] = allowed = bool(self.allowed(context, found.name))
+                if not allowed:
+                    return False
+            if not self.collect_topic(topic, i, found.partitions, version, batches):
+                return False
+        return batches.count > 0
+
+    cdef bint collect_topic(
+        self, PyObject* topic, Py_ssize_t place, object found, int version, Batches batches
+    ) except -1:
+        """Looks at what one topic gets."""
+        cdef PyObject* row = get(topic, self.topic, PARTITION_DATA)
+        cdef PyObject* data
+        cdef Py_ssize_t i
+        cdef Batch* batch
+        if length_of(row) <= 0:
+            return False
+        for i in range(length_of(row)):
+            data = item_of(row, i)
+            if type_of(data) is not self.data.type:
+                return False
+            batch = batches.add()
+            batch.topic = topic
+            batch.place = place
+            batch.index = get(data, self.data, INDEX)
+            batch.records = get(data, self.data, RECORDS)
+            if not self.read(batch, found, version):
+                return False
+        return True
+
+    cdef bint read(self, Batch* batch, object found, int version) except -1:
+        """Finds the partition, and looks at the batch."""
+        cdef list partitions = found
+        cdef PartitionCore partition
+        cdef int overflow = 0
+        cdef long index
+        if batch.index is NULL or not PyLong_CheckExact(<object>batch.index):
+            return False
+        if batch.records is NULL or not PyBytes_CheckExact(<object>batch.records):
+            return False
+        index = PyLong_AsLongAndOverflow(<object>batch.index, &overflow)
+        if overflow or not 0 <= index < len(partitions):
+            return False
+        partition = <PartitionCore?>partitions[index]
+        Py_INCREF(partition)
+        batch.partition = <PyObject*>partition
+        if partition.recovering or partition.closed:
+            return False
+        return self.check(batch, partition.config.limits, version)
+
+    cdef bint check(self, Batch* batch, AppendLimits limits, int version) except -1:
+        """Looks at a batch: nothing about it is refused or changed, as far as its producer does not matter."""
+        cdef const unsigned char* at = <const unsigned char*>PyBytes_AS_STRING(<object>batch.records)
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(<object>batch.records)
+        cdef int64_t wall_ms = self.now.wall_ms
+        cdef int attributes, codec
+        cdef Survey found
+        if size < HEADER_BYTES or size > limits.max_bytes or not limits.create_time:
+            return False
+        if read_int64(at) != 0 or read_int32(at + 8) != size - LENGTH_OVERHEAD or at[MAGIC_AT] != 2:
+            return False
+        attributes = read_int16(at + ATTRIBUTES_AT)
+        codec = attributes & CODEC_BITS
+        batch.last_delta = read_int32(at + 23)
+        batch.max_timestamp_ms = read_int64(at + 35)
+        batch.producer_id = read_int64(at + 43)
+        batch.producer_epoch = read_int16(at + 51)
+        batch.base_sequence = read_int32(at + 53)
+        batch.transactional = (attributes & TRANSACTIONAL_BIT) != 0
+        if (
+            attributes & (CONTROL_BIT | LOG_APPEND_TIME_BIT)
+            or (codec == ZSTD and version < FIRST_VERSION_WITH_ZSTD)
+            or (limits.codec >= 0 and codec != limits.codec)
+            or batch.last_delta < 0
+            or <int64_t>batch.last_delta + 1 != read_int32(at + 57)
+            or (batch.producer_id >= 0 and batch.base_sequence < 0)
+        ):
+            return False
+        if codec:
+            try:
+                found.earliest_ms, found.latest_ms, found.keyless, consecutive = survey(
+                    <object>batch.records, decompress=self.decompress
+                )
+            except CorruptBatchError:
+                return False
+            if not consecutive:
+                return False
+        elif crc32c_of(at + CHECKED_FROM, size - CHECKED_FROM, 0) != <uint32_t>read_int32(at + CRC_AT):
+            return False
+        elif not walk(at, size, &found):
+            return False
+        return (
+            wall_ms >= 0
+            and limits.before_max_ms >= 0
+            and found.earliest_ms >= wall_ms - limits.before_max_ms
+            and found.latest_ms - wall_ms <= limits.after_max_ms
+            and found.latest_ms == batch.max_timestamp_ms
+            and not (found.keyless and limits.needs_keys)
+        )
+
+    cdef bint check_producers(self, Batches batches, PyObject* request) except -1:
+        """Whether every batch that has a producer is the next one of it, and those of a transaction are of one."""
+        cdef PyObject* transactional_id
+        cdef ProducersCore producers
+        cdef Batch* batch
+        cdef Batch* first = NULL
+        cdef Py_ssize_t i
+        self.round += 1
+        for i in range(batches.count):
+            batch = &batches.items[i]
+            if batch.transactional:
+                transactional_id = get(request, self.request, TRANSACTIONAL_ID)
+                if (
+                    batch.producer_id < 0
+                    or self.allowed is not None  # the id is a resource of its own
+                    or transactional_id is NULL
+                    or not PyUnicode_CheckExact(<object>transactional_id)
+                ):
+                    return False
+                if first is NULL:
+                    first = batch
+                elif batch.producer_id != first.producer_id or batch.producer_epoch != first.producer_epoch:
+                    return False
+            if batch.producer_id < 0:
+                continue
+            producers = (<PartitionCore>batch.partition).producers
+            if producers.looked_at == self.round:
+                return False  # a second batch for the partition: whether it is the next one shows behind the first
+            producers.looked_at = self.round
+            if not producers.follows(
+                batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.transactional
+            ):
+                return False
+        return True
+
+    # ---- done
+
+    cdef object append(self, object context, object request, Batches batches):
+        """Stages all batches; what answers for them waits for the commit."""
+        cdef Pending pending
+        cdef PyObject* values[3]
+        cdef PyObject* topic
+        cdef list topics = []
+        cdef list answers = None
+        cdef Py_ssize_t i, place = -1
+        cdef bint failed = False
+        values[0] = <PyObject*>topics
+        response = self.response.make(values)
+        for i in range(batches.count):
+            if batches.items[i].place != place:
+                place = batches.items[i].place
+                topic = batches.items[i].topic
+                answers = []
+                values[0] = get(topic, self.topic, NAME)
+                values[1] = get(topic, self.topic, TOPIC_ID)
+                values[2] = <PyObject*>answers
+                topics.append(self.topic_answer.make(values))
+            try:
+                answer = self.append_one(&batches.items[i])
+            except Exception as error:
+                answer = self.not_taken(
+                    context, <object>batches.items[i].partition, <object>batches.items[i].index, error
+                )
+                failed = True
+            answers.append(answer)
+        if failed:
+            return self.answer_for(
+                context, request, response, True, [<object>batches.items[i].partition for i in range(batches.count)]
+            )
+        pending = Pending.__new__(Pending)
+        pending.api = self
+        pending.context = context
+        pending.request = request
+        PipelineCore.answer_later(self.pipeline, pending, response)
+        return pending
+
+    cdef object append_one(self, Batch* batch):
+        """Stages a batch and makes the answer."""
+        cdef PyObject* values[3]
+        cdef PartitionCore partition = <PartitionCore>batch.partition
+        cdef int64_t base_offset = partition.take(
+            <object>batch.records,
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_sequence,
+            batch.last_delta,
+            batch.max_timestamp_ms,
+            batch.transactional,
+        )
+        cdef object offset = base_offset, log_start_offset
+        if isinstance(partition.log, LogCore):
+            log_start_offset = (<LogCore>partition.log).log_start_offset
+        else:
+            log_start_offset = partition.log.log_start_offset
+        values[0] = batch.index
+        values[1] = <PyObject*>offset
+        values[2] = <PyObject*>log_start_offset
+        return self.answer.make(values)

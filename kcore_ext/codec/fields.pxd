@@ -1,0 +1,62 @@
+"""Messages read and made by compiled code that knows their class: a field is a slot at an offset.
+
+A module names the fields that it uses when it makes a `Shape`, and calls each by its place among those names.
+"""
+
+cimport cython
+from cpython.list cimport PyList_CheckExact, PyList_GET_SIZE
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
+
+from kcore_ext.codec.plan cimport Schema
+
+cdef extern from "Python.h":
+    PyTypeObject* type_of "Py_TYPE"(PyObject*) noexcept
+    PyObject* _list_item "PyList_GET_ITEM"(PyObject*, Py_ssize_t) noexcept
+    PyObject* _tuple_item "PyTuple_GET_ITEM"(PyObject*, Py_ssize_t) noexcept
+
+cdef enum:
+    MAX_FIELDS = 24
+
+
+@cython.final
+cdef class Shape:
+    cdef readonly object cls
+    cdef readonly tuple names
+    cdef Schema schema
+    cdef PyTypeObject* type             # NULL: of no class
+    cdef int named, count               # fields with a name here, which stand first; all fields
+    cdef Py_ssize_t at[MAX_FIELDS]      # where in an object they are
+    cdef PyObject* defaults[MAX_FIELDS] # of those without a name here; NULL: a struct, made when somebody reads it
+
+    cdef Shape part(self, str name, tuple names)
+    cdef object make(self, PyObject** values)
+
+
+cdef inline PyObject* get(PyObject* message, Shape shape, int field) noexcept:
+    """What stands in a field, borrowed; NULL in an object of another class, and where nobody has set or read it."""
+    if type_of(message) is not shape.type:
+        return NULL
+    return (<PyObject**>(<char*>message + shape.at[field]))[0]
+
+
+cdef inline object read(object message, Shape shape, int field):
+    """The value of a field, whatever the object's class is."""
+    cdef PyObject* value = get(<PyObject*>message, shape, field)
+    return <object>value if value is not NULL else getattr(message, <str>shape.names[field])
+
+
+cdef inline Py_ssize_t length_of(PyObject* array) noexcept:
+    """How many elements an array has; -1 for what is neither list nor tuple."""
+    if array is NULL:
+        return -1
+    if PyList_CheckExact(<object>array):
+        return PyList_GET_SIZE(<object>array)
+    if PyTuple_CheckExact(<object>array):
+        return PyTuple_GET_SIZE(<object>array)
+    return -1
+
+
+cdef inline PyObject* item_of(PyObject* array, Py_ssize_t at) noexcept:
+    """An element of an array that has a length, borrowed."""
+    return _list_item(array, at) if PyList_CheckExact(<object>array) else _tuple_item(array, at)

@@ -1,0 +1,60 @@
+from collections.abc import Callable
+from typing import Any
+
+from kcore_ext.codec.plan import Schema
+
+class StructBase:
+    """What every declared class inherits: keyword-only construction, equality by value, repr, pickling."""
+
+class LazySlot:
+    """The attribute of a field whose default is a struct: an empty slot gets a struct of its own when first read."""
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any: ...
+    def __set__(self, instance: Any, value: Any) -> None: ...
+
+def bind(cls: type, schema: Schema) -> None:
+    """Connects a declared class, just made by its metaclass, with its schema."""
+
+def encode_response(
+    response: StructBase, version: int, correlation_id: int, header_version: int, *, limit_bytes: int | None = None
+) -> bytes:
+    """Builds the whole frame of a response: length, header, body.
+
+    Args:
+        response: the message.
+        version: the version of the request that it answers.
+        correlation_id: of the request.
+        header_version: 1 for a header with a tag section, 0 without (see `response_header_version`).
+        limit_bytes: the most bytes that the frame may have, its length included; None for what an int32 can count.
+
+    Raises:
+        MessageTooLargeError: the frame would be larger; encoding stops as soon as that is known.
+        EncodeError: see `Message.encode`.
+    """
+
+def encode_request(request: StructBase, version: int, correlation_id: int, client_id: str | None = None) -> bytes:
+    """Builds the whole frame of a request: length, header, body.
+
+    Args:
+        request: the message.
+        version: the version to write it in.
+        correlation_id: what the response will carry.
+        client_id: the sender's name, None for null.
+
+    Raises:
+        MessageTooLargeError: the frame would have more bytes than an int32 can count.
+        EncodeError: see `Message.encode`; also a client id of more than 32767 bytes.
+    """
+
+def decode_request_header(data: bytes | bytearray | memoryview, position: int = 0) -> tuple[int, int, int, str, int]:
+    """Reads the header in front of a request.
+
+    Returns:
+        (api_key, api_version, correlation_id, client_id, position of the body); a null client id is "".
+
+    Raises:
+        DecodeError: the header is cut short or malformed, or the API key has no messages.
+    """
+
+def set_flexible_versions(resolve: Callable[[int], int]) -> None:
+    """Tells `decode_request_header` whom to ask for the first flexible version of an API that it has not met."""

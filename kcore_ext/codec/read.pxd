@@ -1,0 +1,16 @@
+"""Reading messages from bytes, for other compiled modules."""
+
+from kcore_ext.codec.plan cimport Plan
+
+cdef struct Reader:
+    const unsigned char* start
+    const unsigned char* at
+    const unsigned char* end
+    const char* reason      # set by the first failure, a static text
+    Py_ssize_t found        # the length or count that the reason speaks of; -1 for none
+
+cdef object read_message(Plan* plan, const unsigned char* data, Py_ssize_t size, Py_ssize_t position)
+cdef int raise_failure(Reader* reader) except -1
+cdef int read_uvarint(Reader* reader, unsigned int* value) noexcept
+cdef int skip_tags(Reader* reader) noexcept
+cdef object read_client_id(Reader* reader)

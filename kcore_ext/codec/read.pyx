@@ -1,0 +1,516 @@
+"""The decoder: walks a plan over the bytes and fills the slots of new objects.
+
+Nothing in here raises while it walks. The first failure is noted in the Reader, every function above returns its
+error value, and `read_message` makes one DecodeError of it. A length or count is compared with what is left before
+anything is allocated for it.
+"""
+
+import codecs
+
+from cpython.object cimport PyObject, PyTypeObject
+from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+from kcore_ext.util.byte_order cimport read_int16, read_int32, read_int64
+from kcore_ext.codec.objects cimport new_instance
+from kcore_ext.codec.plan cimport (
+    ARRAY, BOOL, BYTES, FLOAT64, INT8, INT16, INT32, INT64, RECORDS, STRING, STRUCT, UINT16, UINT32, UUID, Op, Plan,
+)
+from kcore_ext.codec.plan import DecodeError
+
+cdef extern from "Python.h":
+    PyObject* Py_None
+    PyObject* Py_True
+    PyObject* Py_False
+    void Py_INCREF(PyObject*) noexcept
+    void Py_DECREF(PyObject*) noexcept
+    void Py_XDECREF(PyObject*) noexcept
+    PyObject* PyLong_FromLong(long) noexcept
+    PyObject* PyLong_FromLongLong(long long) noexcept
+    PyObject* PyFloat_FromDouble(double) noexcept
+    const char* PyBytes_AS_STRING(PyObject*) noexcept
+    PyObject* PyBytes_FromStringAndSize(const char*, Py_ssize_t) noexcept
+    PyObject* PyUnicode_DecodeUTF8(const char*, Py_ssize_t, const char*) noexcept
+    bint PyUnicode_IS_ASCII(PyObject*) noexcept
+    Py_ssize_t PyUnicode_GET_LENGTH(PyObject*) noexcept
+    const void* PyUnicode_DATA(PyObject*) noexcept
+    PyObject* PyTuple_New(Py_ssize_t) noexcept
+    void PyTuple_SET_ITEM(PyObject*, Py_ssize_t, PyObject*) noexcept
+    PyObject* PyErr_Occurred() noexcept
+
+DEF NULL_LENGTH = -1
+DEF FAILED = -2
+DEF LONGEST_STRING = 0x7FFF  # Kafka's limit in compact and in plain strings
+
+
+def _as_java(error):
+    """Java's replacement of bytes that are no UTF-8: one U+FFFD for an encoded surrogate, where Python makes three."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    data, start = error.object, error.start
+    if data[start] == 0xED and start + 2 < len(data) and data[start + 1] >= 0xA0 and data[start + 1] < 0xC0 \
+            and 0x80 <= data[start + 2] < 0xC0:
+        return "\uFFFD", start + 3
+    return "\uFFFD", error.end
+
+
+codecs.register_error("kcore.java", _as_java)
+
+cdef bytes _ZERO_UUID = bytes(16)
+cdef str _EMPTY = ""
+
+
+# ---------------------------------------------------------------- names that come again and again
+# Group ids, member ids and topic names stand in every request. The string made of the same bytes before is given again:
+# no memory is taken for it, and its hash is known when a dictionary is asked. One string a slot, the last one wins.
+DEF SHORTEST_KEPT = 2   # Python keeps shorter ones itself
+DEF LONGEST_KEPT = 80
+DEF KEPT = 4096
+
+DEF KEPT_UUIDS = 1024
+
+cdef PyObject* _kept[KEPT]
+cdef PyObject* _kept_uuids[KEPT_UUIDS]
+
+
+cdef inline uint64_t _eight(const unsigned char* at) noexcept:
+    cdef uint64_t raw
+    memcpy(&raw, at, 8)
+    return raw
+
+
+cdef inline size_t _place(const unsigned char* at, Py_ssize_t length) noexcept:
+    """A slot for some bytes, from their length, both ends and the middle, where names differ."""
+    cdef uint64_t mixed = <uint64_t>length
+    cdef Py_ssize_t i
+    if length >= 8:
+        mixed = (mixed ^ _eight(at)) * 0x9E3779B97F4A7C15ULL
+        mixed = (mixed ^ mixed >> 29 ^ _eight(at + (length - 8) // 2)) * 0xBF58476D1CE4E5B9ULL
+        mixed = (mixed ^ mixed >> 32 ^ _eight(at + length - 8)) * 0x94D049BB133111EBULL
+    else:
+        for i in range(length):
+            mixed = (mixed ^ at[i]) * 0x9E3779B97F4A7C15ULL
+    return mixed >> 52
+
+
+cdef PyObject* _kept_string(const unsigned char* at, Py_ssize_t length) noexcept:
+    """The string of some bytes; only plain ASCII is kept."""
+    cdef PyObject** slot = &_kept[_place(at, length)]
+    cdef PyObject* text = slot[0]
+    if text != NULL and PyUnicode_GET_LENGTH(text) == length and memcmp(PyUnicode_DATA(text), at, length) == 0:
+        Py_INCREF(text)
+        return text
+    text = PyUnicode_DecodeUTF8(<const char*>at, length, b"kcore.java")
+    cdef PyObject* old = slot[0]  # an error handler may have run and read another message
+    if text != NULL and PyUnicode_IS_ASCII(text):
+        Py_INCREF(text)
+        slot[0] = text
+        Py_XDECREF(old)
+    return text
+
+
+# ---------------------------------------------------------------- primitives
+cdef inline PyObject* _fail(Reader* reader, const char* reason, Py_ssize_t found) noexcept:
+    """Notes the first failure and where it happened."""
+    if reader.reason == NULL:
+        reader.reason = reason
+        reader.found = found
+    return NULL
+
+
+cdef inline bint _short(Reader* reader, Py_ssize_t size) noexcept:
+    """True, and a failure, when fewer than `size` bytes are left."""
+    if reader.end - reader.at < size:
+        _fail(reader, b"the bytes end where more are needed:", size)
+        return True
+    return False
+
+
+cdef int read_uvarint(Reader* reader, unsigned int* value) noexcept:
+    """0, or -1 and a failure. Five bytes at most; bits beyond the 32nd are dropped, as Kafka drops them."""
+    cdef uint32_t result = 0
+    cdef int shift = 0
+    cdef unsigned char byte
+    while shift < 35:
+        if reader.at >= reader.end:
+            _fail(reader, b"the bytes end inside of a varint", -1)
+            return -1
+        byte = reader.at[0]
+        reader.at += 1
+        result |= <uint32_t>(byte & 0x7F) << shift
+        if byte < 0x80:
+            value[0] = result
+            return 0
+        shift += 7
+    _fail(reader, b"a varint is longer than five bytes", -1)
+    return -1
+
+
+cdef inline Py_ssize_t _length(Reader* reader, bint compact, bint wide, bint nullable) noexcept:
+    """A length or count: NULL_LENGTH for an allowed null, FAILED for anything else that is none."""
+    cdef unsigned int raw
+    cdef Py_ssize_t length
+    if compact:
+        if reader.at < reader.end and reader.at[0] < 0x80:
+            raw = reader.at[0]
+            reader.at += 1
+        elif read_uvarint(reader, &raw) < 0:
+            return FAILED
+        length = <Py_ssize_t>raw - 1
+    elif wide:
+        if _short(reader, 4):
+            return FAILED
+        length = read_int32(reader.at)
+        reader.at += 4
+    else:
+        if _short(reader, 2):
+            return FAILED
+        length = read_int16(reader.at)
+        reader.at += 2
+    if length >= 0:
+        return length
+    if nullable:
+        return NULL_LENGTH
+    _fail(reader, b"null where null is not allowed", -1)
+    return FAILED
+
+
+cdef inline PyObject* _none() noexcept:
+    Py_INCREF(Py_None)
+    return Py_None
+
+
+cdef inline PyObject* _string(Reader* reader, bint compact, bint nullable) noexcept:
+    cdef Py_ssize_t length = _length(reader, compact, False, nullable)
+    cdef PyObject* text
+    if length < 0:
+        return _none() if length == NULL_LENGTH else NULL
+    if length > LONGEST_STRING:
+        return _fail(reader, b"a string is longer than 32767 bytes:", length)
+    if _short(reader, length):
+        return NULL
+    if length == 0:
+        text = <PyObject*>_EMPTY
+        Py_INCREF(text)
+    elif SHORTEST_KEPT <= length <= LONGEST_KEPT:
+        text = _kept_string(reader.at, length)
+    else:
+        text = PyUnicode_DecodeUTF8(<const char*>reader.at, length, b"kcore.java")
+    reader.at += length
+    return text
+
+
+cdef inline PyObject* _bytes(Reader* reader, bint compact, bint nullable) noexcept:
+    cdef Py_ssize_t length = _length(reader, compact, True, nullable)
+    if length < 0:
+        return _none() if length == NULL_LENGTH else NULL
+    if _short(reader, length):
+        return NULL
+    cdef PyObject* data = PyBytes_FromStringAndSize(<const char*>reader.at, length)
+    reader.at += length
+    return data
+
+
+cdef inline PyObject* _uuid(Reader* reader) noexcept:
+    if _short(reader, 16):
+        return NULL
+    cdef const unsigned char* at = reader.at
+    cdef PyObject* uuid
+    reader.at += 16
+    if _eight(at) == 0 and _eight(at + 8) == 0:
+        uuid = <PyObject*>_ZERO_UUID
+        Py_INCREF(uuid)
+        return uuid
+    # Topic ids come again as names do.
+    cdef PyObject** slot = &_kept_uuids[((_eight(at) ^ _eight(at + 8)) * 0x9E3779B97F4A7C15ULL) >> 54]
+    uuid = slot[0]
+    if uuid == NULL or memcmp(PyBytes_AS_STRING(uuid), at, 16) != 0:
+        uuid = PyBytes_FromStringAndSize(<const char*>at, 16)
+        if uuid == NULL:
+            return NULL
+        Py_XDECREF(slot[0])
+        slot[0] = uuid
+    Py_INCREF(uuid)
+    return uuid
+
+
+cdef inline PyObject* _number(Reader* reader, int kind) noexcept:
+    """A number or a bool."""
+    cdef const unsigned char* at = reader.at
+    cdef PyObject* truth
+    cdef int64_t bits
+    cdef double real
+    if kind == INT32:
+        if _short(reader, 4):
+            return NULL
+        reader.at = at + 4
+        return PyLong_FromLong(read_int32(at))
+    elif kind == INT16:
+        if _short(reader, 2):
+            return NULL
+        reader.at = at + 2
+        return PyLong_FromLong(read_int16(at))
+    elif kind == INT64:
+        if _short(reader, 8):
+            return NULL
+        reader.at = at + 8
+        return PyLong_FromLongLong(read_int64(at))
+    elif kind == INT8:
+        if _short(reader, 1):
+            return NULL
+        reader.at = at + 1
+        return PyLong_FromLong(<signed char>at[0])
+    elif kind == BOOL:
+        if _short(reader, 1):
+            return NULL
+        reader.at = at + 1
+        truth = Py_True if at[0] else Py_False
+        Py_INCREF(truth)
+        return truth
+    elif kind == UINT16:
+        if _short(reader, 2):
+            return NULL
+        reader.at = at + 2
+        return PyLong_FromLong(<uint16_t>read_int16(at))
+    elif kind == UINT32:
+        if _short(reader, 4):
+            return NULL
+        reader.at = at + 4
+        return PyLong_FromLongLong(<uint32_t>read_int32(at))
+    if _short(reader, 8):
+        return NULL
+    reader.at = at + 8
+    bits = read_int64(at)
+    memcpy(&real, &bits, 8)
+    return PyFloat_FromDouble(real)
+
+
+# ---------------------------------------------------------------- structures
+cdef PyObject* _item(Op* op, Reader* reader) noexcept:
+    """One element of an array of strings, structs, uuids or bytes."""
+    if op.item == STRUCT:
+        return _struct(op.plan, reader)
+    elif op.item == STRING:
+        return _string(reader, op.compact, False)
+    elif op.item == UUID:
+        return _uuid(reader)
+    elif op.item == BYTES or op.item == RECORDS:
+        return _bytes(reader, op.compact, False)
+    return _number(reader, op.item)
+
+
+cdef PyObject* _array(Op* op, Reader* reader) noexcept:
+    """A tuple of elements. Its count has been checked against the bytes left when the tuple is made."""
+    cdef Py_ssize_t count = _length(reader, op.compact, True, op.nullable)
+    cdef Py_ssize_t i
+    cdef PyObject* element
+    if count < 0:
+        return _none() if count == NULL_LENGTH else NULL
+    if count > (reader.end - reader.at) // op.min_size:
+        return _fail(reader, b"an array claims more elements than bytes are left for:", count)
+    cdef PyObject* elements = PyTuple_New(count)
+    if elements == NULL:
+        return NULL
+    cdef const unsigned char* at = reader.at
+    if op.item == INT32:
+        for i in range(count):
+            element = PyLong_FromLong(read_int32(at + 4 * i))
+            if element == NULL:
+                Py_DECREF(elements)
+                return NULL
+            PyTuple_SET_ITEM(elements, i, element)
+        reader.at = at + 4 * count
+        return elements
+    for i in range(count):
+        element = _item(op, reader)
+        if element == NULL:
+            Py_DECREF(elements)
+            return NULL
+        PyTuple_SET_ITEM(elements, i, element)
+    return elements
+
+
+cdef PyObject* _value(Op* op, Reader* reader) noexcept:
+    """The value of one field."""
+    cdef unsigned int present
+    if op.kind == STRING:
+        return _string(reader, op.compact, op.nullable)
+    elif op.kind == ARRAY:
+        return _array(op, reader)
+    elif op.kind == BYTES or op.kind == RECORDS:
+        return _bytes(reader, op.compact, op.nullable)
+    elif op.kind == UUID:
+        return _uuid(reader)
+    elif op.kind == STRUCT:
+        if op.nullable:
+            if op.tag >= 0:
+                if read_uvarint(reader, &present) < 0:
+                    return NULL
+            else:
+                if _short(reader, 1):
+                    return NULL
+                present = <signed char>reader.at[0] >= 0
+                reader.at += 1
+            if not present:
+                return _none()
+        return _struct(op.plan, reader)
+    return _number(reader, op.kind)
+
+
+cdef inline PyObject** _slot(PyObject* instance, Py_ssize_t offset) noexcept:
+    return <PyObject**>(<char*>instance + offset)
+
+
+cdef inline void _default(PyObject* instance, Op* op) noexcept:
+    """Gives an empty slot its default; where that is a struct the slot stays empty until somebody reads it."""
+    cdef PyObject** slot = _slot(instance, op.offset)
+    if slot[0] == NULL and op.default != NULL:
+        Py_INCREF(op.default)
+        slot[0] = op.default
+
+
+cdef int _tag_header(Reader* reader, unsigned int* tag, unsigned int* size) noexcept:
+    """The number and size of the next tagged field; the size is within what is left."""
+    if read_uvarint(reader, tag) < 0 or read_uvarint(reader, size) < 0:
+        return -1
+    if <Py_ssize_t>size[0] > reader.end - reader.at:
+        _fail(reader, b"a tagged field claims more bytes than are left:", size[0])
+        return -1
+    return 0
+
+
+cdef int _tag_count(Reader* reader, unsigned int* count) noexcept:
+    """The number of tagged fields; each takes two bytes at least."""
+    if reader.at < reader.end and reader.at[0] == 0:
+        count[0] = 0
+        reader.at += 1
+        return 0
+    if read_uvarint(reader, count) < 0:
+        return -1
+    if <Py_ssize_t>count[0] > (reader.end - reader.at) // 2:
+        _fail(reader, b"a tag section claims more fields than bytes are left for:", count[0])
+        return -1
+    return 0
+
+
+cdef int skip_tags(Reader* reader) noexcept:
+    """Passes over a tag section; 0, or -1 and a failure."""
+    cdef unsigned int count, tag, size
+    if _tag_count(reader, &count) < 0:
+        return -1
+    while count:
+        if _tag_header(reader, &tag, &size) < 0:
+            return -1
+        reader.at += size
+        count -= 1
+    return 0
+
+
+cdef int _tagged(Plan* plan, Reader* reader, PyObject* instance) noexcept:
+    """A tag section: known fields are read from the bytes of their size, unknown ones are passed over (KIP-482)."""
+    cdef unsigned int count, tag, size
+    cdef const unsigned char* end
+    cdef PyObject* value
+    cdef PyObject* old
+    cdef PyObject** slot
+    cdef int i
+    if _tag_count(reader, &count) < 0:
+        return -1
+    while count:
+        count -= 1
+        if _tag_header(reader, &tag, &size) < 0:
+            return -1
+        for i in range(plan.n_tags):
+            if <unsigned int>plan.tags[i].tag != tag:
+                continue
+            end = reader.end
+            reader.end = reader.at + size
+            value = _value(&plan.tags[i], reader)
+            if value == NULL:
+                return -1
+            reader.at = reader.end
+            reader.end = end
+            slot = _slot(instance, plan.tags[i].offset)
+            old = slot[0]
+            slot[0] = value
+            Py_XDECREF(old)  # a tag given twice: the last one counts
+            break
+        else:
+            reader.at += size
+    return 0
+
+
+cdef PyObject* _struct(Plan* plan, Reader* reader) noexcept:
+    """A new object with every slot filled, or NULL."""
+    cdef PyObject* instance = new_instance(plan.type)
+    cdef PyObject* value
+    cdef Op* op = plan.ops
+    cdef Op* end = op + plan.n_ops
+    if instance == NULL:
+        return NULL
+    while op < end:
+        if op.kind <= FLOAT64:  # the commonest kinds, without a call
+            value = _number(reader, op.kind)
+        elif op.kind == STRING:
+            value = _string(reader, op.compact, op.nullable)
+        else:
+            value = _value(op, reader)
+        if value == NULL:
+            Py_DECREF(instance)
+            return NULL
+        _slot(instance, op.offset)[0] = value
+        op += 1
+    if plan.flexible and _tagged(plan, reader, instance) < 0:
+        Py_DECREF(instance)
+        return NULL
+    cdef int i
+    for i in range(plan.n_tags):
+        _default(instance, &plan.tags[i])
+    for i in range(plan.n_absent):
+        _default(instance, &plan.absent[i])
+    return instance
+
+
+# ---------------------------------------------------------------- for the modules above
+cdef int raise_failure(Reader* reader) except -1:
+    """Raises what a walk ended with: the failure noted in the reader, or an exception of Python's own (no memory)."""
+    if reader.reason == NULL:
+        if PyErr_Occurred() != NULL:
+            return -1
+        raise SystemError("reading failed without a reason")
+    reason = reader.reason.decode()
+    if reader.found >= 0:
+        reason = f"{reason} {reader.found} of {reader.end - reader.at}"
+    raise DecodeError(reader.at - reader.start, reason)
+
+
+cdef object read_client_id(Reader* reader):
+    """A request header's client id; null is "" (so are the member ids made of it)."""
+    cdef PyObject* text = _string(reader, False, True)
+    if text == NULL:
+        raise_failure(reader)
+    client_id = <object>text
+    Py_DECREF(text)
+    return "" if client_id is None else client_id
+
+
+cdef object read_message(Plan* plan, const unsigned char* data, Py_ssize_t size, Py_ssize_t position):
+    """Reads one message from `data[position:size]`; bytes behind it are left alone.
+
+    Raises:
+        DecodeError: the bytes are no such message.
+    """
+    cdef Reader reader
+    if not 0 <= position <= size:
+        raise DecodeError(position, f"the position is outside of the {size} bytes")
+    reader.start = data
+    reader.at = data + position
+    reader.end = data + size
+    reader.reason = NULL
+    reader.found = -1
+    cdef PyObject* raw = _struct(plan, &reader)
+    if raw == NULL:
+        raise_failure(&reader)
+    message = <object>raw
+    Py_DECREF(raw)
+    return message

@@ -1,0 +1,31 @@
+"""Writing messages to bytes, for other compiled modules."""
+
+from cpython.object cimport PyObject, PyTypeObject
+
+from kcore_ext.codec.plan cimport Op, Plan
+
+cdef struct Writer:
+    unsigned char* start
+    unsigned char* at
+    unsigned char* end
+    bint scratch            # whether the memory is the scratch memory ...
+    PyObject* owner         # ... or this bytes object's
+    Py_ssize_t limit        # the most bytes that may be written
+    bint too_large          # whether the first failure is that there would be more
+    Plan* plan              # where the first failure happened ...
+    Op* op
+    const char* reason      # ... and why, a static text
+    PyObject* found         # the value that did not fit, or NULL
+
+# The most bytes of a message, whose size other messages count in an int32, and of a frame, which counts it itself.
+cdef enum:
+    LONGEST_MESSAGE = 0x7FFFFFFF
+
+cdef int begin(Writer* writer, Py_ssize_t limit) except -1
+cdef int reserve(Writer* writer, Py_ssize_t size) noexcept
+cdef int write_struct(Writer* writer, Plan* plan, PyObject* instance) noexcept
+cdef void put_int32(Writer* writer, int value) noexcept
+cdef void put_int16(Writer* writer, int value) noexcept
+cdef int put_raw(Writer* writer, const char* data, Py_ssize_t length) noexcept
+cdef bytes finish(Writer* writer, bint written, int version)
+cdef bytes finish_frame(Writer* writer, bint written, int version)

@@ -1,0 +1,1 @@
+"""Compiled parts of the group coordinator: heartbeats, offset commits and fetches, record blocks."""

@@ -1,0 +1,353 @@
+"""Records of consumer groups that hold what memory holds: written without a key and a value, applied as they are.
+
+A join of a member writes nine records on average where it shares partitions out anew: two objects with their lists for
+each, and their way back into what the group keeps, took half of its time. `kcore.group.consumer.plain_records` says
+what each of these is; a test holds the bytes and what replay makes of them to that.
+"""
+
+cimport cython
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy
+
+from kcore_ext.batch.builder cimport BatchBuilder
+from kcore_ext.batch.layout cimport put_varint
+from kcore_ext.util.byte_order cimport write_int16, write_int32, write_int64
+from kcore_ext.util.record_limits cimport MAX_STRING, RECORD_OVERHEAD
+
+cdef extern from "Python.h":
+    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+
+cdef enum:
+    GROUP_EPOCH = 3
+    MEMBER_METADATA = 5
+    ASSIGNMENT_EPOCH = 6
+    TARGET_ASSIGNMENT = 7
+    CURRENT_ASSIGNMENT = 8
+    TOPIC_ID_BYTES = 16
+    FIRST_ROOM = 1024
+
+cdef dict plain_records = {}        # record type -> the function that makes the plain record
+cdef object group_of = None         # (shard, group id) -> the group, made if it is not there
+cdef object place = None            # (group, member id, assignment): the member is there now
+
+
+def bind_consumer_records(plain, find_group, place_member):
+    global group_of, place
+    if set(plain) != {GROUP_EPOCH, MEMBER_METADATA, ASSIGNMENT_EPOCH, TARGET_ASSIGNMENT, CURRENT_ASSIGNMENT}:
+        raise ValueError(f"not the record types of consumer groups: {sorted(plain)}")
+    plain_records.update(plain)
+    group_of, place = find_group, place_member
+
+
+@cython.final
+@cython.freelist(64)
+cdef class ConsumerRecord:
+    """See consumer_records.pyi."""
+
+    cdef object plain(self):
+        return plain_records[self.record_type](self)
+
+    @property
+    def key(self):
+        return self.plain().key
+
+    @property
+    def value(self):
+        return self.plain().value
+
+    @property
+    def version(self):
+        return 0
+
+    def __eq__(self, other):
+        if isinstance(other, ConsumerRecord):
+            other = (<ConsumerRecord>other).plain()
+        return self.plain() == other
+
+    __hash__ = None
+
+    def __repr__(self):
+        return repr(self.plain())
+
+
+cdef inline ConsumerRecord new_record(int record_type, str group_id, str member_id, object said):
+    cdef ConsumerRecord record = ConsumerRecord.__new__(ConsumerRecord)
+    record.record_type = record_type
+    record.group_id = group_id
+    record.member_id = member_id
+    record.said = said
+    return record
+
+
+def member_metadata(str group_id not None, str member_id not None, metadata):
+    return new_record(MEMBER_METADATA, group_id, member_id, metadata)
+
+
+def target_assignment(str group_id not None, str member_id not None, dict target not None):
+    return new_record(TARGET_ASSIGNMENT, group_id, member_id, target)
+
+
+def current_assignment(str group_id not None, str member_id not None, current):
+    return new_record(CURRENT_ASSIGNMENT, group_id, member_id, current)
+
+
+def group_epoch(str group_id not None, int32_t epoch, int64_t metadata_hash):
+    cdef ConsumerRecord record = new_record(GROUP_EPOCH, group_id, None, None)
+    record.epoch = epoch
+    record.number = metadata_hash
+    return record
+
+
+def assignment_epoch(str group_id not None, int32_t epoch, int64_t timestamp_ms):
+    cdef ConsumerRecord record = new_record(ASSIGNMENT_EPOCH, group_id, None, None)
+    record.epoch = epoch
+    record.number = timestamp_ms
+    return record
+
+
+def in_one(list records not None):
+    cdef ConsumerRecords block
+    for record in records:
+        if type(record) is not ConsumerRecord:
+            return records
+    try:
+        block = ConsumerRecords(records)
+    except (ValueError, OverflowError, TypeError):
+        return records  # the codec says what is wrong
+    return block
+
+
+@cython.final
+cdef class ConsumerRecords:
+    """See consumer_records.pyi."""
+
+    def __cinit__(self, list records not None):
+        cdef ConsumerRecord record
+        cdef Py_ssize_t i, n = len(records)
+        self.records = records = list(records)  # a copy: `ends` has its length, whatever the caller's list becomes
+        self.ends = <Py_ssize_t*>PyMem_Malloc(2 * n * sizeof(Py_ssize_t) + 1)
+        if self.ends is NULL:
+            raise MemoryError
+        for i in range(n):
+            record = <ConsumerRecord?>records[i]
+            self.key(record)
+            self.ends[2 * i] = self.used
+            self.number(0, 2)  # the version of the value
+            self.value(record)
+            self.ends[2 * i + 1] = self.used
+        self.size_bytes = self.used + n * RECORD_OVERHEAD
+
+    def __dealloc__(self):
+        PyMem_Free(self.encoded)
+        PyMem_Free(self.ends)
+
+    def __len__(self):
+        return len(self.records)
+
+    def __iter__(self):
+        for record in self.records:
+            yield (<ConsumerRecord>record).plain()
+
+    def append_to(self, BatchBuilder batch not None, int64_t timestamp_ms) -> bool:
+        cdef Py_ssize_t i, key_at = 0, value_at, end
+        cdef unsigned char* at
+        for i in range(len(self.records)):
+            value_at, end = self.ends[2 * i], self.ends[2 * i + 1]
+            at = batch.begin_record(timestamp_ms, value_at - key_at, end - value_at)
+            if at is NULL:
+                return False
+            memcpy(at, self.encoded + key_at, value_at - key_at)
+            at = put_varint(at + (value_at - key_at), end - value_at)
+            memcpy(at, self.encoded + value_at, end - value_at)
+            at[end - value_at] = 0  # no headers
+            key_at = end
+        return True
+
+    def replay(self, shard):
+        cdef ConsumerRecord record
+        cdef object group = None
+        cdef str group_id = None
+        cdef int record_type
+        for made in self.records:
+            record = <ConsumerRecord>made
+            if record.group_id is not group_id:
+                group_id = record.group_id
+                group = group_of(shard, group_id)
+            record_type = record.record_type
+            if record_type == TARGET_ASSIGNMENT:
+                group.put_target(record.member_id, record.said)
+            elif record_type == CURRENT_ASSIGNMENT:
+                place(group, record.member_id, record.said)
+            elif record_type == MEMBER_METADATA:
+                group.put_metadata(record.member_id, record.said)
+            elif record_type == GROUP_EPOCH:
+                group.put_epoch(record.epoch, record.number)
+            else:
+                group.put_assignment_epoch(record.epoch, record.number)
+
+    # ---- how they are written
+
+    cdef int reserve(self, Py_ssize_t size) except -1:
+        cdef uint8_t* larger
+        cdef Py_ssize_t room
+        if self.used + size <= self.room:
+            return 0
+        room = max(FIRST_ROOM, 2 * self.room, self.used + size)
+        larger = <uint8_t*>PyMem_Realloc(self.encoded, room)
+        if larger is NULL:
+            raise MemoryError
+        self.encoded = larger
+        self.room = room
+        return 0
+
+    cdef int key(self, ConsumerRecord record) except -1:
+        """The record type, then texts with lengths of 16 bits: keys are never flexible."""
+        cdef Py_ssize_t size
+        cdef const char* text
+        self.number(record.record_type, 2)
+        for said in (record.group_id, record.member_id):
+            if said is None:
+                return 0
+            text = utf8(said, &size)
+            self.number(size, 2)
+            self.reserve(size)
+            memcpy(self.encoded + self.used, text, size)
+            self.used += size
+        return 0
+
+    cdef int value(self, ConsumerRecord record) except -1:
+        cdef object said = record.said
+        cdef int record_type = record.record_type
+        if record_type == TARGET_ASSIGNMENT:
+            self.target(said)
+        elif record_type == CURRENT_ASSIGNMENT:
+            self.number(<int32_t>said.member_epoch, 4)
+            self.number(<int32_t>said.previous_epoch, 4)
+            self.number(<int32_t>said.state, 1)
+            self.owned(said.assigned)
+            self.owned(said.revoking)
+        elif record_type == MEMBER_METADATA:
+            return self.member(said)
+        else:
+            self.number(record.epoch, 4)
+            if record.number:  # tagged field 0, which is left out where it is 0
+                self.number(1, 1)
+                self.number(8, 2)
+                return self.number(record.number, 8)
+        return self.number(0, 1)
+
+    cdef int number(self, int64_t value, int size) except -1:
+        """A number of 1, 2, 4 or 8 bytes that fits."""
+        cdef uint8_t* at
+        self.reserve(8)
+        at = self.encoded + self.used
+        self.used += size
+        if size == 1:
+            at[0] = <uint8_t>value
+        elif size == 2:
+            write_int16(at, <short>value)
+        elif size == 4:
+            write_int32(at, <int32_t>value)
+        else:
+            write_int64(at, value)
+        return 0
+
+    cdef int count(self, Py_ssize_t value) except -1:
+        """How many follow, as a varint of one more."""
+        cdef uint32_t left = <uint32_t>(value + 1)
+        self.reserve(5)
+        while left > 0x7F:
+            self.encoded[self.used] = <uint8_t>(left | 0x80)
+            self.used += 1
+            left >>= 7
+        self.encoded[self.used] = <uint8_t>left
+        self.used += 1
+        return 0
+
+    cdef int text(self, object said) except -1:
+        cdef Py_ssize_t size
+        cdef const char* text
+        if said is None:
+            return self.count(-1)
+        text = utf8(said, &size)
+        self.count(size)
+        self.reserve(size)
+        memcpy(self.encoded + self.used, text, size)
+        self.used += size
+        return 0
+
+    cdef int numbers(self, object listed) except -1:
+        """An array of 32-bit numbers; what is neither too large nor an integer goes no further than here."""
+        cdef int32_t number
+        self.count(len(listed))
+        for value in listed:
+            number = value
+            self.reserve(4)  # what is iterated may have more elements than it said
+            write_int32(self.encoded + self.used, number)
+            self.used += 4
+        return 0
+
+    cdef int member(self, object metadata) except -1:
+        if metadata.classic is not None:
+            raise ValueError("a member that speaks the classic protocol has a plain record")
+        self.text(metadata.instance_id)
+        self.text(metadata.rack_id)
+        self.text(<str?>metadata.client_id)
+        self.text(<str?>metadata.client_host)
+        names = sorted(metadata.names)
+        self.count(len(names))
+        for name in names:
+            self.text(<str?>name)
+        self.text(metadata.regex)
+        self.number(<int32_t>metadata.rebalance_timeout_ms, 4)
+        self.text(metadata.server_assignor)
+        self.number(1, 1)  # one tagged field: what it says in the classic protocol, which is null
+        self.number(1, 2)
+        return self.number(0, 1)
+
+    cdef int target(self, dict target) except -1:
+        self.count(len(target))
+        for topic_id, partitions in target.items():
+            self.topic_id(topic_id)
+            self.numbers(partitions)
+            self.number(0, 1)
+        return 0
+
+    cdef int owned(self, dict owned) except -1:
+        """Partitions, and behind them the epochs in which they were given out, as tagged field 0."""
+        cdef dict partitions
+        cdef uint32_t count, prefix
+        self.count(len(owned))
+        for topic_id, of_topic in owned.items():
+            partitions = of_topic
+            self.topic_id(topic_id)
+            self.numbers(partitions)
+            count = <uint32_t>len(partitions)
+            if not count:
+                self.number(0, 1)
+                continue
+            self.number(1, 1)
+            self.number(0, 1)
+            prefix = 1
+            while (count + 1) >> (7 * prefix):
+                prefix += 1
+            self.count(<Py_ssize_t>(4 * count + prefix) - 1)
+            self.numbers(partitions.values())
+        return 0
+
+    cdef int topic_id(self, object topic_id) except -1:
+        cdef bytes known = topic_id
+        if len(known) != TOPIC_ID_BYTES:
+            raise ValueError("a topic id has 16 bytes")
+        self.reserve(TOPIC_ID_BYTES)
+        memcpy(self.encoded + self.used, <const char*>known, TOPIC_ID_BYTES)
+        self.used += TOPIC_ID_BYTES
+        return 0
+
+
+cdef const char* utf8(object said, Py_ssize_t* size) except NULL:
+    cdef const char* text = PyUnicode_AsUTF8AndSize(said, size)
+    if size[0] > MAX_STRING:
+        raise ValueError(f"a text of {size[0]} bytes")
+    return text

@@ -1,0 +1,57 @@
+"""Fast paths of Heartbeat and ConsumerGroupHeartbeat, for other compiled modules."""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
+
+from kcore_ext.codec.fields cimport Shape
+from kcore_ext.runtime.shard cimport ShardCore
+from kcore_ext.util.slots cimport Slots
+from kcore_ext.runtime.timer_wheel cimport Timer
+
+
+cdef class GroupFastPath:
+    cdef readonly int64_t served        # requests that the fast path answered
+    cdef object _api
+    cdef object _authorizer
+    cdef object _read                   # Operation.READ
+    cdef object _group_resource         # ResourceType.GROUP
+    cdef object _denied                 # the response to a client that may not READ the group
+    cdef dict _by_partition             # partition: shard
+    cdef int _partitions
+    cdef Shape _request
+
+    cdef ShardCore _ready_shard(self, object request)
+    cdef object _serve(self, ShardCore shard, object context, object request, Timer timer, int64_t deadline_ms,
+                       object response)
+
+
+cdef class HeartbeatFastPath(GroupFastPath):
+    cdef object _dead                   # GroupState.DEAD
+    cdef Slots _of_machine
+    cdef Slots _of_group
+    cdef Slots _of_member
+
+
+cdef class ConsumerHeartbeatFastPath(GroupFastPath):
+    cdef object _services
+    cdef object _context                # the class of contexts, a named tuple, and the indices of its fields
+    cdef Py_ssize_t _client_id
+    cdef Py_ssize_t _client_host
+    cdef object _settings               # the class of a group's settings, likewise
+    cdef Py_ssize_t _session_timeout_ms
+    cdef Py_ssize_t _heartbeat_interval_ms
+    cdef Shape _response
+    cdef Slots _of_services
+    cdef Slots _of_machine
+    cdef Slots _of_group
+    cdef Slots _of_subscriptions
+    cdef Slots _of_member
+    cdef Slots _of_metadata
+
+    cdef bint _is_enabled_and_valid(self, PyObject* request) except -1
+    cdef bint _changes_nothing(self, PyObject* request) noexcept
+    cdef bint _is_settled(self, PyObject* member, PyObject* group, PyObject* request) noexcept
+    cdef bint _has_same_identity(self, PyObject* member, object context, PyObject* request) except -1
+    cdef bint _is_quiet(self, object group, int64_t now_ms) except -1
+    cdef object _settings_of(self, object machine, object group_id)
+    cdef object _response_of(self, object member, int64_t interval_ms)

@@ -1,0 +1,69 @@
+cimport cython
+from cpython.object cimport PyObject
+from libc.stdint cimport int32_t, int64_t
+
+from kcore_ext.batch.builder cimport BatchBuilder
+from kcore_ext.codec.fields cimport Shape
+
+
+cdef struct Entry:
+    PyObject* offset            # an OffsetAndMetadata, owned
+    PyObject* index             # the partition as the request's own integer, owned: a key of the store's dictionary
+    PyObject* topic             # the topic's name, owned
+    Py_ssize_t value_bytes      # of its record's value
+    int32_t partition
+
+
+cdef enum:                      # fields of a request's partition, by their places in its shape
+    PARTITION_INDEX = 0
+    COMMITTED_OFFSET = 1
+    COMMITTED_LEADER_EPOCH = 2
+    COMMITTED_METADATA = 3
+
+
+cdef Shape shape_of(object asked)
+
+
+@cython.final
+cdef class CommitShape:         # what commits of the same partitions have in common, if none of these is refused
+    cdef tuple topics           # what is known of each topic of the request, ...
+    cdef tuple names            # ... its name ...
+    cdef tuple ids              # ... and its id
+    cdef object response        # all of it is accepted; never changed
+
+
+@cython.final
+cdef class CommitPlan:
+    cdef readonly object request
+    cdef readonly bint empty
+    cdef CommitShape shape      # None: the topics are listed
+    cdef list listed            # made of the shape when they are first asked for
+
+cdef CommitPlan plan_of(object request, CommitShape shape)
+
+
+@cython.final
+@cython.no_gc
+cdef class OffsetBlock:
+    cdef readonly str group_id
+    cdef readonly Py_ssize_t size_bytes
+    cdef type record_type
+    cdef int64_t now_ms
+    cdef int64_t expire_ms
+    cdef Py_ssize_t limit
+    cdef Entry* entries
+    cdef Entry first            # a commit of one partition needs no other room
+    cdef Py_ssize_t count
+    cdef Py_ssize_t capacity
+    cdef int version
+
+    cdef int reserve(self, Py_ssize_t more) except -1
+    cdef int take(self, str topic, bytes topic_id, Py_ssize_t size, object asked, object index, Shape shape,
+                  str metadata) except -1
+    cdef object record(self, Py_ssize_t place)
+    # All that a topic of a request brings. False if any of its metadata is too long: the block is of no use then.
+    cdef bint take_all(self, str topic, bytes topic_id, object partitions) except -1
+    cdef bint write(self, BatchBuilder batch, int64_t timestamp_ms) except -1
+    cdef Py_ssize_t put(self, dict groups, str group_id, int64_t first_offset) except -1
+
+cdef OffsetBlock block_of(str group_id, int64_t now_ms, int64_t expire_ms, Py_ssize_t limit, type record_type)

@@ -1,0 +1,424 @@
+"""All offsets of one commit, as one object: they are checked, written and put into the store in three loops.
+
+To whoever looks, a block is a sequence of records, each with a CommitKey and an OffsetAndMetadata: that is what its
+bytes and its effects are defined by, and a test holds it to them. The loops make none of these records.
+"""
+
+cimport cython
+from cpython.dict cimport PyDict_GetItem, PyDict_SetItem, PyDict_Size
+from cpython.list cimport PyList_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy
+
+from kcore_ext.batch.builder cimport BatchBuilder
+from kcore_ext.batch.layout cimport put_varint
+from kcore_ext.codec.plan cimport Schema, schema_of
+from kcore_ext.codec.fields cimport Shape, read, type_of
+from kcore_ext.group.offsets cimport (
+    EXPIRING_VERSION,
+    VALUE_VERSION,
+    CommitKey,
+    OffsetAndMetadata,
+    key_size,
+    put_key,
+    put_value,
+    value_size,
+)
+from kcore_ext.util.record_limits cimport RECORD_OVERHEAD
+
+from sys import intern
+
+from kcore_ext.codec.frames import StructBase
+
+cdef extern from *:
+    """
+    /* A named tuple's own constructor is Python: eight times as slow. */
+    static inline PyObject *kcore_named_tuple(PyObject *cls, PyObject *a, PyObject *b, PyObject *c) {
+        PyObject *made = ((PyTypeObject *)cls)->tp_alloc((PyTypeObject *)cls, 3);
+        if (made != NULL) {
+            PyTuple_SET_ITEM(made, 0, Py_NewRef(a));
+            PyTuple_SET_ITEM(made, 1, Py_NewRef(b));
+            PyTuple_SET_ITEM(made, 2, Py_NewRef(c));
+        }
+        return made;
+    }
+    """
+    object kcore_named_tuple(object cls, object a, object b, object c)
+
+cdef extern from "Python.h":
+    int PyUnicode_KIND(object text)
+    uint32_t PyUnicode_READ_CHAR(object text, Py_ssize_t index)
+
+cdef bytes ZERO_UUID = bytes(16)
+cdef tuple PARTITION_FIELDS = ("partition_index", "committed_offset", "committed_leader_epoch", "committed_metadata")
+
+cdef enum:
+    OFFSET_METADATA_TOO_LARGE = 12
+    SHARED_ANSWERS = 4096   # no more are kept
+    MAX_ENTRIES = 0x7FFFFFFF    # of a block; no request has so many, whatever a length says
+
+
+cdef Shape unknown_shape = Shape(None, *PARTITION_FIELDS)
+cdef Shape last_shape = unknown_shape   # partitions of one request are of one class
+cdef dict shapes = {}                   # by class: one for each kind of request
+
+
+cdef Shape shape_of(object asked):
+    """Where the fields of a request's partition are, which need not be of a declared class."""
+    global last_shape
+    cdef Schema schema
+    cdef int i
+    if type_of(<PyObject*>asked) is last_shape.type:
+        return last_shape
+    cls = type(asked)
+    found = shapes.get(cls)
+    if found is None:
+        found = unknown_shape
+        if isinstance(asked, StructBase):
+            schema = schema_of(<PyTypeObject*>cls)
+            if {<str>schema.names[i] for i in range(schema.n)}.issuperset(PARTITION_FIELDS):
+                found = shapes[cls] = Shape(cls, *PARTITION_FIELDS)
+    last_shape = <Shape>found
+    return last_shape
+
+
+cdef inline str metadata_of(object asked, Shape shape):
+    found = read(asked, shape, COMMITTED_METADATA)
+    return <str?>found if found else ""
+
+
+cdef bint is_too_long(str metadata, Py_ssize_t limit):
+    """Whether metadata has more than `limit` UTF-16 code units: what Kafka counts, though the setting says bytes."""
+    cdef Py_ssize_t length = len(metadata), i
+    if length > limit:
+        return True
+    if PyUnicode_KIND(metadata) < 4 or 2 * length <= limit:
+        return False
+    cdef Py_ssize_t units = length
+    for i in range(length):
+        units += PyUnicode_READ_CHAR(metadata, i) > 0xFFFF
+    return units > limit
+
+
+def unknown_partitions(partitions, int64_t count, code):
+    """See offset_block.pyi."""
+    cdef Shape shape
+    cdef list codes = None
+    cdef Py_ssize_t place = 0
+    for asked in partitions:
+        shape = shape_of(asked)
+        if not 0 <= <int64_t>read(asked, shape, PARTITION_INDEX) < count:
+            if codes is None:
+                codes = [0] * place
+            codes.append(code)
+        elif codes is not None:
+            codes.append(0)
+        place += 1
+    return codes
+
+
+@cython.final
+cdef class CommitShape:
+    pass
+
+
+@cython.final
+@cython.freelist(16)
+cdef class CommitPlan:
+    """See offset_block.pyi."""
+
+    def __init__(self, request, list topics not None, bint empty):
+        self.request = request
+        self.listed = topics
+        self.empty = empty
+
+    @property
+    def topics(self):
+        if self.listed is None:
+            known = () if self.shape is None else zip(self.request.topics, self.shape.topics, strict=True)
+            self.listed = [(asked, topic, None) for asked, topic in known]
+        return self.listed
+
+    def __iter__(self):
+        return iter(self.topics)
+
+
+cdef CommitPlan plan_of(object request, CommitShape shape):
+    cdef CommitPlan plan = CommitPlan.__new__(CommitPlan)
+    plan.request = request
+    plan.shape = shape
+    return plan
+
+
+def plan_topics(request, find, bint by_id, refusal, int unknown, int no_partition, no_topic) -> CommitPlan:
+    cdef list planned = []
+    cdef bint empty = True
+    cdef int code
+    for asked in request.topics:
+        topic = find(asked.topic_id if by_id else asked.name)
+        code = 0
+        if topic is None and by_id:
+            code = unknown
+        elif refusal is not None:
+            code = refusal(asked.name if topic is None else topic.name)
+        if code == 0 and topic is None:
+            code = unknown
+        partitions = asked.partitions
+        if code:
+            planned.append((asked, no_topic, [code] * len(partitions)))
+        elif len(partitions):  # a topic that exists and of which nothing is asked is not answered
+            codes = unknown_partitions(partitions, topic.partitions, no_partition)
+            if codes is None or 0 in codes:
+                empty = False
+            planned.append((asked, topic, codes))
+    return CommitPlan(request, planned, empty)
+
+
+cdef OffsetBlock block_of(str group_id, int64_t now_ms, int64_t expire_ms, Py_ssize_t limit, type record_type):
+    cdef OffsetBlock block = OffsetBlock.__new__(OffsetBlock)
+    block.group_id = group_id
+    block.now_ms = now_ms
+    block.expire_ms = expire_ms
+    block.version = VALUE_VERSION if expire_ms == -1 else EXPIRING_VERSION
+    block.limit = limit
+    block.record_type = record_type
+    return block
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(16)
+cdef class OffsetBlock:
+    """See offset_block.pyi."""
+
+    def __init__(
+        self, str group_id not None, int64_t now_ms, int64_t expire_ms, Py_ssize_t limit, type record_type not None
+    ):
+        if not issubclass(record_type, tuple):
+            raise TypeError(f"a record is a named tuple: {record_type}")
+        if self.group_id is not None:
+            raise TypeError("a block is made once")
+        self.group_id = group_id
+        self.now_ms = now_ms
+        self.expire_ms = expire_ms
+        self.version = VALUE_VERSION if expire_ms == -1 else EXPIRING_VERSION
+        self.limit = limit
+        self.record_type = record_type
+
+    def __dealloc__(self):
+        cdef Py_ssize_t i
+        for i in range(self.count):
+            Py_DECREF(<object>self.entries[i].offset)
+            Py_DECREF(<object>self.entries[i].index)
+            Py_DECREF(<object>self.entries[i].topic)
+        if self.entries is not &self.first:
+            PyMem_Free(self.entries)
+
+    # ---- a sequence of records
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, place):
+        if isinstance(place, slice):
+            return [self.record(i) for i in range(*place.indices(self.count))]
+        cdef Py_ssize_t at = place
+        if at < 0:
+            at += self.count
+        if not 0 <= at < self.count:
+            raise IndexError(f"no record {place} among {self.count}")
+        return self.record(at)
+
+    def __iter__(self):
+        cdef Py_ssize_t i
+        return iter([self.record(i) for i in range(self.count)])
+
+    def __repr__(self):
+        return f"<OffsetBlock of {self.group_id!r}, {self.count} offsets>"
+
+    cdef object record(self, Py_ssize_t place):
+        cdef Entry* entry = &self.entries[place]
+        key = CommitKey(self.group_id, <str>entry.topic, entry.partition)
+        return kcore_named_tuple(self.record_type, key, <object>entry.offset, self.version)
+
+    # ---- made by a request
+
+    def add(self, str topic not None, bytes topic_id not None, partitions, list codes, answer_type, dict accepted):
+        cdef list answers = []
+        cdef Shape shape
+        cdef PyObject* shared
+        cdef Py_ssize_t place = 0, size
+        cdef str metadata
+        cdef int code
+        if PyBytes_GET_SIZE(topic_id) != 16:
+            raise ValueError(f"a topic id has 16 bytes, not {PyBytes_GET_SIZE(topic_id)}")
+        size = RECORD_OVERHEAD + key_size(self.group_id, topic)
+        self.reserve(len(partitions))
+        for asked in partitions:
+            shape = shape_of(asked)
+            index = read(asked, shape, PARTITION_INDEX)
+            code = 0
+            if codes is not None:
+                if place >= PyList_GET_SIZE(codes):
+                    raise ValueError(f"a topic's partitions are more than the {PyList_GET_SIZE(codes)} they were")
+                code = codes[place]
+            place += 1
+            if code == 0:
+                metadata = metadata_of(asked, shape)
+                if is_too_long(metadata, self.limit):
+                    code = OFFSET_METADATA_TOO_LARGE
+                else:
+                    self.take(topic, topic_id, size, asked, index, shape, metadata)
+                    shared = PyDict_GetItem(accepted, index)
+                    if shared is not NULL:
+                        answers.append(<object>shared)
+                        continue
+            answer = answer_type(partition_index=index, error_code=code)
+            if code == 0 and type(index) is int and PyDict_Size(accepted) < SHARED_ANSWERS:
+                accepted[index] = answer
+            answers.append(answer)
+        return answers
+
+    def answer(self, list planned, bint with_topic_ids, topic_type, bint by_id, answer_type, dict accepted):
+        cdef list topics = []
+        cdef tuple entry
+        for entry in planned:
+            asked, topic, codes = entry
+            name = topic.name
+            topic_id = topic.topic_id if with_topic_ids else ZERO_UUID
+            partitions = self.add(name, topic_id, asked.partitions, codes, answer_type, accepted)
+            if by_id:
+                topics.append(topic_type(name=asked.name, topic_id=asked.topic_id, partitions=partitions))
+            else:
+                topics.append(topic_type(name=asked.name, partitions=partitions))
+        return topics
+
+    cdef bint take_all(self, str topic, bytes topic_id, object partitions) except -1:
+        cdef Py_ssize_t size = RECORD_OVERHEAD + key_size(self.group_id, topic)
+        cdef Shape shape
+        cdef str metadata
+        self.reserve(len(partitions))
+        for asked in partitions:
+            shape = shape_of(asked)
+            metadata = metadata_of(asked, shape)
+            if is_too_long(metadata, self.limit):
+                return False
+            self.take(topic, topic_id, size, asked, read(asked, shape, PARTITION_INDEX), shape, metadata)
+        return True
+
+    cdef int take(self, str topic, bytes topic_id, Py_ssize_t size, object asked, object index, Shape shape,
+                  str metadata) except -1:
+        """Keeps the offset of one partition; `size` is what its record takes beside the value."""
+        cdef OffsetAndMetadata offset = OffsetAndMetadata.__new__(OffsetAndMetadata)
+        if self.count == self.capacity:
+            self.reserve(1)     # a sequence of another's making may yield more than its length says
+        cdef Entry* entry = &self.entries[self.count]
+        entry.partition = index
+        if type(index) is not int:
+            index = entry.partition
+        offset.committed_offset = read(asked, shape, COMMITTED_OFFSET)
+        offset.leader_epoch = -1
+        if self.version == VALUE_VERSION:
+            offset.leader_epoch = read(asked, shape, COMMITTED_LEADER_EPOCH)
+            memcpy(offset.topic_uuid, PyBytes_AS_STRING(topic_id), 16)
+        offset.metadata = metadata
+        offset.commit_timestamp_ms = self.now_ms
+        offset.expire_timestamp_ms = self.expire_ms
+        entry.value_bytes = value_size(offset, self.version)
+        self.size_bytes += size + entry.value_bytes
+        Py_INCREF(offset)
+        Py_INCREF(index)
+        Py_INCREF(topic)
+        entry.offset = <PyObject*>offset
+        entry.index = <PyObject*>index
+        entry.topic = <PyObject*>topic
+        self.count += 1
+        return 0
+
+    cdef int reserve(self, Py_ssize_t more) except -1:
+        """Makes room for that many entries."""
+        cdef Py_ssize_t wanted = self.count + more
+        cdef Entry* entries
+        if wanted <= self.capacity:
+            return 0
+        if wanted == 1:
+            self.entries = &self.first
+            self.capacity = 1
+            return 0
+        wanted = max(wanted, 2 * self.capacity)
+        if wanted > MAX_ENTRIES:
+            raise OverflowError(f"a commit of {wanted} offsets")
+        if self.entries is &self.first:
+            entries = <Entry*>PyMem_Malloc(wanted * sizeof(Entry))
+            if entries is not NULL:
+                entries[0] = self.first
+        else:
+            entries = <Entry*>PyMem_Realloc(self.entries, wanted * sizeof(Entry))
+        if entries is NULL:
+            raise MemoryError
+        self.entries = entries
+        self.capacity = wanted
+        return 0
+
+    # ---- written and replayed
+
+    def append_to(self, BatchBuilder batch not None, int64_t timestamp_ms) -> bool:
+        return self.write(batch, timestamp_ms)
+
+    cdef bint write(self, BatchBuilder batch, int64_t timestamp_ms) except -1:
+        cdef Entry* entry
+        cdef Py_ssize_t i, names_size = 0
+        cdef PyObject* topic = NULL
+        cdef unsigned char* at
+        for i in range(self.count):
+            entry = &self.entries[i]
+            if entry.topic != topic:
+                topic = entry.topic
+                names_size = key_size(self.group_id, <str>topic)
+            at = batch.begin_record(timestamp_ms, names_size, entry.value_bytes)
+            if at is NULL:
+                return False
+            at = put_varint(put_key(at, self.group_id, <str>topic, entry.partition), entry.value_bytes)
+            put_value(at, <OffsetAndMetadata>entry.offset, self.version)[0] = 0  # no headers
+        return True
+
+    def put_into(self, dict groups not None, str group_id not None, int64_t first_offset) -> int:
+        return self.put(groups, group_id, first_offset)
+
+    cdef Py_ssize_t put(self, dict groups, str group_id, int64_t first_offset) except -1:
+        cdef Entry* entry
+        cdef OffsetAndMetadata offset
+        cdef Py_ssize_t i, before, added = 0
+        cdef PyObject* topic = NULL
+        cdef PyObject* found
+        cdef dict topics, partitions = None
+        if not self.count:
+            return 0
+        found = PyDict_GetItem(groups, group_id)
+        if found is NULL:
+            topics = {}
+            groups[group_id] = topics
+        else:
+            topics = <dict?>found
+        for i in range(self.count):
+            entry = &self.entries[i]
+            if entry.topic != topic:
+                topic = entry.topic
+                found = PyDict_GetItem(topics, <object>topic)
+                if found is NULL:
+                    partitions = {}
+                    topics[intern(<object>topic)] = partitions
+                else:
+                    partitions = <dict?>found
+            offset = <OffsetAndMetadata>entry.offset
+            if offset.record_offset != -1:
+                raise ValueError(f"its record already stands at {offset.record_offset}, and not at {first_offset + i}")
+            offset.record_offset = first_offset + i
+            before = PyDict_Size(partitions)
+            PyDict_SetItem(partitions, <object>entry.index, offset)
+            added += PyDict_Size(partitions) - before
+        return added

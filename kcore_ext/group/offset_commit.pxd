@@ -1,0 +1,56 @@
+"""Fast paths of OffsetCommit and TxnOffsetCommit, for other compiled modules."""
+
+from libc.stdint cimport int64_t
+
+from kcore_ext.codec.fields cimport Shape
+from kcore_ext.group.offset_block cimport CommitShape, OffsetBlock
+from kcore_ext.runtime.shard cimport ShardCore
+
+
+cdef class CommitFastPath:
+    cdef readonly int64_t served        # requests that the fast path answered
+    cdef object _api
+    cdef dict _shards                   # partition: shard
+    cdef int _shard_count
+    cdef object _authorizer
+    cdef object _read                   # Operation.READ
+    cdef object _group_resource         # ResourceType.GROUP
+    cdef object _topic_resource         # ResourceType.TOPIC
+    cdef object _find_name
+    cdef object _find_id
+    cdef Shape _request
+    cdef Shape _topic
+    cdef Shape _partition
+    cdef bint _has_ids
+    cdef type _record_type
+    cdef dict _shapes                   # by the key that `_key` encodes
+
+    cdef bytes _key(self, object topics, bint by_id)
+    cdef CommitShape _shape(self, object context, object request, bint by_id)
+    cdef CommitShape _new_shape(self, object context, object request, object topics, bint by_id)
+    cdef ShardCore _ready_shard(self, object group_id)
+    cdef bint _permitted(self, object context, object group_id, CommitShape shape) except -1
+    cdef OffsetBlock _block(self, object machine, object group_id, object topics, CommitShape shape, bint with_ids)
+
+
+cdef class OffsetCommitFastPath(CommitFastPath):
+    cdef object _classic_group          # the class, and two of its states
+    cdef object _empty
+    cdef object _stable
+
+    cdef bint _accepted(self, object machine, object context, object request, object group_id,
+                        CommitShape shape) except -1
+    cdef bint _accepted_by_classic_group(self, object group, object machine, object member_id, object instance_id,
+                                         object generation_id) except -1
+
+
+cdef class TxnOffsetCommitFastPath(CommitFastPath):
+    cdef object _verifier
+    cdef object _verified               # the result of a successful verification
+    cdef object _write                  # Operation.WRITE
+    cdef object _transaction_resource   # ResourceType.TRANSACTIONAL_ID
+    cdef object _classic_group          # the class, and its state without members
+    cdef object _empty
+
+    cdef bint _accepted(self, object machine, object context, object request, object group_id,
+                        CommitShape shape) except -1

@@ -1,0 +1,106 @@
+from typing import Any
+
+from kcore_ext.group.consumer_records import ConsumerRecords
+from kcore_ext.group.offset_block import OffsetBlock
+
+class CommitFastPath:
+    """The common part of the fast paths of both commits.
+
+    It remembers up to 1024 combinations of topics and partitions with the topics found and the response that accepts
+    them all. A combination is valid as long as the cluster's topic objects are the same.
+    """
+
+    @property
+    def served(self) -> int:
+        """Counts the requests that the fast path answered."""
+
+    @property
+    def remembered(self) -> int:
+        """Counts the remembered combinations of partitions."""
+
+class OffsetCommitFastPath(CommitFastPath):
+    """The fast path of OffsetCommit: existing partitions, short metadata, and a group that accepts the member.
+
+    Args:
+        api: the API, for its errors and for responses that wait for a commit.
+        shards: the group shards.
+        topics: the cluster's topics.
+        authorizer: decides who may READ groups and topics; None allows all.
+        request: the class of the request.
+        topic: the class of a topic of the request.
+        record: the named tuple (key, value, version) of a record.
+        permissions: `Operation.READ`, `ResourceType.GROUP`, `ResourceType.TOPIC`.
+        classic: the class of classic groups, and their states Empty and Stable.
+    """
+
+    def __init__(
+        self,
+        api: Any,
+        shards: Any,
+        topics: Any,
+        authorizer: Any,
+        *,
+        request: type,
+        topic: type,
+        record: type,
+        permissions: tuple[Any, Any, Any],
+        classic: tuple[type, Any, Any],
+    ) -> None: ...
+    def serve(self, context: Any, request: Any) -> Any:
+        """Writes the offsets.
+
+        Returns:
+            The response, a `Pending` that waits for the commit, or None if the request is not the common case. Nothing
+            durable has changed then.
+        """
+
+class TxnOffsetCommitFastPath(CommitFastPath):
+    """The fast path of TxnOffsetCommit: existing partitions, a verified transaction, and a group that accepts it.
+
+    Args:
+        api: the API, for its errors, for responses that wait for a commit, and for transactions that are not verified
+            at once (`after_verification`).
+        shards: the group shards.
+        topics: the cluster's topics.
+        authorizer: decides who may WRITE transactions, and READ groups and topics; None allows all.
+        verifier: see `kcore.group.offsets.verifier.TransactionVerifier`.
+        verified: the verifier's result for a transaction in order: this very object.
+        request: the class of the request.
+        topic: the class of a topic of the request.
+        record: the named tuple (key, value, version) of a record.
+        permissions: `Operation.READ`, `ResourceType.GROUP`, `ResourceType.TOPIC`.
+        write_permission: `Operation.WRITE`, `ResourceType.TRANSACTIONAL_ID`.
+        classic: the class of classic groups, and their state Empty.
+    """
+
+    def __init__(
+        self,
+        api: Any,
+        shards: Any,
+        topics: Any,
+        authorizer: Any,
+        *,
+        verifier: Any,
+        verified: Any,
+        request: type,
+        topic: type,
+        record: type,
+        permissions: tuple[Any, Any, Any],
+        write_permission: tuple[Any, Any],
+        classic: tuple[type, Any],
+    ) -> None: ...
+    def serve(self, context: Any, request: Any) -> Any:
+        """Writes the offsets; see `OffsetCommitFastPath.serve`."""
+
+def replay_block(shard: Any, offset: int, producer_id: int, records: OffsetBlock[Any] | ConsumerRecords) -> None:
+    """Applies the offsets of a commit to a group shard, or the records of a consumer group.
+
+    Args:
+        shard: the state to change.
+        offset: the offset of the first record; the others follow.
+        producer_id: the producer whose transaction holds the records; they are applied as pending offsets. -1: none.
+        records: the offsets; or records of a consumer group, which are never part of a transaction.
+
+    Raises:
+        ValueError: the records have been applied already.
+    """

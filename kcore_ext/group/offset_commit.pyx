@@ -1,0 +1,414 @@
+"""Fast paths of OffsetCommit and TxnOffsetCommit: commits of which nothing is refused.
+
+`kcore.group.apis.offset_commit` and `txn_offset_commit` serve every request; the fast paths decline (return None) what
+is not the common case, before anything durable has changed. A test compares the two.
+
+A client commits the same partitions again and again with other offsets. The topics found for a combination of
+partitions, and the response that accepts them all, are therefore remembered: validating a request is one look-up, and
+equal commits of all groups share one response object.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
+from libc.stdint cimport int16_t, int32_t, int64_t
+from libc.string cimport memcpy
+
+from kcore_ext.runtime.clock cimport Now
+from kcore_ext.runtime.outcome cimport Outcome, outcome_of
+from kcore_ext.codec.fields cimport Shape, get, read, type_of
+from kcore_ext.group.offset_block cimport CommitShape, OffsetBlock, block_of, plan_of
+from kcore_ext.group.offset_fetch cimport OffsetTables
+from kcore_ext.runtime.shard cimport ShardCore, ready_shard
+
+from kcore_ext.group.offset_block import unknown_partitions
+
+cdef extern from "Python.h":
+    PyObject* PyDict_GetItemWithError(object table, object key) except? NULL  # subclasses of dict too
+    bint PyLong_CheckExact(object)
+    bint PyUnicode_CheckExact(object)
+    bint PyUnicode_IS_ASCII(object)
+    const char* PyUnicode_DATA(object)
+    Py_ssize_t PyUnicode_GET_LENGTH(object)
+    long long PyLong_AsLongLongAndOverflow(object, int* overflow) except? -1
+
+cdef enum:
+    NO_EXPIRY = -1
+    MAX_SHAPES = 1024       # combinations of partitions that are remembered ...
+    MAX_KEY_BYTES = 1024    # ... if their key has at most so many bytes
+    TOPIC_BYTES = 22        # of a topic in a key, besides its name and partitions: both lengths and the id
+
+cdef bytes ZERO_UUID = bytes(16)
+
+cdef enum:                  # fields of either request
+    TOPICS = 0
+    GROUP_ID = 1
+    GENERATION_ID = 2
+    MEMBER_ID = 3
+    INSTANCE_ID = 4
+
+cdef enum:                  # fields of a topic of either request
+    NAME = 0
+    PARTITIONS = 1
+    TOPIC_ID = 2            # OffsetCommit only
+
+cdef enum:                  # field of a partition
+    PARTITION_INDEX = 0
+
+
+cdef class CommitFastPath:
+    """See offset_commit.pyi."""
+
+    def __init__(self, api, shards, topics, authorizer, Shape request not None, Shape topic not None, permissions,
+                 type record_type not None):
+        self._api = api
+        self._shards = shards.by_partition
+        self._shard_count = shards.partitions
+        self._authorizer = authorizer
+        self._read, self._group_resource, self._topic_resource = permissions
+        self._find_name = topics.by_name
+        self._find_id = topics.by_id
+        self._shapes = {}
+        self._record_type = record_type
+        self._request = request
+        self._topic = topic
+        self._partition = topic.part("partitions", ("partition_index",))
+        self._has_ids = topic.named > TOPIC_ID
+
+    @property
+    def remembered(self) -> int:
+        return len(self._shapes)
+
+    cdef CommitShape _shape(self, object context, object request, bint by_id):
+        """Returns what is known of a request's topics; None unless all its partitions exist."""
+        cdef CommitShape shape
+        cdef PyObject* found
+        cdef Py_ssize_t i = 0
+        topics = read(request, self._request, TOPICS)
+        cdef bytes key = self._key(topics, by_id)
+        if key is None:
+            return None
+        found = PyDict_GetItemWithError(self._shapes, key)
+        if found is not NULL:
+            shape = <CommitShape>found
+            for topic in topics:
+                if by_id:
+                    known = self._find_id(read(topic, self._topic, TOPIC_ID))
+                else:
+                    known = self._find_name(read(topic, self._topic, NAME))
+                if i >= len(shape.topics) or known is not shape.topics[i]:  # deleted, made anew, or grown
+                    del self._shapes[key]
+                    break
+                i += 1
+            else:
+                return shape
+        shape = self._new_shape(context, request, topics, by_id)
+        if shape is not None:
+            if len(self._shapes) >= MAX_SHAPES:
+                self._shapes.clear()
+            self._shapes[key] = shape
+        return shape
+
+    cdef CommitShape _new_shape(self, object context, object request, object topics, bint by_id):
+        cdef CommitShape shape
+        cdef list found = []
+        for topic in topics:
+            known = self._find_id(topic.topic_id) if by_id else self._find_name(topic.name)
+            partitions = topic.partitions
+            # A topic without partitions has no place in the response: the generic path knows that.
+            if known is None or not partitions or unknown_partitions(partitions, known.partitions, 1) is not None:
+                return None
+            found.append(known)
+        if not found:
+            return None
+        shape = CommitShape.__new__(CommitShape)
+        shape.topics = tuple(found)
+        shape.names = tuple([known.name for known in found])
+        shape.ids = tuple([known.topic_id for known in found])
+        shape.response = self._api.error(context, request, 0)
+        return shape
+
+    cdef ShardCore _ready_shard(self, object group_id):
+        """The active shard of a group; None if it is not here or the group id is not a string."""
+        if not PyUnicode_CheckExact(group_id):
+            return None
+        return ready_shard(self._shards, <str>group_id, self._shard_count)
+
+    cdef bint _permitted(self, object context, object group_id, CommitShape shape) except -1:
+        """Tells if the client may READ the group and all topics. Otherwise the generic path authorizes it again."""
+        if self._authorizer is None:
+            return True
+        if not self._authorizer.allowed(context, self._read, self._group_resource, group_id):
+            return False
+        for name in shape.names:
+            if not self._authorizer.allowed(context, self._read, self._topic_resource, name):
+                return False
+        return True
+
+    cdef OffsetBlock _block(self, object machine, object group_id, object topics, CommitShape shape, bint with_ids):
+        """The offsets of an accepted commit; None if one of them needs the generic path."""
+        cdef OffsetBlock block = block_of(
+            group_id,
+            (<Now?>machine.now).wall_ms,
+            NO_EXPIRY,
+            machine.config.offset_metadata_max_bytes,
+            self._record_type,
+        )
+        cdef Py_ssize_t i = 0
+        for topic in topics:
+            # Validating the group ran Python code, which may have extended the request.
+            if i >= len(shape.names):
+                return None
+            topic_id = shape.ids[i] if with_ids else ZERO_UUID
+            if not block.take_all(shape.names[i], topic_id, read(topic, self._topic, PARTITIONS)):
+                return None
+            i += 1
+        machine.offsets.commits += block.count
+        return block
+
+    cdef bytes _key(self, object topics, bint by_id):
+        """Encodes topics and partitions of a request; None if they are too long or have unexpected types."""
+        cdef unsigned char[MAX_KEY_BYTES] key
+        cdef Py_ssize_t size, count, used = 1
+        cdef int overflow = 0
+        cdef long long number
+        cdef int16_t name_bytes
+        cdef int32_t index, partition_count
+        cdef PyObject* requested
+        key[0] = by_id
+        if type(topics) is not list and type(topics) is not tuple:
+            return None
+        for topic in topics:
+            if type_of(<PyObject*>topic) is not self._topic.type:
+                return None
+            name = read(topic, self._topic, NAME)
+            topic_id = read(topic, self._topic, TOPIC_ID) if self._has_ids else ZERO_UUID
+            partitions = read(topic, self._topic, PARTITIONS)
+            if not PyUnicode_CheckExact(name) or not PyUnicode_IS_ASCII(name):
+                return None
+            if not PyBytes_CheckExact(topic_id) or PyBytes_GET_SIZE(topic_id) != 16:
+                return None
+            if type(partitions) is not list and type(partitions) is not tuple:
+                return None
+            size = PyUnicode_GET_LENGTH(name)
+            count = len(partitions)
+            if used + TOPIC_BYTES + size + 4 * count > MAX_KEY_BYTES:
+                return None
+            name_bytes, partition_count = <int16_t>size, <int32_t>count
+            memcpy(&key[used], &name_bytes, 2)
+            memcpy(&key[used + 2], &partition_count, 4)
+            memcpy(&key[used + 6], PyBytes_AS_STRING(topic_id), 16)
+            memcpy(&key[used + TOPIC_BYTES], PyUnicode_DATA(name), size)
+            used += TOPIC_BYTES + size
+            for partition in partitions:
+                requested = get(<PyObject*>partition, self._partition, 0)
+                if requested is NULL or not PyLong_CheckExact(<object>requested):
+                    return None
+                number = PyLong_AsLongLongAndOverflow(<object>requested, &overflow)
+                index = <int32_t>number
+                if overflow or index != number:
+                    return None
+                memcpy(&key[used], &index, 4)
+                used += 4
+        return PyBytes_FromStringAndSize(<const char*>key, used)
+
+
+# ---- OffsetCommit
+
+cdef enum:
+    TOPIC_IDS_SINCE = 10    # the version of the request
+    RETENTION_TIME_MS = 5   # field of the request
+
+
+cdef class OffsetCommitFastPath(CommitFastPath):
+    """See offset_commit.pyi."""
+
+    def __init__(self, api, shards, topics, authorizer, *, request, topic, record, permissions, classic):
+        CommitFastPath.__init__(
+            self, api, shards, topics, authorizer,
+            Shape(request, {
+                TOPICS: "topics", GROUP_ID: "group_id", GENERATION_ID: "generation_id_or_member_epoch",
+                MEMBER_ID: "member_id", INSTANCE_ID: "group_instance_id", RETENTION_TIME_MS: "retention_time_ms",
+            }),
+            Shape(topic, {NAME: "name", PARTITIONS: "partitions", TOPIC_ID: "topic_id"}),
+            permissions, record,
+        )
+        self._classic_group, self._empty, self._stable = classic
+
+    def serve(self, context, request):
+        cdef CommitShape shape
+        cdef ShardCore shard
+        cdef OffsetBlock block
+        if type_of(<PyObject*>request) is not self._request.type:
+            return None
+        if read(request, self._request, RETENTION_TIME_MS) != NO_EXPIRY:
+            return None
+        group_id = read(request, self._request, GROUP_ID)
+        shape = self._shape(context, request, <int>context.api_version >= TOPIC_IDS_SINCE)
+        if shape is None:
+            return None
+        shard = self._ready_shard(group_id)
+        if shard is None or not self._permitted(context, group_id, shape):
+            return None
+        machine = shard.machine
+        if not self._accepted(machine, context, request, group_id, shape):
+            return None
+        block = self._block(machine, group_id, read(request, self._request, TOPICS), shape, True)
+        if block is None:
+            return None
+        self.served += 1
+        return shard.write_and_respond(self._api, context, request, outcome_of(block, shape.response))
+
+    cdef bint _accepted(self, object machine, object context, object request, object group_id,
+                        CommitShape shape) except -1:
+        """Tells if the group accepts the commit. A classic member's session is re-armed then."""
+        cdef PyObject* found = PyDict_GetItemWithError((<OffsetTables?>machine.offset_tables).groups, group_id)
+        generation_id = read(request, self._request, GENERATION_ID)
+        if found is NULL:
+            return generation_id < 0
+        group = <object>found
+        member_id = read(request, self._request, MEMBER_ID)
+        instance_id = read(request, self._request, INSTANCE_ID)
+        if self._accepted_by_classic_group(group, machine, member_id, instance_id, generation_id):
+            return True
+        code = group.validate_offset_commit(
+            member_id, instance_id, generation_id, context.api_version, False, plan_of(request, shape)
+        )
+        if code:
+            return False
+        group.offset_commit_accepted(member_id)
+        return True
+
+    cdef bint _accepted_by_classic_group(self, object group, object machine, object member_id, object instance_id,
+                                         object generation_id) except -1:
+        """Tells if a classic group is Stable and has the member in this generation, or is Empty and needs none.
+
+        False: the group has to be asked.
+        """
+        cdef PyObject* found
+        if type(group) is not self._classic_group:
+            return False
+        state = group.state
+        if state is self._empty:
+            return generation_id < 0 and not member_id
+        if state is not self._stable or instance_id is not None or generation_id != group.generation_id:
+            return False
+        found = PyDict_GetItemWithError(group.members, member_id)
+        if found is NULL:
+            return False
+        member = <object>found
+        member.timer.extend((<Now?>machine.now).now_ms + <int64_t>member.session_timeout_ms)
+        return True
+
+
+# ---- TxnOffsetCommit
+
+cdef enum:
+    ADDS_PARTITION_SINCE = 5    # the version of the request
+
+cdef enum:                      # fields of the request
+    TRANSACTIONAL_ID = 5
+    PRODUCER_ID = 6
+    PRODUCER_EPOCH = 7
+
+
+cdef class TxnOffsetCommitFastPath(CommitFastPath):
+    """See offset_commit.pyi."""
+
+    def __init__(
+        self, api, shards, topics, authorizer, *, verifier, verified, request, topic, record, permissions,
+        write_permission, classic,
+    ):
+        CommitFastPath.__init__(
+            self, api, shards, topics, authorizer,
+            Shape(request, {
+                TOPICS: "topics", GROUP_ID: "group_id", GENERATION_ID: "generation_id", MEMBER_ID: "member_id",
+                INSTANCE_ID: "group_instance_id", TRANSACTIONAL_ID: "transactional_id", PRODUCER_ID: "producer_id",
+                PRODUCER_EPOCH: "producer_epoch",
+            }),
+            Shape(topic, {NAME: "name", PARTITIONS: "partitions"}),
+            permissions, record,
+        )
+        self._verifier = verifier
+        self._verified = verified
+        self._write, self._transaction_resource = write_permission
+        self._classic_group, self._empty = classic
+
+    def serve(self, context, request):
+        cdef CommitShape shape
+        cdef ShardCore shard
+        cdef OffsetBlock block
+        cdef Outcome outcome
+        if type_of(<PyObject*>request) is not self._request.type:
+            return None
+        group_id = read(request, self._request, GROUP_ID)
+        if not group_id:
+            return None
+        shape = self._shape(context, request, False)
+        if shape is None:
+            return None
+        shard = self._ready_shard(group_id)
+        if shard is None:
+            return None
+        transactional_id = read(request, self._request, TRANSACTIONAL_ID)
+        producer_id = read(request, self._request, PRODUCER_ID)
+        producer_epoch = read(request, self._request, PRODUCER_EPOCH)
+        if self._authorizer is not None and not self._authorizer.allowed(
+            context, self._write, self._transaction_resource, transactional_id
+        ):
+            return None
+        if not self._permitted(context, group_id, shape):
+            return None
+        result = self._verifier.verify(
+            transactional_id, producer_id, producer_epoch, shard.topic, shard.index,
+            <int>context.api_version >= ADDS_PARTITION_SINCE,
+        )
+        if result is not self._verified:
+            return self._api.after_verification(shard, context, plan_of(request, shape), result)
+        machine = shard.machine
+        if not self._accepted(machine, context, request, group_id, shape):
+            return None
+        # Kafka writes no topic ids here: these requests carry names.
+        block = self._block(machine, group_id, read(request, self._request, TOPICS), shape, False)
+        if block is None:
+            return None
+        outcome = outcome_of(block, shape.response)
+        outcome.producer_id = producer_id
+        outcome.producer_epoch = producer_epoch
+        self.served += 1
+        return shard.write_and_respond(self._api, context, request, outcome)
+
+    cdef bint _accepted(self, object machine, object context, object request, object group_id,
+                        CommitShape shape) except -1:
+        """Tells if the group accepts the commit."""
+        cdef PyObject* found = PyDict_GetItemWithError((<OffsetTables?>machine.offset_tables).groups, group_id)
+        generation_id = read(request, self._request, GENERATION_ID)
+        if found is NULL:
+            return generation_id < 0
+        group = <object>found
+        if generation_id < 0 and type(group) is self._classic_group and group.state is self._empty:
+            return True
+        return not group.validate_offset_commit(
+            read(request, self._request, MEMBER_ID), read(request, self._request, INSTANCE_ID), generation_id,
+            context.api_version, True, plan_of(request, shape),
+        )
+
+
+# ---- replay
+
+def replay_block(shard, int64_t offset, int64_t producer_id, records not None):
+    cdef OffsetBlock block
+    cdef OffsetTables tables
+    cdef PyObject* found
+    cdef Py_ssize_t added
+    if type(records) is not OffsetBlock:
+        return records.replay(shard)
+    block = <OffsetBlock>records
+    if producer_id >= 0:
+        return shard.replay_pending_block(offset, producer_id, block)
+    tables = shard.offset_tables
+    found = PyDict_GetItemWithError(tables.groups, block.group_id)
+    group = shard.get_or_create_group(block.group_id) if found is NULL else <object>found
+    # The group's own string is the key: one string for all of its offsets, whichever request or record they came in.
+    added = block.put(tables.offsets, group.group_id, offset)
+    if added:
+        shard.offsets.offset_count += added

@@ -1,0 +1,80 @@
+"""OffsetFetch of one group: what is read of a shard, what is remembered of an answer."""
+
+cimport cython
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint64_t
+
+from kcore_ext.codec.fields cimport Shape
+
+
+@cython.final
+cdef class OffsetTables:
+    cdef object groups      # group id: group; a dictionary, of a class of its own
+    cdef dict offsets       # group id: topic: partition: OffsetAndMetadata
+    cdef dict pending       # group id: topic: partition: producers; absent without an open transaction
+
+
+@cython.final
+cdef class Remembered:      # an answer, and what it was made of
+    cdef bint old           # what `Question` says
+    cdef bint by_id
+    cdef bint everything
+    cdef list topics        # of the response
+    cdef list entries       # of every partition in order: its OffsetAndMetadata, None without one
+    cdef object response
+
+
+cdef struct Question:       # one group's part of a request; objects are borrowed from the request and the shard
+    bint old                # up to version 7: one group, at the top
+    bint by_id              # topics come as ids
+    bint everything         # not some topics, but all
+    PyObject* group_id
+    PyObject* topics
+    PyObject* offsets       # topic: partition: OffsetAndMetadata; NULL without any
+    PyObject* pending       # topic: partition: producers; NULL without any, or if nobody asks
+
+
+cdef struct Making:         # what an answer is made of, while it is made
+    PyObject* entries
+    Py_ssize_t characters   # of names and metadata
+    uint64_t print          # a fingerprint of all of it
+
+
+cdef class OffsetFetchFastPath:
+    cdef readonly int64_t served        # requests that the fast path answered, ...
+    cdef readonly int64_t again         # ... and those of them with a remembered response
+    cdef object _api
+    cdef object _by_id      # topic id: topic
+    cdef object _by_name
+    cdef tuple _permissions # the authorizer's `allowed` and its arguments; None: everything is allowed
+    cdef dict _shards       # partition: shard
+    cdef int _partitions
+    cdef dict _remembered   # group id: Remembered
+    cdef uint64_t[4096] _seen   # by the group's hash: the fingerprint of the last answer
+    cdef Shape _request
+    cdef Shape _request_group
+    cdef Shape _request_topic
+    cdef Shape _request_old_topic
+    cdef Shape _response
+    cdef Shape _group
+    cdef Shape _topic
+    cdef Shape _old_topic
+    cdef Shape _partition
+    cdef Shape _old_partition
+
+    cdef bint _read(self, object request, Question* question, PyObject** member_id, PyObject** member_epoch,
+                    bint* stable) except -1
+    cdef bint _permitted(self, object context, Question* question) except -1
+    cdef bint _is_same(self, Remembered known, Question* question) except -1
+    cdef bint _is_same_topic(self, Remembered known, Question* question, Py_ssize_t i, PyObject* name,
+                             PyObject* topic_id, PyObject* indexes, Py_ssize_t* place) except -1
+    cdef bint _is_still_everything(self, Remembered known, Question* question) except -1
+    cdef PyObject* _answers_of(self, Remembered known, Question* question, Py_ssize_t i, PyObject* name,
+                               PyObject* topic_id) except? NULL
+    cdef object _built(self, Question* question)
+    cdef bint _add_asked(self, Question* question, list topics, Making* making) except -1
+    cdef list _asked_partitions(self, Question* question, PyObject* indexes, str name, bytes topic_id, Making* making)
+    cdef int _add_everything(self, Question* question, list topics, Making* making) except -1
+    cdef object _topic_of(self, Question* question, object name, object topic_id, list answers, Making* making)
+    cdef object _response_of(self, Question* question, list topics)
+    cdef int _remember(self, Question* question, list topics, list entries, object response, uint64_t print) except -1

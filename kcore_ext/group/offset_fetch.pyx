@@ -1,0 +1,521 @@
+"""The fast path of OffsetFetch: one group, some of its topics or all, no error.
+
+`kcore.group.apis.offset_fetch` serves every request; the fast path declines (returns None) what is not the common case.
+A test compares the two.
+
+A response is remembered with the offset objects that it was made of. These are immutable, and each commit stores new
+ones, so the response is valid as long as the shard holds the same objects. The fast path checks that on every request,
+which costs a fifth of building and encoding a response. Writers need no invalidation call.
+"""
+
+cimport cython
+from cpython.bool cimport PyBool_Check
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.list cimport PyList_GET_SIZE, PyList_New
+from cpython.long cimport PyLong_CheckExact
+from cpython.object cimport Py_EQ, PyObject, PyObject_RichCompareBool
+from cpython.ref cimport Py_INCREF
+from cpython.unicode cimport PyUnicode_GET_LENGTH
+from libc.stdint cimport uint64_t, uintptr_t
+from libc.string cimport memcmp, memset
+
+from kcore_ext.codec.fields cimport Shape, get, item_of, length_of
+from kcore_ext.group.offsets cimport OffsetAndMetadata
+from kcore_ext.runtime.shard cimport ShardCore, ready_shard
+
+cdef extern from "Python.h":
+    PyObject* borrow_from_list "PyList_GET_ITEM"(object, Py_ssize_t)
+    void give_to_list "PyList_SET_ITEM"(object, Py_ssize_t, object)  # takes over a reference
+
+cdef enum:
+    SEVERAL_GROUPS_SINCE = 8
+    TOPIC_IDS_SINCE = 10
+    UNSTABLE_OFFSET_COMMIT = 88
+    MAX_GROUPS = 1024           # whose last answers are remembered ...
+    MAX_PARTITIONS = 64         # ... of so many topics and partitions at most ...
+    MAX_CHARACTERS = 1024       # ... with names and metadata of so many
+    SEEN = 4096                 # places in the table of what was asked last
+    MIX = 1_000_003             # spreads a fingerprint
+
+cdef enum:                      # fields of the shapes below, by their places
+    GROUP_ID = 0                # of a request, and of a group in it
+    TOPICS = 1
+    GROUPS = 2
+    REQUIRE_STABLE = 3
+    MEMBER_ID = 2
+    MEMBER_EPOCH = 3
+    NAME = 0                    # of a topic
+    PARTITIONS = 1
+    TOPIC_ID = 2
+    INDEX = 0                   # of a partition
+    RESPONSE_TOPICS = 0         # of a response
+    RESPONSE_GROUPS = 1
+
+cdef tuple PARTITION_FIELDS = (
+    "partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code",
+)
+
+cdef bytes ZERO_UUID = bytes(16)
+cdef object ZERO = 0
+cdef object NO_OFFSET = -1
+cdef str NO_METADATA = ""
+cdef object UNSTABLE = UNSTABLE_OFFSET_COMMIT
+
+
+# ---- the shard's side
+
+@cython.final
+cdef class OffsetTables:
+    """See offset_fetch.pyi."""
+
+    def __cinit__(self, groups, dict offsets not None, dict pending not None):
+        if not isinstance(groups, dict):
+            raise TypeError(f"groups are in a dictionary, not in {type(groups)}")
+        self.groups = groups
+        self.offsets = offsets
+        self.pending = pending
+
+
+@cython.final
+cdef class Remembered:
+    pass
+
+
+cdef class OffsetFetchFastPath:
+    """See offset_fetch.pyi."""
+
+    def __init__(self, api, shards not None, topics not None, permissions, *, request, response):
+        self._api = api
+        self._shards = shards.by_partition
+        self._partitions = shards.partitions
+        self._by_id = topics.by_id
+        self._by_name = topics.by_name
+        self._permissions = permissions
+        self._remembered = {}
+        memset(self._seen, 0, sizeof(self._seen))
+        self._request = Shape(request, {
+            GROUP_ID: "group_id", TOPICS: "topics", GROUPS: "groups", REQUIRE_STABLE: "require_stable",
+        })
+        self._request_group = self._request.part("groups", ("group_id", "topics", "member_id", "member_epoch"))
+        self._request_topic = self._request_group.part("topics", ("name", "partition_indexes", "topic_id"))
+        self._request_old_topic = self._request.part("topics", ("name", "partition_indexes"))
+        self._response = Shape(response, {RESPONSE_TOPICS: "topics", RESPONSE_GROUPS: "groups"})
+        self._group = self._response.part("groups", ("group_id", "topics"))
+        self._topic = self._group.part("topics", ("name", "partitions", "topic_id"))
+        self._old_topic = self._response.part("topics", ("name", "partitions"))
+        self._partition = self._topic.part("partitions", PARTITION_FIELDS)
+        self._old_partition = self._old_topic.part("partitions", PARTITION_FIELDS)
+
+    @property
+    def remembered(self) -> int:
+        return 0 if self._remembered is None else len(self._remembered)
+
+    def serve(self, context, request):
+        cdef Question question
+        cdef PyObject* found
+        cdef PyObject* member_id
+        cdef PyObject* member_epoch
+        cdef bint stable
+        cdef ShardCore shard
+        cdef OffsetTables tables
+        cdef int version = context.api_version
+        question.old = version < SEVERAL_GROUPS_SINCE
+        question.by_id = version >= TOPIC_IDS_SINCE
+        if not self._read(request, &question, &member_id, &member_epoch, &stable):
+            return None
+        shard = ready_shard(self._shards, <str>question.group_id, self._partitions)
+        if shard is None:
+            return None
+        tables = <OffsetTables?>shard.machine.offset_tables
+        question.offsets = question.pending = NULL
+        found = PyDict_GetItemWithError(tables.groups, <object>question.group_id)
+        if found is not NULL:
+            # Who asks is checked every time: a member's epoch is none of the things that are remembered.
+            if (<object>found).validate_offset_fetch(<object>member_id, <object>member_epoch):
+                return None
+            question.offsets = PyDict_GetItemWithError(tables.offsets, <object>question.group_id)
+            if stable:
+                question.pending = PyDict_GetItemWithError(tables.pending, <object>question.group_id)
+        if self._permissions is not None and not self._permitted(context, &question):
+            return None     # the generic path authorizes it again, and says what is refused
+        found = NULL
+        if question.pending is NULL:
+            found = PyDict_GetItemWithError(self._remembered, <object>question.group_id)
+        if found is not NULL and self._is_same(<Remembered><object>found, &question):
+            self.again += 1
+            response = (<Remembered><object>found).response
+        else:
+            response = self._built(&question)
+        if response is None:
+            return None
+        self.served += 1
+        return shard.when_durable(self._api, context, request, response)
+
+    cdef bint _read(self, object request, Question* question, PyObject** member_id, PyObject** member_epoch,
+                    bint* stable) except -1:
+        """Takes the fields of a request that asks for one group; False for any other."""
+        cdef PyObject* asked = <PyObject*>request
+        cdef PyObject* required = get(asked, self._request, REQUIRE_STABLE)
+        member_id[0] = <PyObject*>None
+        member_epoch[0] = <PyObject*>NO_OFFSET
+        if required is NULL or not PyBool_Check(<object>required):
+            return False    # a caller of this process wrote 0 or None
+        stable[0] = <object>required is not False
+        if question.old:
+            question.group_id = get(asked, self._request, GROUP_ID)
+            question.topics = get(asked, self._request, TOPICS)
+        else:
+            asked = get(asked, self._request, GROUPS)
+            if length_of(asked) != 1:
+                return False
+            asked = item_of(asked, 0)
+            question.group_id = get(asked, self._request_group, GROUP_ID)
+            question.topics = get(asked, self._request_group, TOPICS)
+            member_id[0] = get(asked, self._request_group, MEMBER_ID)
+            member_epoch[0] = get(asked, self._request_group, MEMBER_EPOCH)
+        question.everything = question.topics is <PyObject*>None
+        return (
+            question.group_id is not NULL
+            and type(<object>question.group_id) is str
+            and (question.everything or length_of(question.topics) >= 0)
+            and member_id[0] is not NULL
+            and member_epoch[0] is not NULL
+        )
+
+    cdef bint _permitted(self, object context, Question* question) except -1:
+        """Tells if the client may DESCRIBE the group and every topic of the response."""
+        cdef Shape shape = self._request_old_topic if question.old else self._request_topic
+        cdef Py_ssize_t i
+        cdef PyObject* found
+        allowed, operation, group, topic = self._permissions
+        if not allowed(context, operation, group, <object>question.group_id):
+            return False
+        if question.everything:
+            for name in <dict>question.offsets if question.offsets is not NULL else {}:
+                if not allowed(context, operation, topic, name):
+                    return False
+            return True
+        for i in range(length_of(question.topics)):
+            found = get(item_of(question.topics, i), shape, TOPIC_ID if question.by_id else NAME)
+            if found is NULL:
+                return False
+            name = <object>found
+            if question.by_id:
+                info = self._by_id(name)
+                if info is None:
+                    return False
+                name = info.name
+            if not allowed(context, operation, topic, name):
+                return False
+        return True
+
+    # ---- an answer that was given out
+
+    cdef bint _is_same(self, Remembered known, Question* question) except -1:
+        """Whether the question is the one that was answered, and has the same answer now.
+
+        The response is in others' hands: nothing is taken for granted of it, though nobody should change it.
+        """
+        cdef Py_ssize_t count, i, place = 0
+        cdef PyObject* asked
+        cdef PyObject* name
+        cdef PyObject* topic_id = NULL
+        cdef PyObject* indexes
+        cdef Shape shape = self._request_old_topic if question.old else self._request_topic
+        if known.old != question.old or known.by_id != question.by_id or known.everything != question.everything:
+            return False
+        if question.everything:
+            return self._is_still_everything(known, question)
+        count = length_of(question.topics)
+        if count != PyList_GET_SIZE(known.topics):
+            return False
+        for i in range(count):
+            asked = item_of(question.topics, i)
+            name = get(asked, shape, NAME)
+            indexes = get(asked, shape, PARTITIONS)
+            if length_of(indexes) < 0:
+                return False
+            if question.by_id:
+                topic_id = get(asked, shape, TOPIC_ID)
+                topic = None if topic_id is NULL else self._by_id(<object>topic_id)
+                if topic is None:
+                    return False
+                topic_name = topic.name
+                name = <PyObject*>topic_name
+            if name is NULL or not self._is_same_topic(known, question, i, name, topic_id, indexes, &place):
+                return False
+        return True
+
+    cdef bint _is_same_topic(self, Remembered known, Question* question, Py_ssize_t i, PyObject* name,
+                             PyObject* topic_id, PyObject* indexes, Py_ssize_t* place) except -1:
+        """The same for the i-th topic; its entries begin at `place`, which is moved behind them."""
+        cdef Shape shape = self._old_partition if question.old else self._partition
+        cdef PyObject* answers = self._answers_of(known, question, i, name, topic_id)
+        cdef Py_ssize_t size = length_of(indexes), first = place[0], at
+        cdef PyObject* partitions = NULL
+        cdef PyObject* index
+        cdef PyObject* answered
+        cdef PyObject* entry
+        if size != length_of(answers) or first + size > PyList_GET_SIZE(known.entries):
+            return False
+        if question.offsets is not NULL:
+            partitions = PyDict_GetItemWithError(<object>question.offsets, <object>name)
+        for at in range(size):
+            index = item_of(indexes, at)
+            answered = get(item_of(answers, at), shape, INDEX)
+            if index is not answered and not (PyLong_CheckExact(<object>index) and is_equal(index, answered)):
+                return False
+            entry = NULL
+            if partitions is not NULL:
+                entry = PyDict_GetItemWithError(<object>partitions, <object>index)
+            if entry is NULL:
+                entry = <PyObject*>None
+            if entry is not borrow_from_list(known.entries, first + at):
+                return False
+        place[0] = first + size
+        return True
+
+    cdef bint _is_still_everything(self, Remembered known, Question* question) except -1:
+        """Whether the group's offsets are those of the answer, all and no more."""
+        cdef Shape shape = self._old_partition if question.old else self._partition
+        cdef Py_ssize_t i = 0, place = 0, at
+        cdef PyObject* answers
+        cdef PyObject* identity = NULL
+        cdef dict partitions
+        if question.offsets is NULL:
+            return PyList_GET_SIZE(known.topics) == 0
+        for name, partitions in (<dict>question.offsets).items():
+            if question.by_id:
+                topic = self._by_name(name)
+                if topic is None:
+                    continue
+                topic_id = topic.topic_id
+                identity = <PyObject*>topic_id
+            answers = self._answers_of(known, question, i, <PyObject*>name, identity)
+            if len(partitions) != length_of(answers) or place + len(partitions) > PyList_GET_SIZE(known.entries):
+                return False
+            at = 0
+            for index, entry in partitions.items():
+                if <PyObject*>entry is not borrow_from_list(known.entries, place):
+                    return False
+                if not is_equal(<PyObject*>index, get(item_of(answers, at), shape, INDEX)):
+                    return False
+                at += 1
+                place += 1
+            i += 1
+        return i == PyList_GET_SIZE(known.topics)
+
+    cdef PyObject* _answers_of(self, Remembered known, Question* question, Py_ssize_t i, PyObject* name,
+                               PyObject* topic_id) except? NULL:
+        """The partitions of the i-th topic of an answer; NULL if that is another topic."""
+        cdef Shape shape = self._old_topic if question.old else self._topic
+        cdef PyObject* answered
+        if i >= PyList_GET_SIZE(known.topics):
+            return NULL
+        answered = borrow_from_list(known.topics, i)
+        if not is_equal(name, get(answered, shape, NAME)):
+            return NULL
+        if question.by_id and not is_equal(topic_id, get(answered, shape, TOPIC_ID)):
+            return NULL
+        return get(answered, shape, PARTITIONS)
+
+    # ---- a new answer
+
+    cdef object _built(self, Question* question):
+        """The response; None if the request is not a usual one."""
+        cdef Making making
+        cdef list topics = []
+        cdef list entries = []
+        making.entries = <PyObject*>entries
+        making.characters = len(<str>question.group_id)
+        making.print = <uint64_t>hash(<object>question.group_id) + question.by_id + 2 * question.old
+        if question.everything:
+            if question.offsets is not NULL:
+                self._add_everything(question, topics, &making)
+        elif not self._add_asked(question, topics, &making):
+            return None
+        response = self._response_of(question, topics)
+        if question.pending is NULL and len(entries) + len(topics) <= MAX_PARTITIONS:
+            if making.characters <= MAX_CHARACTERS:
+                self._remember(question, topics, entries, response, making.print)
+        return response
+
+    cdef bint _add_asked(self, Question* question, list topics, Making* making) except -1:
+        """Adds the topics that are asked for; False if one of them is not usual."""
+        cdef Py_ssize_t i
+        cdef PyObject* asked
+        cdef PyObject* name
+        cdef PyObject* topic_id
+        cdef PyObject* indexes
+        cdef list answers
+        cdef Shape shape = self._request_old_topic if question.old else self._request_topic
+        for i in range(length_of(question.topics)):
+            asked = item_of(question.topics, i)
+            name = get(asked, shape, NAME)
+            indexes = get(asked, shape, PARTITIONS)
+            topic_id = <PyObject*>ZERO_UUID
+            if name is NULL or type(<object>name) is not str or length_of(indexes) < 0:
+                return False
+            topic_name = <object>name
+            if question.by_id:
+                topic_id = get(asked, shape, TOPIC_ID)
+                if topic_id is NULL or type(<object>topic_id) is not bytes or <bytes>topic_id == ZERO_UUID:
+                    return False
+                topic = self._by_id(<object>topic_id)
+                if topic is None:
+                    return False
+                topic_name = topic.name
+            answers = self._asked_partitions(question, indexes, <str?>topic_name, <bytes>topic_id, making)
+            if answers is None:
+                return False
+            topics.append(self._topic_of(question, topic_name, <object>topic_id, answers, making))
+        return True
+
+    cdef list _asked_partitions(self, Question* question, PyObject* indexes, str name, bytes topic_id, Making* making):
+        """The answers for one topic; None if something is not usual."""
+        cdef Shape shape = self._old_partition if question.old else self._partition
+        cdef Py_ssize_t count = length_of(indexes), at
+        cdef PyObject* partitions = NULL
+        cdef PyObject* unstable = NULL
+        cdef PyObject* index
+        cdef PyObject* found
+        cdef OffsetAndMetadata entry
+        cdef list answers = PyList_New(count)
+        if question.offsets is not NULL:
+            partitions = PyDict_GetItemWithError(<object>question.offsets, name)
+        if question.pending is not NULL:
+            unstable = PyDict_GetItemWithError(<object>question.pending, name)
+        for at in range(count):
+            index = item_of(indexes, at)
+            if not PyLong_CheckExact(<object>index):
+                return None
+            entry = None
+            if partitions is not NULL:
+                found = PyDict_GetItemWithError(<object>partitions, <object>index)
+                if found is not NULL:
+                    entry = <OffsetAndMetadata?><object>found
+            note(making, <object>index, entry)
+            if entry is not None and question.by_id and not belongs_to(entry, topic_id):
+                entry = None
+            give(answers, at, answer(shape, <object>index, entry, unstable))
+        return answers
+
+    cdef int _add_everything(self, Question* question, list topics, Making* making) except -1:
+        """Adds every topic with a materialised offset, and with an id where one is sent."""
+        cdef Shape shape = self._old_partition if question.old else self._partition
+        cdef PyObject* unstable = NULL
+        cdef dict partitions
+        cdef list answers
+        cdef Py_ssize_t at
+        topic_id = ZERO_UUID
+        for name, partitions in (<dict>question.offsets).items():
+            if question.by_id:
+                topic = self._by_name(name)
+                if topic is None:
+                    continue
+                topic_id = topic.topic_id
+            if question.pending is not NULL:
+                unstable = PyDict_GetItemWithError(<object>question.pending, name)
+            answers = PyList_New(len(partitions))
+            at = 0
+            for index, entry in partitions.items():
+                note(making, index, <OffsetAndMetadata?>entry)
+                give(answers, at, answer(shape, index, <OffsetAndMetadata>entry, unstable))
+                at += 1
+            topics.append(self._topic_of(question, name, topic_id, answers, making))
+        return 0
+
+    cdef object _topic_of(self, Question* question, object name, object topic_id, list answers, Making* making):
+        cdef Shape shape = self._old_topic if question.old else self._topic
+        cdef PyObject* values[3]
+        making.characters += len(<str>name)
+        making.print = making.print * MIX + <uint64_t>hash(name)
+        values[0] = <PyObject*>name
+        values[1] = <PyObject*>answers
+        values[2] = <PyObject*>topic_id  # which old topics do not have
+        return shape.make(values)
+
+    cdef object _response_of(self, Question* question, list topics):
+        cdef PyObject* values[2]
+        cdef list groups = []
+        if not question.old:
+            values[0] = question.group_id
+            values[1] = <PyObject*>topics
+            groups.append(self._group.make(values))
+            topics = []
+        values[0] = <PyObject*>topics
+        values[1] = <PyObject*>groups
+        return self._response.make(values)
+
+    cdef int _remember(self, Question* question, list topics, list entries, object response,
+                       uint64_t print) except -1:
+        """Remembers an answer that is given for the second time: most are given once, and would only cost memory."""
+        cdef uint64_t* seen = &self._seen[<uint64_t>hash(<object>question.group_id) % SEEN]
+        cdef Remembered known
+        if seen[0] != print:
+            seen[0] = print
+            return 0
+        if len(self._remembered) >= MAX_GROUPS:
+            self._remembered.clear()
+        known = Remembered.__new__(Remembered)
+        known.old = question.old
+        known.by_id = question.by_id
+        known.everything = question.everything
+        known.topics = topics
+        known.entries = entries
+        known.response = response
+        self._remembered[<object>question.group_id] = known
+        return 0
+
+
+cdef inline int note(Making* making, object index, OffsetAndMetadata entry) except -1:
+    """An answer is made of this. An offset is of one partition alone: only where there is none, the index counts."""
+    if entry is None:
+        making.print = making.print * MIX + <uint64_t>hash(index)
+    else:
+        making.print = making.print * MIX + <uint64_t><uintptr_t><void*>entry
+        making.characters += PyUnicode_GET_LENGTH(entry.metadata)
+    (<list>making.entries).append(entry)
+    return 0
+
+
+cdef inline object answer(Shape shape, object index, OffsetAndMetadata entry, PyObject* unstable):
+    """The answer for a partition; `unstable` are those with offsets of open transactions, NULL for none."""
+    cdef PyObject* values[5]
+    cdef object offset, leader_epoch
+    values[0] = <PyObject*>index
+    values[1] = values[2] = <PyObject*>NO_OFFSET
+    values[3] = <PyObject*>NO_METADATA
+    values[4] = <PyObject*>ZERO
+    if unstable is not NULL and PyDict_GetItemWithError(<object>unstable, index) is not NULL:
+        values[4] = <PyObject*>UNSTABLE
+    elif entry is not None:
+        offset = entry.committed_offset
+        values[1] = <PyObject*>offset
+        if entry.leader_epoch != -1:
+            leader_epoch = entry.leader_epoch
+            values[2] = <PyObject*>leader_epoch
+        values[3] = <PyObject*>entry.metadata
+    return shape.make(values)
+
+
+cdef inline int give(list answers, Py_ssize_t at, object made) except -1:
+    """Fills an empty place of a list."""
+    Py_INCREF(made)
+    give_to_list(answers, at, made)
+    return 0
+
+
+cdef inline bint is_equal(PyObject* one, PyObject* other) except -1:
+    """NULL, no value at all, equals nothing."""
+    if one is NULL or other is NULL:
+        return False
+    return one is other or PyObject_RichCompareBool(<object>one, <object>other, Py_EQ)
+
+
+cdef inline bint belongs_to(OffsetAndMetadata entry, bytes topic_id) noexcept:
+    """As `OffsetAndMetadata.belongs_to` for an id that is not zeroes."""
+    return (
+        memcmp(entry.topic_uuid, <char*>topic_id, 16) == 0
+        or memcmp(entry.topic_uuid, <char*>ZERO_UUID, 16) == 0
+    )

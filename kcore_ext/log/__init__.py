@@ -1,0 +1,1 @@
+"""Compiled parts of the log: partitions and the cache of their newest batches."""

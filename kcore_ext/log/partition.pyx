@@ -1,0 +1,262 @@
+"""What a partition's log does in every round: stage, seal, finish, and read what is new.
+
+`kcore.log.partition` and `kcore.log.engine` are the rest of it: all that is not done for every batch.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_SIZE
+from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.string cimport memcpy
+
+from kcore_ext.batch.builder cimport BatchBuilder
+from kcore_ext.batch.header cimport copy_stamped
+from kcore_ext.util.byte_order cimport write_int32, write_int64
+from kcore_ext.log.tail_cache cimport PartitionTail
+
+cdef enum:
+    ENTRY_BYTES = 16        # of a journal's entry before its batch: partition number, base offset, size of the batch
+    KEY_BYTES = 12          # of a key of the log: partition number, base offset
+
+cdef enum:
+    IS_LIVE, IS_ABSENT, IS_DROPPED, IS_CLOSED
+
+LIVE, ABSENT, DROPPED, CLOSED = IS_LIVE, IS_ABSENT, IS_DROPPED, IS_CLOSED
+
+# Bits of EngineCore._torn.
+STAGING, COMMITTING = 1, 2
+
+# Shared, and never handed out to be changed: what is staged next must not show up in a round.
+cdef dict NOTHING_REWRITTEN = {}
+
+
+@cython.final
+cdef class SealedPartition:
+    """See partition.pyi."""
+
+    def __repr__(self):
+        return f"<{len(self.batches)} batches of {self.key} up to {self.end_offset}>"
+
+
+cdef class EngineCore:
+    """See partition.pyi."""
+
+    def __cinit__(self, *arguments, **named):
+        self._dirty = []
+
+    def _seal_dirty(self):
+        cdef list sealed = []
+        cdef list clean = []
+        cdef LogCore log
+        for log in self._dirty:
+            sealed.append(log.seal())
+        self._dirty = clean
+        return sealed
+
+    def _finish_sealed(self, list partitions not None):
+        cdef SealedPartition sealed
+        for sealed in partitions:
+            sealed.log.finish(sealed)
+
+
+cdef class LogCore:
+    """See partition.pyi."""
+
+    def __cinit__(self, *arguments, **named):
+        self._bases = []
+        self._batches = []
+        self._rewrites = {}
+        self._tail = PartitionTail()
+
+    # ---- staging
+
+    def append(self, batch, int32_t leader_epoch):
+        return self.put(batch, leader_epoch)
+
+    cdef int64_t put(self, batch, int32_t leader_epoch) except -1:
+        cdef int32_t last_delta = 0
+        cdef bytes taken
+        if self._state != IS_LIVE:
+            self._revive()
+        taken = copy_stamped(batch, self.end_offset, leader_epoch, &last_delta)
+        if taken is None:
+            self._refuse_batch(batch)
+        self.open(leader_epoch)
+        return self.stage(taken, last_delta)
+
+    def append_built(self, BatchBuilder batch not None, int32_t leader_epoch):
+        cdef bytes built
+        if self._state != IS_LIVE:
+            self._revive()
+        built = <bytes>batch.build(self.end_offset, leader_epoch)
+        self.open(leader_epoch)
+        return self.stage(built, batch.last_offset_delta)
+
+    cdef int open(self, int32_t leader_epoch) except -1:
+        if leader_epoch != self.leader_epoch:
+            self._begin_epoch(leader_epoch, self.end_offset)
+        return 0
+
+    cdef int64_t stage(self, bytes batch, int32_t last_delta) except -1:
+        cdef int64_t base = self.end_offset
+        self.want_round()
+        self.pair_up()
+        self._bases.append(base)
+        self._batches.append(batch)
+        self.end_offset = base + last_delta + 1
+        return base
+
+    cdef int pair_up(self) except -1:
+        """Removes a base offset without a batch: memory ran out between the two appends of an earlier `stage`."""
+        if PyList_GET_SIZE(self._bases) != PyList_GET_SIZE(self._batches):
+            del self._bases[PyList_GET_SIZE(self._batches):]
+        return 0
+
+    def _stage(self):
+        self.want_round()
+
+    cdef int want_round(self) except -1:
+        if not self._staged:
+            self._engine._dirty.append(self)
+            self._staged = True
+        return 0
+
+    # ---- rounds
+
+    cdef SealedPartition seal(self):
+        cdef SealedPartition sealed = SealedPartition.__new__(SealedPartition)
+        cdef list bases = []
+        cdef list batches = []
+        cdef dict rewrites = {} if self._rewrites else None
+        self.pair_up()
+        sealed.log = self
+        sealed.key = self.key
+        sealed.number = self._number
+        sealed.bases = self._bases
+        sealed.batches = self._batches
+        sealed.end_offset = self.end_offset
+        if self._meta is not self._durable_meta:
+            sealed.meta = self._meta
+        if self._snapshot_writer is not None:
+            sealed.chunks = self._snapshot_writer.take()
+        # Everything is allocated: from here on nothing can fail, so batches and base offsets change together.
+        sealed.rewrites = NOTHING_REWRITTEN
+        if rewrites is not None:
+            sealed.rewrites = self._rewrites
+            self._rewrites = rewrites
+        self._bases = bases
+        self._batches = batches
+        self._staged = False
+        self._sealed = sealed
+        return sealed
+
+    cdef int finish(self, SealedPartition sealed) except -1:
+        """Shows a durable round to readers. After an exception it may be called again: done steps change nothing."""
+        cdef bytes batch
+        if sealed.rewrites:
+            self._rewritten(sealed.rewrites)
+        if sealed.batches and self.high_watermark != sealed.end_offset:
+            self._engine._tails.take(self._tail, sealed.bases, sealed.batches)
+            self.high_watermark = sealed.end_offset
+            for batch in sealed.batches:
+                self.appended_bytes += PyBytes_GET_SIZE(batch)
+        if sealed.meta is not None:
+            self._meta_landed(sealed.meta)
+        self._sealed = None
+        return 0
+
+    # ---- reading
+
+    def read(self, int64_t offset, Py_ssize_t max_bytes, upto_offset=None, bint at_least_one=True):
+        cdef int64_t limit = self.high_watermark
+        cdef list found
+        if self._state > IS_ABSENT:
+            self._refuse()
+        if upto_offset is not None and upto_offset < limit:
+            limit = upto_offset
+        if offset < self.log_start_offset or offset > self.end_offset:
+            self._out_of_range(offset)
+        if offset >= limit:
+            return []
+        found = self._tail.find(offset, limit, max_bytes, at_least_one)
+        if found is None:
+            return self._read_stored(offset, limit, max_bytes, at_least_one)
+        return found
+
+
+# ---- the journal
+
+
+cdef int check_paired(SealedPartition sealed) except -1:
+    """Refuses a partition whose base offsets do not match its batches: the loops below index both."""
+    if PyList_GET_SIZE(sealed.bases) != PyList_GET_SIZE(sealed.batches):
+        raise SystemError(f"{sealed.key}: {len(sealed.bases)} base offsets for {len(sealed.batches)} batches")
+    return 0
+
+
+def journal_entries(list partitions not None, Py_ssize_t max_bytes):
+    cdef SealedPartition sealed
+    cdef Py_ssize_t size = 0, entries = 0, place
+    cdef bytes value, batch
+    cdef unsigned char* at
+    for sealed in partitions:
+        if sealed.chunks or sealed.rewrites:
+            return None
+        check_paired(sealed)
+        for batch in sealed.batches:
+            size += PyBytes_GET_SIZE(batch)
+        entries += PyList_GET_SIZE(sealed.batches)
+        if size > max_bytes:
+            return None
+    value = PyBytes_FromStringAndSize(NULL, size + ENTRY_BYTES * entries)
+    at = <unsigned char*>PyBytes_AS_STRING(value)
+    for sealed in partitions:
+        for place in range(PyList_GET_SIZE(sealed.batches)):
+            batch = <bytes>sealed.batches[place]
+            size = PyBytes_GET_SIZE(batch)
+            write_int32(at, <int32_t>sealed.number)
+            write_int64(at + 4, sealed.bases[place])
+            write_int32(at + 12, <int32_t>size)
+            memcpy(at + ENTRY_BYTES, PyBytes_AS_STRING(batch), size)
+            at += ENTRY_BYTES + size
+    return value
+
+
+def sort_batches(list rounds not None, dict by_number not None):
+    cdef SealedPartition sealed
+    cdef list batches
+    cdef Py_ssize_t place
+    cdef int64_t last
+    for round in rounds:
+        for sealed in round.partitions:
+            if not sealed.batches:
+                continue
+            check_paired(sealed)
+            batches = by_number.get(sealed.number)
+            if batches is None:
+                batches = by_number[sealed.number] = []
+            last = -1
+            if PyList_GET_SIZE(batches):
+                last = (<tuple>batches[PyList_GET_SIZE(batches) - 1])[0]
+            for place in range(PyList_GET_SIZE(sealed.batches)):
+                # A call that ran out of memory is repeated: what it had added is there already.
+                if <int64_t>sealed.bases[place] > last:
+                    batches.append((sealed.bases[place], sealed.batches[place]))
+
+
+def log_pairs(dict by_number not None):
+    cdef list pairs = []
+    cdef Py_ssize_t size = 0
+    cdef bytes key
+    cdef unsigned char* at
+    cdef uint32_t number
+    for owner in sorted(by_number):
+        number = owner
+        for base, batch in <list>by_number[owner]:
+            key = PyBytes_FromStringAndSize(NULL, KEY_BYTES)
+            at = <unsigned char*>PyBytes_AS_STRING(key)
+            write_int32(at, <int32_t>number)
+            write_int64(at + 4, base)
+            pairs.append((key, batch))
+            size += ENTRY_BYTES + PyBytes_GET_SIZE(<bytes>batch)
+    return pairs, size

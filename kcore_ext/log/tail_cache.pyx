@@ -1,0 +1,186 @@
+"""The newest committed batches of each partition in memory, so that a reader at the end never asks the storage.
+
+Bounded in bytes over all partitions together: what was committed first is let go first. Any thread may read: each call
+here runs to its end before another thread gets the interpreter's lock.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdint cimport int64_t
+from libc.string cimport memmove
+
+from kcore_ext.util.byte_order cimport read_int32
+
+cdef enum:
+    TRIM_EVERY = 256        # let-go entries at the head of a partition's list before it is rebuilt without them
+    HELD_BESIDE = 64        # what a batch takes beside its bytes: the object, its places in lists, its base offset
+    LAST_DELTA_AT = 23      # of a batch header: the last offset delta
+
+TRIM_THRESHOLD = TRIM_EVERY
+BATCH_OVERHEAD = HELD_BESIDE
+
+
+@cython.final
+cdef class PartitionTail:
+    """See tail_cache.pyi."""
+
+    def __cinit__(self):
+        self.batches = []
+
+    def __dealloc__(self):
+        PyMem_Free(self.bases)
+
+    def __len__(self):
+        return PyList_GET_SIZE(self.batches) - self.head
+
+    cdef int push(self, int64_t base, bytes batch) except -1:
+        cdef Py_ssize_t count = PyList_GET_SIZE(self.batches)
+        cdef int64_t* bases
+        if count == self.room:
+            bases = <int64_t*>PyMem_Realloc(self.bases, (2 * count + 8) * sizeof(int64_t))
+            if bases is NULL:
+                raise MemoryError
+            self.bases = bases
+            self.room = 2 * count + 8
+        self.batches.append(batch)
+        self.bases[count] = base
+        return 0
+
+    cdef int evict_one(self) except -1:
+        """Releases the oldest batch; does nothing when none is left."""
+        cdef Py_ssize_t count = PyList_GET_SIZE(self.batches)
+        cdef Py_ssize_t head = self.head
+        if head >= count:
+            return 0
+        self.batches[head] = None
+        head += 1
+        self.head = head
+        if head >= TRIM_EVERY and head * 2 >= count:
+            try:
+                del self.batches[:head]
+            except MemoryError:
+                return 0  # the list stays longer than it need be until the next batch is released
+            memmove(self.bases, self.bases + head, (count - head) * sizeof(int64_t))
+            self.head = 0
+        return 0
+
+    def drop_below(self, int64_t offset):
+        cdef Py_ssize_t head = self.head
+        while head < PyList_GET_SIZE(self.batches) and self.bases[head] < offset:
+            self.batches[head] = None
+            head += 1
+        # The cache still counts what is let go here, and lets newer batches of this partition go for it in time.
+        self.head = head
+
+    def clear(self):
+        self.release_all()
+
+    cdef int release_all(self) noexcept:
+        """Releases every batch. Allocates nothing, since it is also the remedy when memory runs out."""
+        cdef Py_ssize_t head = self.head
+        while head < PyList_GET_SIZE(self.batches):
+            self.batches[head] = None
+            head += 1
+        self.head = head
+        return 0
+
+    def read(self, int64_t offset, int64_t limit, Py_ssize_t max_bytes, bint at_least_one):
+        return self.find(offset, limit, max_bytes, at_least_one)
+
+    cdef list find(self, int64_t offset, int64_t limit, Py_ssize_t max_bytes, bint at_least_one):
+        cdef Py_ssize_t count = PyList_GET_SIZE(self.batches)
+        cdef Py_ssize_t low = self.head, high = count, middle
+        cdef int64_t end
+        cdef Py_ssize_t size = 0
+        cdef list found
+        cdef bytes batch
+        if low == count or offset < self.bases[low]:
+            return None
+        while high - low > 1:
+            middle = (low + high) >> 1
+            if self.bases[middle] <= offset:
+                low = middle
+            else:
+                high = middle
+        found = []
+        while low < count:
+            batch = <bytes>self.batches[low]
+            # The next base offset tells where this batch ends; only the newest has to be looked into.
+            if low + 1 < count:
+                end = self.bases[low + 1]
+            else:
+                end = self.bases[low] + read_int32(<unsigned char*>PyBytes_AS_STRING(batch) + LAST_DELTA_AT) + 1
+            if end > limit:
+                break
+            size += PyBytes_GET_SIZE(batch)
+            if size > max_bytes and (found or not at_least_one):
+                break
+            found.append(batch)
+            low += 1
+        return found
+
+
+@cython.final
+cdef class TailCache:
+    """See tail_cache.pyi."""
+
+    def __cinit__(self, Py_ssize_t max_bytes):
+        self.max_bytes = max_bytes
+
+    def __dealloc__(self):
+        while self.count:
+            Py_DECREF(<object>self.order[self.first].tail)
+            self.first = (self.first + 1) & (self.room - 1)
+            self.count -= 1
+        PyMem_Free(self.order)
+
+    def add(self, PartitionTail tail not None, list bases not None, list batches not None):
+        self.take(tail, bases, batches)
+
+    cdef int take(self, PartitionTail tail, list bases, list batches) except -1:
+        """Adds committed batches. Without memory for them the tail is emptied: readers find the batches in storage."""
+        cdef Py_ssize_t place, size
+        cdef PartitionTail oldest
+        if not self.max_bytes:
+            return 0
+        try:
+            for place in range(PyList_GET_SIZE(batches)):
+                size = PyBytes_GET_SIZE(batches[place]) + HELD_BESIDE
+                tail.push(bases[place], <bytes>batches[place])
+                self.remember(tail, size)
+                self.size_bytes += size
+        except MemoryError:
+            # A tail that lacks a batch between two others would make readers skip it.
+            tail.release_all()
+        while self.size_bytes > self.max_bytes:
+            oldest = <PartitionTail>self.order[self.first].tail
+            self.size_bytes -= self.order[self.first].size
+            self.first = (self.first + 1) & (self.room - 1)
+            self.count -= 1
+            oldest.evict_one()
+            Py_DECREF(oldest)
+        return 0
+
+    cdef int remember(self, PartitionTail tail, Py_ssize_t size) except -1:
+        cdef Held* wider
+        cdef Py_ssize_t place
+        if self.count == self.room:
+            wider = <Held*>PyMem_Malloc(max(64, 2 * self.room) * sizeof(Held))
+            if wider is NULL:
+                raise MemoryError
+            for place in range(self.count):
+                wider[place] = self.order[(self.first + place) & (self.room - 1)]
+            PyMem_Free(self.order)
+            self.order = wider
+            self.first = 0
+            self.room = max(64, 2 * self.room)
+        place = (self.first + self.count) & (self.room - 1)
+        Py_INCREF(tail)
+        self.order[place].tail = <PyObject*>tail
+        self.order[place].size = size
+        self.count += 1
+        return 0

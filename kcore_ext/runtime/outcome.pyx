@@ -1,0 +1,99 @@
+"""What a decision leaves behind: facts with a reply, and answers that are not there yet. One of each a request."""
+
+cimport cython
+
+import logging
+
+logger = logging.getLogger("kcore.runtime.pending")
+
+
+@cython.final
+@cython.freelist(16)
+cdef class Outcome:
+    """See outcome.pyi."""
+
+    def __init__(self, records, reply=None, int64_t producer_id=-1, int producer_epoch=-1):
+        self.records = records
+        self.reply = reply
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+
+    def __eq__(self, other):
+        if not isinstance(other, Outcome):
+            return NotImplemented
+        cdef Outcome outcome = <Outcome>other
+        return (
+            self.producer_id == outcome.producer_id
+            and self.producer_epoch == outcome.producer_epoch
+            and self.records == outcome.records
+            and self.reply == outcome.reply
+        )
+
+    __hash__ = None
+
+    def __repr__(self):
+        return f"Outcome({self.records!r}, {self.reply!r}, {self.producer_id}, {self.producer_epoch})"
+
+
+cdef Outcome outcome_of(object records, object reply):
+    cdef Outcome outcome = Outcome.__new__(Outcome)
+    outcome.records = records
+    outcome.reply = reply
+    outcome.producer_id = outcome.producer_epoch = -1
+    return outcome
+
+
+@cython.freelist(256)
+cdef class Pending:
+    """See outcome.pyi."""
+
+    def __init__(self, api, context, request, *, bint parked=False):
+        self.api = api
+        self.context = context
+        self.request = request
+        self.parked = parked
+
+    cpdef complete(self, response):
+        assert not self.done, "a pending answer is completed exactly once"
+        self.done = True
+        self.response = response
+        callback = self.callback
+        if callback is not None:
+            self.callback = None
+            try:
+                if self.arrival is NULL:
+                    callback(response)
+                else:
+                    self.arrival(callback, response)
+            except Exception as error:
+                try:
+                    logger.error("the receiver of a response of %s failed", type(self.api).__name__, exc_info=error)
+                except Exception:
+                    pass    # no memory for a line of the log: the other responses of the round go out all the same
+
+    def fail(self, code):
+        self.complete(self.api.error(self.context, self.request, code))
+
+    cpdef on_complete(self, callback):
+        if self.done:
+            callback(self.response)
+        else:
+            assert self.callback is None, "one callback alone may wait for an answer"
+            self.callback = callback
+
+    cdef int tell(self, object waiter, Arrival arrival) except -1:
+        assert not self.done and self.callback is None, "one alone may wait for an answer, while it is not there"
+        self.arrival = arrival
+        self.callback = waiter
+        return 0
+
+    def abandon(self):
+        self.callback = None
+
+
+cdef Pending pending_of(object api, object context, object request):
+    cdef Pending pending = Pending.__new__(Pending)
+    pending.api = api
+    pending.context = context
+    pending.request = request
+    return pending

@@ -1,0 +1,392 @@
+"""The work of the runtime that is done for every request: a shard decides, records are collected and replayed.
+
+`kcore.runtime.shard` and `kcore.runtime.commit` are the rest of it: all that happens once a commit, once a load, or
+when something goes wrong.
+
+Any allocation may fail, and a signal handler may raise between any two bytecodes of Python that is called from here.
+Two rules keep that from doing harm. A shard or partition enlists in the round before it changes anything, so that a
+round that fails restores all that changed. And `PipelineCore.changing` counts the changes that were begun and not
+ended: if it is not 0 when the round is to be written, a change was broken off, and the round fails.
+"""
+
+cimport cython
+from cpython.dict cimport PyDict_Contains, PyDict_SetItem
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+from kcore_ext.batch.builder cimport BatchBuilder, end_marker, plain_builder, transactional_builder
+from kcore_ext.runtime.clock cimport Now
+from kcore_ext.runtime.outcome cimport Outcome, Pending, pending_of
+from kcore_ext.group.offset_block cimport OffsetBlock
+from kcore_ext.util.record_limits cimport RECORD_OVERHEAD
+
+cdef enum:
+    BATCH_OVERHEAD = 61     # the header of a record batch v2
+
+
+@cython.final
+cdef class EncodedRecords:
+    """See shard.pyi."""
+
+    def __cinit__(self, records):
+        cdef bytes key, value
+        self.encoded = []
+        for record in records:
+            key = record.key.encode_key()
+            typed = record.value
+            value = None if typed is None else typed.encode_value(record.version)
+            self.encoded.append((key, value))
+            self.size_bytes += RECORD_OVERHEAD
+            if key is not None:
+                self.size_bytes += len(key)
+            if value is not None:
+                self.size_bytes += len(value)
+
+    def append_to(self, BatchBuilder batch not None, int64_t timestamp_ms) -> bool:
+        for key, value in self.encoded:
+            if not batch.add(timestamp_ms, key, value, b"\0", -1):
+                return False
+        return True
+
+
+cdef class PipelineCore:
+    """See shard.pyi."""
+
+    def __cinit__(self, *arguments, **named):
+        self._participants = {}
+        self._answers = []
+        self.overlaps = True
+
+    @property
+    def dirty(self) -> bool:
+        return len(self._participants) > 0 or len(self._answers) > 0
+
+    @property
+    def flying(self) -> bool:
+        return self._landing is not None
+
+    @property
+    def unsettled(self) -> bool:
+        return self.dirty or self.flying
+
+    @property
+    def waiting(self) -> int:
+        return len(self._answers)
+
+    def when_dirty(self, callback):
+        self._on_dirty = callback
+
+    cpdef enlist(self, participant):
+        cdef bint overlaps
+        if not PyDict_Contains(self._participants, participant):
+            # Whatever may raise comes first: a participant is enlisted completely or not at all.
+            overlaps = participant.overlaps
+            if self._on_dirty is not None and len(self._participants) == 0:
+                self._on_dirty()
+            PyDict_SetItem(self._participants, participant, None)
+            if not overlaps:
+                self.overlaps = False
+
+    cpdef answer_later(self, Pending pending, response):
+        self._answers.append((pending, response))
+
+    cpdef answer_on_landing(self, Pending pending, response):
+        self._landing.append((pending, response))
+
+    def _take_round(self):
+        # Everything is allocated before anything changes: a round is taken completely or not at all.
+        cdef tuple taken = (self._participants, self._answers)
+        cdef dict participants = {}
+        cdef list answers = []
+        self.settling = True
+        self._participants = participants
+        self._answers = answers
+        self.overlaps = True
+        return taken
+
+    def _give_back(self, dict participants not None, list answers not None):
+        self._participants = participants
+        self._answers = answers
+        self.settling = False
+
+    def _depart(self, dict participants not None, list answers not None):
+        cdef ShardCore shard
+        for participant in participants:
+            if isinstance(participant, ShardCore):
+                shard = <ShardCore>participant
+                shard.dirty = False
+                shard.flying = True
+        self._landing = answers
+
+    def _seal(self):
+        cdef dict participants = self._participants
+        cdef list present
+        cdef Py_ssize_t sealed = 0
+        while sealed < len(participants):
+            present = list(participants)
+            while sealed < len(present):
+                participant = present[sealed]
+                try:
+                    participant.seal()
+                except Exception as error:
+                    self.doom(error)
+                sealed += 1
+
+    def _release(self, dict participants, list answers):
+        for participant in participants:
+            try:
+                participant.committed()
+            except Exception as error:
+                self._failed_behind(participant, error)
+        for pending, response in answers:
+            try:
+                (<Pending>pending).complete(response)
+            except Exception as error:
+                self._unanswered(pending, error)
+
+
+cdef class ShardCore:
+    """See shard.pyi."""
+
+    def __cinit__(self, *arguments, **named):
+        self._outbox = []
+        self._parked = {}
+
+    def run(self, api, context, request):
+        cdef Outcome outcome
+        cdef Pending pending
+        if not self._active:
+            return api.error(context, request, self.refusal)
+        try:
+            result = api.decide(self.machine, context, request)
+        except Exception as error:
+            result = self._failed(api, context, request, error)
+        if type(result) is Outcome:
+            outcome = <Outcome>result
+            result = outcome.reply
+            if len(outcome.records):
+                refused = self.append(outcome)
+                if refused is not None:
+                    return self._refuse(api, context, request, result, refused)
+        if self._outbox:
+            self._release()
+        if isinstance(result, Pending):
+            pending = <Pending>result
+            if not pending.done:
+                if pending.parked:
+                    self._parked[pending] = None
+                return pending
+            result = pending.response
+        return self.when_durable(api, context, request, result)
+
+    cdef object write_and_respond(self, api, context, request, Outcome outcome):
+        """Appends what a fast path decided, and returns its response, which waits for the commit.
+
+        The shard must be active and have no responses to release, as `ready_shard` checks.
+        """
+        refused = self.append(outcome)
+        if refused is not None:
+            return self._refuse(api, context, request, outcome.reply, refused)
+        if self._outbox:
+            self._release()
+        return self.when_durable(api, context, request, outcome.reply)
+
+    cdef object when_durable(self, api, context, request, response):
+        """The response, or a `Pending` of it if it may stand on facts that are not durable yet."""
+        cdef Pending pending
+        if self.dirty:
+            pending = pending_of(api, context, request)
+            self._pipeline.answer_later(pending, response)
+            return pending
+        if self.flying:
+            pending = pending_of(api, context, request)
+            self._pipeline.answer_on_landing(pending, response)
+            return pending
+        return response
+
+    def answer(self, Pending pending not None, response):
+        self._outbox.append((pending, response))
+        self._parked.pop(pending, None)     # last: a request is always in one of the two
+
+    cpdef object write(self, Outcome outcome):
+        if not self._active:
+            return self.refusal
+        refused = self.append(outcome)
+        if refused is not None:
+            self._unwritten(outcome.records, refused)
+        if self._outbox:
+            self._release()
+        return refused
+
+    def _append(self, Outcome outcome not None):
+        return self.append(outcome)
+
+    cdef object append(self, Outcome outcome):
+        cdef object records = outcome.records
+        cdef Py_ssize_t size
+        cdef BatchBuilder batch
+        cdef PipelineCore pipeline = self._pipeline
+        if type(records) is list:
+            try:
+                records = EncodedRecords(records)
+            except Exception as error:
+                return self._unencodable(error)
+        if type(records) is OffsetBlock:
+            size = BATCH_OVERHEAD + (<OffsetBlock>records).size_bytes
+        else:
+            size = BATCH_OVERHEAD + <Py_ssize_t>records.size_bytes
+        if size > self._max_batch_bytes:
+            return self._too_large(size)
+        if outcome.producer_id >= 0:
+            return self._append_transactional(outcome, records)
+        batch = self._batch
+        if batch is not None and batch.size_bytes + size > self._max_batch_bytes:
+            if not self._close_batch():
+                return self._lost
+            batch = None
+        self.enlist()
+        if batch is None:
+            self._next_offset = self._log.end_offset
+            batch = self._batch = plain_builder(self._max_batch_bytes, self._now.wall_ms)
+        pipeline.changing += 1
+        try:
+            self.replay(outcome.records, -1, self._next_offset)
+        except Exception as error:
+            refused = self._diverge(error)
+            pipeline.changing -= 1
+            return refused
+        try:
+            self.collect(batch, records)
+        except Exception as error:
+            refused = self._not_replayed(error)
+            pipeline.changing -= 1
+            return refused
+        self._next_offset += len(outcome.records)
+        pipeline.changing -= 1
+        return None
+
+    def _append_transactional(self, Outcome outcome not None, records):
+        """Writes a batch of its own. It is staged before it is replayed: the log may refuse a producer's epoch."""
+        cdef BatchBuilder batch
+        cdef int64_t base_offset
+        cdef PipelineCore pipeline = self._pipeline
+        if not self._close_batch():
+            return self._lost
+        batch = transactional_builder(
+            self._max_batch_bytes, self._now.wall_ms, outcome.producer_id, outcome.producer_epoch
+        )
+        self.collect(batch, records)
+        self.enlist()
+        pipeline.changing += 1
+        try:
+            base_offset = self._log.append_built(batch, self.leader_epoch)
+        except Exception as error:
+            refused = self._refused_by_log(error)
+            pipeline.changing -= 1
+            return refused
+        try:
+            self.replay(outcome.records, outcome.producer_id, base_offset)
+        except Exception as error:
+            refused = self._not_replayed(error)
+            pipeline.changing -= 1
+            return refused
+        pipeline.changing -= 1
+        return None
+
+    def append_marker(
+        self, int64_t producer_id, int16_t producer_epoch, int32_t coordinator_epoch, bint commit,
+        int transaction_version=0,
+    ):
+        cdef BatchBuilder marker
+        cdef int64_t offset
+        cdef PipelineCore pipeline = self._pipeline
+        if not self._active:
+            return self.refusal
+        if not self._close_batch():
+            return self._lost
+        marker = end_marker(
+            commit, coordinator_epoch, producer_id, producer_epoch, self._now.wall_ms, transaction_version
+        )
+        self.enlist()
+        pipeline.changing += 1
+        try:
+            offset = self._log.append_built(marker, self.leader_epoch)
+        except Exception as error:
+            refused = self._refused_by_log(error)
+            pipeline.changing -= 1
+            return refused
+        try:
+            self.machine.replay_marker(offset, producer_id, producer_epoch, commit)
+        except Exception as error:
+            refused = self._not_replayed(error)
+            pipeline.changing -= 1
+            return refused
+        pipeline.changing -= 1
+        return self._taken
+
+    cdef int enlist(self) except -1:
+        """Joins the round, before anything changes: a round that fails restores its participants and nothing else."""
+        if not self.dirty:
+            PipelineCore.enlist(self._pipeline, self)
+            self.dirty = True
+        return 0
+
+    def _close_batch(self):
+        cdef BatchBuilder batch = self._batch
+        cdef int64_t first
+        cdef PipelineCore pipeline = self._pipeline
+        if batch is None or not batch.count:
+            self._batch = None
+            return True
+        first = self._next_offset - batch.count
+        pipeline.changing += 1
+        self._batch = None
+        try:
+            base_offset = self._log.append_built(batch, self.leader_epoch)
+            # State was replayed at these offsets: another writer in between would make memory and log disagree.
+            assert base_offset == first, f"{self.topic}-{self.index}: batch at {base_offset}, replayed at {first}"
+        except Exception as error:
+            self._lose(error)
+            pipeline.changing -= 1
+            return False
+        pipeline.changing -= 1
+        return True
+
+    def seal(self):
+        if self._batch is not None:
+            self._close_batch()
+
+    def committed(self):
+        if self.flying:
+            self.flying = False
+        else:
+            self.dirty = False
+        if self._reload and not self.dirty:
+            self._reload = False
+            self.load()
+
+    def _replay(self, records, int64_t producer_id, int64_t first_offset):
+        self.replay(records, producer_id, first_offset)
+
+    cdef int replay(self, object records, int64_t producer_id, int64_t first_offset) except -1:
+        """Applies facts to memory. What it raises leaves memory with a part of them."""
+        cdef object machine = self.machine
+        if type(records) is not list:
+            machine.replay_block(first_offset, producer_id, records)
+            return 0
+        for record in records:
+            machine.replay(first_offset, producer_id, record.key, record.value)
+            first_offset += 1
+        return 0
+
+    def _collect(self, BatchBuilder batch not None, records):
+        self.collect(batch, records)
+
+    cdef int collect(self, BatchBuilder batch, object records) except -1:
+        """Adds encoded facts to a batch with room for them."""
+        cdef bint taken
+        if type(records) is OffsetBlock:
+            taken = (<OffsetBlock>records).write(batch, (<Now?>self._now).wall_ms)
+        else:
+            taken = records.append_to(batch, self._now.wall_ms)
+        assert taken, "the batch was opened with room for the whole decision"
+        return 0

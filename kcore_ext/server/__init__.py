@@ -1,0 +1,1 @@
+"""Compiled parts of the server: the request queue of a connection."""

@@ -1,0 +1,519 @@
+"""A connection's requests in a line: frames are cut, requests decided, answers kept in the requests' order.
+
+This is the hot path of a server, whole: a heartbeat passes through here and through the decision of its group, and
+nothing else. `kcore.server.plain_line` says the same in plain Python and in full; that is the definition, and a test
+holds the two together. Nothing here knows of sockets: bytes are fed, bytes are taken.
+
+What makes it cheap, beside being compiled:
+
+- a request is decoded where it lies in what was read;
+- of a few APIs equal requests come again and again (heartbeats): they are known by their bytes, and neither read nor
+  looked up a second time; if the very same response object is the answer again, so are its bytes;
+- of a few others the requests differ and the answers do not (commits): their bytes are known by the response object.
+"""
+
+cimport cython
+from cpython.bytearray cimport PyByteArray_AS_STRING
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from libc.string cimport memcpy
+
+from kcore_ext.codec.plan import EncodeError, MessageTooLargeError
+
+from kcore_ext.util.byte_order cimport read_int32
+from kcore_ext.codec.frames cimport RequestHead, encode_response_frame, read_request_header
+from kcore_ext.codec.plan cimport Plan, schema_of
+from kcore_ext.codec.read cimport read_message
+from kcore_ext.runtime.outcome cimport Pending
+
+cdef extern from "Python.h":
+    bint PyBytes_CheckExact(object)
+
+cdef Py_ssize_t LONGEST_FRAME = 0x7FFFFFFF + 4
+
+cdef enum:
+    LENGTH_BYTES = 4
+    CORRELATION_ID_AT = 4       # in a frame without its length: behind key and version
+    BODY_AT = 8
+    MAX_KNOWN = 32              # requests that a line remembers ...
+    MAX_KNOWN_BYTES = 256       # ... of so many bytes at most ...
+    MAX_KEPT_FRAME = 1024       # ... and with it an answer of so many
+    NOTED_BYTES = 16_384        # longer responses count as memory from when they are encoded
+    MAX_SENT = 256              # answers of an API that are remembered with their frames, if it gives them out again
+    MAX_CONTEXTS = 64           # combinations of version and client id that it remembers
+    MAX_REMEMBERED_NAME = 256   # characters of a client id; longer ones are made anew for each request
+
+
+cdef class Route:
+    """An API as a server serves it: see the stub."""
+
+    def __init__(
+        self, api, *, int min_version, int max_version, header_versions, shorten, Py_ssize_t limit_bytes=LONGEST_FRAME,
+        note=None,
+    ):
+        self.api = api
+        self.fast = api.fast
+        self.handle = api.handle
+        self.key = int(api.key)
+        self.min_version = min_version
+        self.max_version = max_version
+        self.repeats = api.repeats
+        self.brief = api.brief
+        self.shares = api.shares
+        self.errors = {}
+        self._schema = schema_of(<PyTypeObject*>api.request_type)
+        self._header_versions = tuple(header_versions)
+        self._shorten = shorten
+        self.limit_bytes = limit_bytes
+        self.note = note
+        if self.shares and self._sent is NULL:
+            self._sent = <Sent*>PyMem_Calloc(MAX_SENT, sizeof(Sent))
+            if self._sent is NULL:
+                raise MemoryError
+
+    def __dealloc__(self):
+        cdef int i
+        if self._sent is not NULL:
+            for i in range(MAX_SENT):
+                Py_XDECREF(self._sent[i].response)
+                Py_XDECREF(self._sent[i].frame)
+            PyMem_Free(self._sent)
+
+    cpdef int header_version(self, int version) except -1:
+        if not 0 <= version < len(self._header_versions):
+            raise IndexError(f"version {version} of API {self.key} is not served")
+        return self._header_versions[version]
+
+    cdef object _decode(self, const unsigned char* frame, Py_ssize_t size, int version, Py_ssize_t position):
+        cdef Plan* plan = self._schema.plan(version, version >= self._schema.flexible_since)
+        return read_message(plan, frame, size, position)
+
+    cdef bytes frame_of(self, object response, int version, int correlation_id):
+        """The frame of a response, its errors counted."""
+        if self._sent is not NULL:
+            return self._frame_again(response, version, correlation_id)
+        if self.walk is not None:
+            self.walk(response, self.errors)
+        return self._encode(response, version, correlation_id)
+
+    cdef bytes _frame_again(self, object response, int version, int correlation_id):
+        """The same, by what was sent before: the same object is the same answer."""
+        cdef Sent* sent = &self._sent[(<size_t><PyObject*>response // 16 + version) % MAX_SENT]
+        cdef PyObject* walk = NULL
+        cdef bytes frame
+        if sent.response is <PyObject*>response and sent.version == version:
+            if self.walk is not None and sent.walk is not <PyObject*>self.walk:
+                self.walk(response, self.errors)
+            return _again(<bytes>sent.frame, correlation_id)
+        if self.walk is not None:
+            counts = {}
+            self.walk(response, counts)
+            if not counts:
+                walk = <PyObject*>self.walk
+            for code, count in counts.items():
+                self.errors[code] = self.errors.get(code, 0) + count
+        frame = self._encode(response, version, correlation_id)
+        if PyBytes_GET_SIZE(frame) <= MAX_KEPT_FRAME:
+            Py_INCREF(response)
+            Py_INCREF(frame)
+            Py_XDECREF(sent.response)
+            Py_XDECREF(sent.frame)
+            sent.response = <PyObject*>response
+            sent.frame = <PyObject*>frame
+            sent.walk = walk
+            sent.version = version
+        return frame
+
+    cdef bytes _encode(self, object response, int version, int correlation_id):
+        cdef int header_version = self.header_version(version)
+        cdef bytes frame
+        try:
+            frame = encode_response_frame(response, version, correlation_id, header_version, self.limit_bytes)
+        except EncodeError as error:
+            if isinstance(error, MessageTooLargeError) or not self._shorten(response):
+                raise
+            frame = encode_response_frame(response, version, correlation_id, header_version, self.limit_bytes)
+        if PyBytes_GET_SIZE(frame) > NOTED_BYTES and self.note is not None:
+            self.note(PyBytes_GET_SIZE(frame))
+        return frame
+
+
+@cython.final
+@cython.freelist(64)
+cdef class Known:
+    pass
+
+
+@cython.freelist(256)
+cdef class Answer:
+    """A place in the row of answers; its frame is there once the request was answered."""
+
+    def __init__(self, RequestLine line not None, Route route, int version, int correlation_id):
+        self._line = line
+        self._route = route
+        self._version = version
+        self._correlation_id = correlation_id
+
+    cpdef object arrive(self, object response):
+        cdef Route route = self._route
+        cdef bytes frame
+        pending, self._pending = self._pending, None
+        if response is None:
+            return self.give(b"")
+        try:
+            try:
+                frame = route.frame_of(response, self._version, self._correlation_id)
+            except MessageTooLargeError as error:
+                if pending is None or self._line._owner is None:
+                    raise
+                response = self._line._owner.too_large(
+                    route, pending.api, pending.context, pending.request, self._version, error
+                )
+                frame = route.frame_of(response, self._version, self._correlation_id)
+        except Exception as error:
+            if self._line._owner is not None:
+                self._line._owner.cannot_answer(self, error)
+        else:
+            return self.give(frame)
+
+    cpdef object give(self, bytes frame):
+        self.frame = frame
+        return self._line._arrived(PyBytes_GET_SIZE(frame))
+
+
+cdef Answer answer_of(RequestLine line, Route route, int version, int correlation_id):
+    cdef Answer answer = Answer.__new__(Answer)
+    answer._line = line
+    answer._route = route
+    answer._version = version
+    answer._correlation_id = correlation_id
+    return answer
+
+
+cdef object _arrive(object answer, object response):
+    return (<Answer>answer).arrive(response)
+
+
+cdef class RequestLine:
+    """One connection's requests and answers: see the stub."""
+
+    def __cinit__(
+        self,
+        owner,
+        list routes not None,
+        *,
+        frame_error,
+        Py_ssize_t max_frame_bytes,
+        Py_ssize_t buffer_bytes,
+    ):
+        self._owner = owner
+        self._routes = routes
+        self._frame_error = frame_error
+        self._max_frame_bytes = max_frame_bytes
+        self._buffer_bytes = buffer_bytes
+        self._buffer = b""
+        self._out = []
+        self._contexts = {}
+        self._known = {}
+
+    # ---- bytes in
+
+    def __len__(self):
+        return len(self._buffer) - self._position
+
+    @property
+    def claim_bytes(self):
+        cdef Py_ssize_t held = len(self._buffer) - self._position
+        cdef Py_ssize_t size
+        if held < LENGTH_BYTES:
+            return held
+        size = read_int32(self._start())
+        return max(held, LENGTH_BYTES + min(size, self._max_frame_bytes))
+
+    cdef const unsigned char* _start(self):
+        if PyBytes_CheckExact(self._buffer):
+            return <const unsigned char*>PyBytes_AS_STRING(self._buffer) + self._position
+        return <const unsigned char*>PyByteArray_AS_STRING(self._buffer) + self._position
+
+    def feed(self, bytes data not None):
+        if self._position == len(self._buffer):
+            self._buffer = data
+        elif isinstance(self._buffer, bytearray):
+            # A large frame arrives in many pieces: keep one growing buffer, drop what was taken.
+            if self._position:
+                del self._buffer[: self._position]
+            self._buffer += data
+        else:
+            self._buffer = bytearray(memoryview(self._buffer)[self._position :])
+            self._buffer += data
+        self._position = 0
+
+    def accept(self, Py_ssize_t max_frame_bytes):
+        self._max_frame_bytes = max_frame_bytes
+
+    def clear(self):
+        self._buffer = b""
+        self._position = 0
+
+    @property
+    def remembered(self) -> int:
+        return len(self._contexts) + len(self._known)
+
+    def forget(self):
+        self._contexts.clear()
+        self._known.clear()
+
+    # ---- requests
+
+    def serve(self) -> bool:
+        if self._serving:
+            return False
+        self._serving = True
+        try:
+            while not (self.parked or self.stopped):
+                if self.held_bytes > self._buffer_bytes:
+                    return True
+                if not self._next():
+                    break
+        finally:
+            self._serving = False
+        return False
+
+    cdef bint _next(self) except -1:
+        """Serves one whole frame; False if there is none."""
+        cdef object buffer = self._buffer  # keeps the bytes while the request is read
+        cdef Py_ssize_t left = len(buffer) - self._position
+        cdef const unsigned char* start
+        cdef Py_ssize_t size
+        if left < LENGTH_BYTES:
+            return False
+        start = self._start()
+        size = read_int32(start)
+        if size < 0 or size > self._max_frame_bytes:
+            raise self._frame_error(f"a frame of {size} bytes; 0 to {self._max_frame_bytes} are accepted")
+        if left < LENGTH_BYTES + size:
+            return False
+        if left == LENGTH_BYTES + size:
+            self._buffer = b""
+            self._position = 0
+        else:
+            self._position += LENGTH_BYTES + size
+        start += LENGTH_BYTES
+        if self.gate is not None:
+            self.gate(PyBytes_FromStringAndSize(<const char*>start, size))
+        else:
+            self._request(start, size)
+        return True
+
+    def request(self, bytes frame not None):
+        self._request(<const unsigned char*>PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame))
+
+    cdef int _request(self, const unsigned char* frame, Py_ssize_t size) except -1:
+        cdef bytes key = None
+        cdef char* to
+        cdef PyObject* found
+        cdef Known known
+        cdef int api_key
+        cdef Route route
+        if BODY_AT <= size <= MAX_KNOWN_BYTES:
+            api_key = <short>(frame[0] << 8 | frame[1])
+            if 0 <= api_key < len(self._routes) and self._routes[api_key] is not None:
+                route = <Route>self._routes[api_key]
+                if route.repeats:
+                    key = PyBytes_FromStringAndSize(NULL, size - 4)
+                    to = PyBytes_AS_STRING(key)
+                    memcpy(to, frame, CORRELATION_ID_AT)
+                    memcpy(to + CORRELATION_ID_AT, frame + BODY_AT, size - BODY_AT)
+                    found = PyDict_GetItemWithError(self._known, key)
+                    if found != NULL:
+                        known = <Known>found
+                        return self._decide(known.route, known.version, read_int32(frame + CORRELATION_ID_AT),
+                                            known.context, known.request, known)
+        return self._unknown(frame, size, key)
+
+    cdef int _unknown(self, const unsigned char* frame, Py_ssize_t size, bytes key) except -1:
+        cdef RequestHead head
+        cdef Route route = None
+        cdef Known known = None
+        client_id = read_request_header(frame, size, 0, &head)
+        if 0 <= head.api_key < len(self._routes):
+            route = self._routes[head.api_key]
+        if route is None:
+            route = self._owner.route(head.api_key)
+        if route is None or not route.min_version <= head.api_version <= route.max_version:
+            response, route, version = self._owner.unsupported(head.api_key, head.api_version)
+            return self._ready(route, version, head.correlation_id, route.frame_of(response, version, head.correlation_id))
+        context = self._context(head.api_version, client_id)
+        request = route._decode(frame, size, head.api_version, head.body)
+        if key is not None and len(<str>client_id) <= MAX_REMEMBERED_NAME:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            known = Known.__new__(Known)
+            known.route = route
+            known.version = head.api_version
+            known.context = context
+            known.request = request
+            self._known[key] = known
+        # Its answer is kept if the request comes again: most of what a client asks while it starts does not.
+        return self._decide(route, head.api_version, head.correlation_id, context, request, None)
+
+    cdef int _decide(
+        self, Route route, int version, int correlation_id, object context, object request, Known known
+    ) except -1:
+        cdef Answer answer
+        cdef Pending pending
+        cdef bytes frame
+        route.requests += 1
+        try:
+            response = None if route.fast is None else route.fast(context, request)
+            if response is None:
+                response = route.handle(context, request)
+        except Exception as error:
+            response = self._owner.failed(route, context, request, error)
+        if isinstance(response, Pending):
+            pending = <Pending>response
+            if not pending.done:
+                answer = answer_of(self, route, version, correlation_id)
+                answer._pending = pending
+                self._append(answer)
+                self.parked = pending.parked or not route.brief
+                pending.tell(answer, _arrive)
+                return 0
+            response = pending.response
+        if response is None:
+            return 0
+        if known is not None and response is known.response:
+            if route.walk is not None:
+                route.walk(response, route.errors)
+            frame = _again(known.frame, correlation_id)
+        else:
+            try:
+                frame = route.frame_of(response, version, correlation_id)
+            except MessageTooLargeError as error:
+                response = self._owner.too_large(route, route.api, context, request, version, error)
+                frame = route.frame_of(response, version, correlation_id)
+            if known is not None and PyBytes_GET_SIZE(frame) <= MAX_KEPT_FRAME:
+                known.response = response
+                known.frame = frame
+        return self._ready(route, version, correlation_id, frame)
+
+    cdef object _context(self, int version, object client_id):
+        cdef tuple key = (version, client_id)
+        context = self._contexts.get(key)
+        if context is None:
+            context = self._owner.make_context(version, client_id)
+            if len(<str>client_id) <= MAX_REMEMBERED_NAME:
+                if len(self._contexts) >= MAX_CONTEXTS:  # a client that changes its id with every request
+                    self._contexts.clear()
+                self._contexts[key] = context
+        return context
+
+    # ---- answers
+
+    def answer(self, Route route not None, int version, int correlation_id, response):
+        self._ready(route, version, correlation_id, route.frame_of(response, version, correlation_id))
+
+    cdef int _ready(self, Route route, int version, int correlation_id, bytes frame) except -1:
+        """An answer that is there at once: it may leave, or waits behind those in front of it."""
+        cdef Answer answer
+        self.held_bytes += PyBytes_GET_SIZE(frame)
+        if self._first is None:
+            self._out.append(frame)
+        else:
+            answer = answer_of(self, route, version, correlation_id)
+            answer.frame = frame
+            self._append(answer)
+        return 0
+
+    def defer(self, Answer answer not None, *, bint parked=False):
+        if answer is not self._last:
+            self._append(answer)
+        if parked:
+            self.parked = True
+
+    cdef void _append(self, Answer answer):
+        if self._first is None:
+            self._first = answer
+        else:
+            self._last._next = answer
+        self._last = answer
+
+    cdef void _drop_first(self):
+        """The row goes one by one: a long chain that goes at once is freed link within link, on the stack."""
+        cdef Answer first = self._first
+        self._first = first._next
+        first._next = None
+        if self._first is None:
+            self._last = None
+
+    cdef object _arrived(self, Py_ssize_t size):
+        self.held_bytes += size
+        while self._first is not None and self._first.frame is not None:
+            if PyBytes_GET_SIZE(self._first.frame):
+                self._out.append(self._first.frame)
+            self._drop_first()
+        if self._first is None:
+            self.parked = False
+        if not self._announced and self._owner is not None:
+            self._announced = True
+            self._owner.arrived()
+
+    @property
+    def waiting(self) -> bool:
+        return self._first is not None
+
+    def cut(self, Answer failed not None):
+        cdef Answer answer = self._first
+        cdef Answer last = None
+        while answer is not None and answer is not failed:
+            last = answer
+            answer = answer._next
+        if answer is None:
+            return
+        if last is None:
+            while self._first is not None:
+                self._drop_first()
+            self.parked = False
+            return
+        self._last = last
+        while last is not None:
+            answer = last._next
+            last._next = None
+            last = answer
+
+    def take(self):
+        cdef bytes data
+        self._announced = False
+        if not self._out:
+            return None
+        data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
+        self._out.clear()
+        self.held_bytes -= PyBytes_GET_SIZE(data)
+        return data
+
+    def close(self):
+        cdef Answer answer = self._first
+        self.stopped = True
+        self._first = self._last = None
+        while answer is not None:
+            if answer._pending is not None:
+                answer._pending.abandon()
+            answer = answer._next
+        self._out.clear()
+        self.clear()
+        self.forget()
+        self._owner = None
+
+
+cdef bytes _again(bytes frame, int correlation_id):
+    """A frame that was sent before, for another request."""
+    cdef bytes copy = PyBytes_FromStringAndSize(PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame))
+    cdef unsigned char* at = <unsigned char*>PyBytes_AS_STRING(copy) + LENGTH_BYTES
+    at[0] = <unsigned char>(<unsigned int>correlation_id >> 24)
+    at[1] = <unsigned char>(<unsigned int>correlation_id >> 16)
+    at[2] = <unsigned char>(<unsigned int>correlation_id >> 8)
+    at[3] = <unsigned char>correlation_id
+    return copy

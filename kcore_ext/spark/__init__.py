@@ -1,0 +1,1 @@
+"""Columns of events and records, filled from Arrow buffers."""

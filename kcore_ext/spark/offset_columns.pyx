@@ -1,0 +1,108 @@
+"""Committed offsets as rows of the table `offsets`, in Arrow's layout and without an object a row."""
+
+cimport cython
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdint cimport int32_t, int64_t
+from libc.string cimport memcmp
+
+from kcore_ext.codec.plan cimport BOOL, INT32, INT64, STRING
+from kcore_ext.spark.column_store cimport (
+    Column, ColumnNode, finish_all, pad, plain_column, put_bytes, put_flag, put_int32, put_int64, reserve, truncate,
+)
+from kcore_ext.group.offsets cimport OffsetAndMetadata
+
+cdef enum:
+    UUID_BYTES = 16
+
+cdef const char* DIGITS = b"0123456789abcdef"
+cdef const char* ZERO_BYTES = b"\0" * 16
+
+
+@cython.final
+cdef class OffsetColumns:
+    cdef list nodes
+    cdef Column* columns[13]
+    cdef int32_t coordinator_partition
+
+    def __cinit__(self, int32_t coordinator_partition):
+        cdef int i
+        kinds = [
+            INT32, STRING, STRING, INT32, BOOL, INT64, INT64, INT32, STRING, INT64, INT64, STRING, INT64,
+        ]
+        self.nodes = [plain_column(kind) for kind in kinds]
+        for i in range(len(kinds)):
+            self.columns[i] = &(<ColumnNode>self.nodes[i]).column
+        self.coordinator_partition = coordinator_partition
+
+    def __len__(self):
+        return self.columns[0].length
+
+    def add(self, str group not None, str topic not None, int32_t partition, OffsetAndMetadata offset not None,
+            int64_t producer_id=-1):
+        cdef Py_ssize_t row = self.columns[0].length
+        cdef int i
+        for i in range(13):
+            if reserve(self.columns[i], 1) < 0:
+                raise MemoryError
+        try:
+            self._put(group, topic, partition, offset, producer_id)
+        except:
+            for i in range(13):
+                truncate(self.columns[i], row)
+            raise
+
+    cdef int _put(self, str group, str topic, int32_t partition, OffsetAndMetadata offset, int64_t producer_id) except -1:
+        put_int32(self.columns[0], self.coordinator_partition)
+        put_str(self.columns[1], group)
+        put_str(self.columns[2], topic)
+        put_int32(self.columns[3], partition)
+        put_flag(self.columns[4], producer_id >= 0)
+        put_known(self.columns[5], producer_id)
+        put_int64(self.columns[6], offset.committed_offset)
+        put_int32(self.columns[7], offset.leader_epoch)
+        put_str(self.columns[8], offset.metadata)
+        put_int64(self.columns[9], offset.commit_timestamp_ms)
+        put_int64(self.columns[10], offset.expire_timestamp_ms)
+        put_uuid(self.columns[11], <const unsigned char*>offset.topic_uuid)
+        put_int64(self.columns[12], offset.record_offset)
+        return 0
+
+    def add_all(self, str group not None, str topic not None, partitions not None):
+        for partition, offset in partitions.items():
+            self.add(group, topic, partition, offset)
+
+    def take(self):
+        return finish_all(self.nodes)
+
+
+cdef int put_known(Column* column, int64_t number) except -1:
+    """A number, or null for a negative one."""
+    if number >= 0:
+        put_int64(column, number)
+    elif pad(column, 1, True) < 0:
+        raise MemoryError
+    return 0
+
+
+cdef int put_str(Column* column, str text) except -1:
+    cdef Py_ssize_t size
+    cdef const char* encoded = PyUnicode_AsUTF8AndSize(text, &size)
+    if put_bytes(column, <const unsigned char*>encoded, size) < 0:
+        raise MemoryError
+    return 0
+
+
+cdef int put_uuid(Column* column, const unsigned char* uuid) except -1:
+    """A topic's id as hexadecimal digits, or null for zeroes."""
+    cdef unsigned char digits[2 * UUID_BYTES]
+    cdef int i
+    if memcmp(uuid, ZERO_BYTES, UUID_BYTES) == 0:
+        if pad(column, 1, True) < 0:
+            raise MemoryError
+        return 0
+    for i in range(UUID_BYTES):
+        digits[2 * i] = DIGITS[uuid[i] >> 4]
+        digits[2 * i + 1] = DIGITS[uuid[i] & 15]
+    if put_bytes(column, digits, 2 * UUID_BYTES) < 0:
+        raise MemoryError
+    return 0

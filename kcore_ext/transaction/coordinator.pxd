@@ -1,0 +1,50 @@
+"""What every transaction passes through, for other compiled modules."""
+
+from libc.stdint cimport int64_t
+
+from kcore_ext.runtime.clock cimport Now
+from kcore_ext.runtime.shard cimport ShardCore
+from kcore_ext.transaction.transaction cimport Transaction, TransactionBlock
+
+
+cdef class MarkersHere:
+    cdef dict coordinators              # topic -> partition -> (its log, its shard), of coordinators' topics
+
+    cdef tuple find(self, topic, index)
+
+
+cdef class TransactionMachine:
+    cdef public object context
+    cdef public object services
+    cdef public object timeouts
+    cdef public object expiry
+    cdef public Now now
+    cdef public dict transactions       # every transactional id as of its last transition
+    cdef public dict completions        # the marker phases under way
+    cdef public dict timers             # of open transactions, by transactional id
+    cdef public int64_t interval_ms     # transactions are looked at at multiples of this
+    cdef list prepared                  # ids whose end was decided, and whose markers are to be sent
+    cdef public bint live               # whether it decides: not while its log is replayed
+
+    cdef int place(self, str transactional_id, Transaction value) except -1
+    cdef int transition(self, str transactional_id, Transaction value) except -1
+    cpdef int64_t deadline(self, Transaction value)
+    cdef int begun(self, str transactional_id, Transaction value) except -1
+    cdef int send(self, str transactional_id) except -1
+    cdef bint end_here(self, str transactional_id, Transaction transaction) except -1
+    cdef int send_prepared(self) except -1
+    cdef object add_to(
+        self, ShardCore shard, str transactional_id, int64_t producer_id, int64_t producer_epoch, places,
+        int client_version,
+    )
+    cpdef TransactionBlock block(self, str transactional_id, Transaction value)
+
+
+cdef class CoordinatorCore:
+    cdef object _shards
+    cdef dict _table                    # the shards by partition; None without any
+    cdef int _partitions
+    cdef public object taken            # the code of what succeeded
+
+    cdef ShardCore active(self, transactional_id)
+    cpdef object run(self, api, context, transactional_id, request)

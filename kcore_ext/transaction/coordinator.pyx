@@ -1,0 +1,275 @@
+"""The way of a transaction whose partitions are all of this node: what is done for every one of them.
+
+`TransactionShard`, `TransactionCoordinator` and `LocalMarkers` are the rest of it: loads, timeouts, expiry, partitions
+of other nodes, and whatever goes wrong.
+"""
+
+from cpython.dict cimport PyDict_GetItem
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
+
+from kcore_ext.runtime.clock cimport Now
+from kcore_ext.runtime.outcome cimport Outcome
+from kcore_ext.util.java_hash cimport partition_of
+from kcore_ext.runtime.shard cimport ShardCore
+from kcore_ext.runtime.timer_wheel cimport Timer
+from kcore_ext.transaction.transaction cimport (
+    EMPTY,
+    ONGOING,
+    PREPARE_COMMIT,
+    Transaction,
+    TransactionBlock,
+    add,
+    complete,
+    is_prepared,
+    may_follow,
+)
+
+cdef enum:
+    NONE_CODE = 0
+
+
+cdef class MarkersHere:
+    """See coordinator.pyi."""
+
+    def __cinit__(self):
+        self.coordinators = {}
+
+    cdef tuple find(self, topic, index):
+        """(log, shard or None) of a partition; None if it is not here. Those of coordinators are remembered: they
+        take part in every transaction with offsets, and nobody deletes them.
+        """
+        cdef PyObject* known = PyDict_GetItem(self.coordinators, topic)
+        cdef dict partitions
+        cdef tuple found
+        if known is not NULL:
+            known = PyDict_GetItem(<object>known, index)
+            if known is not NULL:
+                found = <tuple>known
+                if (<ShardCore>found[1])._active and not found[0].closed:
+                    return found
+        found = self.look_up(topic, index)
+        if found is not None and isinstance(found[1], ShardCore):
+            partitions = self.coordinators.setdefault(topic, {})
+            partitions[index] = found
+        return found
+
+
+cdef class TransactionMachine:
+    """See coordinator.pyi."""
+
+    def __cinit__(self):
+        self.transactions = {}
+        self.completions = {}
+        self.timers = {}
+        self.prepared = []
+
+    cpdef TransactionBlock block(self, str transactional_id, Transaction value):
+        services = self.services
+        return TransactionBlock(transactional_id, value, 1 if services.level() >= 1 else 0, services.make_record)
+
+    def add(
+        self, ShardCore shard not None, str transactional_id not None, int64_t producer_id, int64_t producer_epoch,
+        places, int client_version,
+    ):
+        return self.add_to(shard, transactional_id, producer_id, producer_epoch, places, client_version)
+
+    cdef object add_to(
+        self, ShardCore shard, str transactional_id, int64_t producer_id, int64_t producer_epoch, places,
+        int client_version,
+    ):
+        cdef PyObject* found = PyDict_GetItem(self.transactions, transactional_id)
+        cdef Transaction before = None if found is NULL else <Transaction>found
+        result = add(before, producer_id, producer_epoch, places, client_version, self.now.wall_ms)
+        if type(result) is not Transaction:
+            return result
+        return shard.write(Outcome(self.block(transactional_id, <Transaction>result)))
+
+    # ---- replay
+
+    def replay(self, offset, producer_id, key, Transaction value):
+        self.place(key.transactional_id, value)
+
+    def replay_block(self, first_offset, producer_id, TransactionBlock block not None):
+        self.place(block.transactional_id, block.value)
+
+    cdef int place(self, str transactional_id, Transaction value) except -1:
+        """Applies one transition; None forgets the id."""
+        if value is None:
+            self.transactions.pop(transactional_id, None)
+            return 0
+        if self.live:
+            self.transition(transactional_id, value)
+        self.transactions[transactional_id] = value
+        return 0
+
+    cdef int transition(self, str transactional_id, Transaction value) except -1:
+        """The one gate of every change of state."""
+        cdef PyObject* found = PyDict_GetItem(self.transactions, transactional_id)
+        cdef Transaction before = None if found is NULL else <Transaction>found
+        if before is None:
+            assert value.status == EMPTY, f"{transactional_id!r} begins as {value.state.name}"
+        else:
+            assert may_follow(value.status, before.status), (
+                f"{transactional_id!r}: {before.state.name} -> {value.state.name}"
+            )
+            assert value.producer_id != before.producer_id or value.producer_epoch >= before.producer_epoch, (
+                f"{transactional_id!r}: epoch {before.producer_epoch} -> {value.producer_epoch}"
+            )
+        if value.status == ONGOING:
+            if before is None or before.status != ONGOING:
+                self.begun(transactional_id, value)
+        elif is_prepared(value):
+            self.prepared.append(transactional_id)
+        elif before is not None and is_prepared(before) and self.completions:
+            self.completions.pop(transactional_id, None)
+        return 0
+
+    cdef int begun(self, str transactional_id, Transaction value) except -1:
+        """A transaction is open. A timer of its id that fires before it is due looks again by itself."""
+        cdef PyObject* timer = PyDict_GetItem(self.timers, transactional_id)
+        cdef int64_t deadline_ms = self.deadline(value)
+        if timer is NULL or (<Timer?><object>timer).deadline_ms > deadline_ms:
+            self.timeouts.arm(transactional_id, deadline_ms)
+        return 0
+
+    cpdef int64_t deadline(self, Transaction value):
+        cdef int64_t left_ms = value.start_ms + value.timeout_ms - self.now.wall_ms
+        cdef int64_t soonest_ms = self.now.now_ms + (left_ms if left_ms > 0 else 0)
+        # The next of the moments at which Kafka's scanner would find it due; never the present one.
+        return soonest_ms // self.interval_ms * self.interval_ms + self.interval_ms
+
+    # ---- markers
+
+    def await_markers(self, str transactional_id not None):
+        self.prepared.append(transactional_id)
+
+    def take_prepared(self) -> list:
+        prepared, self.prepared = self.prepared, []
+        return prepared
+
+    def send_markers(self):
+        self.send_prepared()
+
+    cdef int send_prepared(self) except -1:
+        cdef list prepared
+        cdef ShardCore shard
+        if not self.prepared:
+            return 0
+        shard = <ShardCore?>self.context.shard
+        shard._pipeline.changing += 1
+        try:
+            while self.prepared:
+                prepared, self.prepared = self.prepared, []
+                for transactional_id in prepared:
+                    self.send(transactional_id)
+        except Exception as error:
+            # The ids whose markers are missing are in the log: a load begins with their markers again.
+            shard.start_over(error)
+        shard._pipeline.changing -= 1
+        return 0
+
+    def send_markers_of(self, str transactional_id not None):
+        self.send(transactional_id)
+
+    cdef int send(self, str transactional_id) except -1:
+        """Begins or goes on with the marker phase of an id whose end is decided."""
+        cdef PyObject* found = PyDict_GetItem(self.transactions, transactional_id)
+        cdef Transaction transaction
+        if not self.live or found is NULL or not is_prepared(<Transaction>found):
+            return 0
+        transaction = <Transaction>found    # held: its completion takes its place in the dictionary
+        completion = self.completions.get(transactional_id) if self.completions else None
+        if completion is not None:
+            completion.proceed()
+        elif not self.end_here(transactional_id, transaction):
+            self.complete_later(transactional_id, None)
+        return 0
+
+    cdef bint end_here(self, str transactional_id, Transaction transaction) except -1:
+        """Writes every marker and the completion, if all partitions are of this node.
+
+        Returns:
+            False if they are not, and nothing was written.
+        """
+        cdef list places
+        cdef tuple place
+        cdef bint written = True
+        cdef dict results
+        writer = self.services.markers
+        if not isinstance(writer, MarkersHere):
+            return False
+        places = []
+        for topic, indexes in transaction.partitions.items():
+            for index in indexes:
+                place = (<MarkersHere>writer).find(topic, index)
+                if place is None:
+                    return False
+                places.append(place)
+        codes = []
+        commit = transaction.status == PREPARE_COMMIT
+        epoch = self.context.shard.leader_epoch
+        for place in places:
+            code = writer.put(
+                place[0], place[1], transaction.producer_id, transaction.producer_epoch, commit, epoch,
+                transaction.client_version,
+            )
+            codes.append(code)
+            if code != NONE_CODE:
+                written = False
+        if not self.live:
+            return True     # another machine will read what is decided, and begin anew
+        if written:
+            completed = self.block(transactional_id, complete(transaction, self.now.wall_ms))
+            written = (<ShardCore?>self.context.shard).write(Outcome(completed)) is None
+            if not self.live:
+                return True
+        if not written:
+            self.complete_later(transactional_id, dict(zip(transaction.topic_partitions(), codes)))
+        return True
+
+
+cdef class CoordinatorCore:
+    """See coordinator.pyi."""
+
+    @property
+    def shards(self):
+        return self._shards
+
+    @shards.setter
+    def shards(self, shards):
+        self._shards = shards
+        self._table = None if shards is None else shards.by_partition
+        self._partitions = 0 if shards is None else shards.partitions
+
+    cdef ShardCore active(self, transactional_id):
+        """The shard of an id; None if it is not here, or does not decide now."""
+        cdef PyObject* found
+        cdef ShardCore shard
+        if self._table is None or not transactional_id:
+            return None
+        found = PyDict_GetItem(self._table, partition_of(<str?>transactional_id, self._partitions))
+        if found is NULL:
+            return None
+        shard = <ShardCore?><object>found
+        return shard if shard._active and isinstance(shard.machine, TransactionMachine) else None
+
+    def add(self, transactional_id, int64_t producer_id, int64_t producer_epoch, places, int client_version):
+        cdef ShardCore shard = self.active(transactional_id)
+        if shard is None:
+            return self.add_any(transactional_id, producer_id, producer_epoch, places, client_version)
+        try:
+            code = (<TransactionMachine>shard.machine).add_to(
+                shard, transactional_id, producer_id, producer_epoch, places, client_version
+            )
+        except Exception as error:
+            return self.add_failed(shard, transactional_id, error)
+        return self.taken if code is None else self.refused(code)
+
+    cpdef object run(self, api, context, transactional_id, request):
+        cdef ShardCore shard = self.active(transactional_id)
+        if shard is None:
+            return self.run_any(api, context, transactional_id, request)
+        result = shard.run(api, context, request)
+        (<TransactionMachine?>shard.machine).send_prepared()
+        return result

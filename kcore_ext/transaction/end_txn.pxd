@@ -1,0 +1,17 @@
+"""The fast path of EndTxn, for other compiled modules."""
+
+from libc.stdint cimport int64_t
+
+from kcore_ext.codec.fields cimport Shape
+from kcore_ext.transaction.coordinator cimport CoordinatorCore
+
+
+cdef class EndTxnFastPath:
+    cdef readonly int64_t served        # requests that the fast path answered
+    cdef object _api
+    cdef CoordinatorCore _coordinator
+    cdef object _authorizer
+    cdef object _write                  # Operation.WRITE
+    cdef object _transaction_resource   # ResourceType.TRANSACTIONAL_ID
+    cdef Shape _request
+    cdef Shape _response
