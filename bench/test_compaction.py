@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from kcore.broker.compaction import CompactionPass, CompactionRules
-from kcore.broker.log_config import LogConfig
-from kcore.broker.partition import Partition
+from kcore.broker.compaction.cleaner import CompactionPass, CompactionRules
+from kcore.broker.configs.log_config import LogConfig
+from kcore.broker.data.partition import Partition
 from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine, PartitionKey
 from kcore.runtime import CommitPipeline
 from kcore_ext.batch import BatchBuilder

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from kcore.broker.housekeeping import Housekeeping
+from kcore.broker.data.retention import Housekeeping
 from kcore.clock import ManualClock
 from kcore.config import Config
 from kcore.coordinator import Engine

@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from kcore.broker.acl_authorizer import make_authorizer
-from kcore.broker.control import ControlPlane
-from kcore.broker.data_plane import data_apis
-from kcore.broker.fetch_room import FetchRoom
-from kcore.broker.fetch_session import FetchSessions
-from kcore.broker.housekeeping import Housekeeping, Periodic
-from kcore.broker.log_dirs import EngineLogDirs
-from kcore.broker.names import INTERNAL_TOPICS
-from kcore.broker.partitions import Partitions
-from kcore.broker.topic_machine import METADATA_PARTITION, metadata_shard
-from kcore.broker.topics import Topics
+from kcore.broker.acl.authorizer import make_authorizer
+from kcore.broker.data.data_plane import data_apis
+from kcore.broker.data.fetch_budget import FetchRoom
+from kcore.broker.data.fetch_session import FetchSessions
+from kcore.broker.data.log_dirs import EngineLogDirs
+from kcore.broker.data.partitions import Partitions
+from kcore.broker.data.retention import Housekeeping, Periodic
+from kcore.broker.metadata.control_plane import ControlPlane
+from kcore.broker.metadata.machine import METADATA_PARTITION, metadata_shard
+from kcore.broker.metadata.names import INTERNAL_TOPICS
+from kcore.broker.metadata.topics import Topics
 from kcore.clock import Clock, ManualClock, Now, SystemClock
 from kcore.config import Config
 from kcore.errors import CloseConnectionError, ConfigError, KafkaError, KcoreError, LogError

@@ -82,7 +82,7 @@ def _report(report: ExportReport, quiet: bool = False) -> int:
 def _once(
     export: Callable[..., ExportReport], options: argparse.Namespace, manifest: Manifest | None = None
 ) -> ExportReport:
-    from kcore.broker.names import INTERNAL_TOPICS  # noqa: PLC0415
+    from kcore.broker.metadata.names import INTERNAL_TOPICS  # noqa: PLC0415
     from kcore.client.cluster import Cluster  # noqa: PLC0415
     from kcore.spark.sources import ServerSource, open_source  # noqa: PLC0415
 

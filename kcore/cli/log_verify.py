@@ -6,8 +6,8 @@ import argparse
 import time
 from collections.abc import Iterator
 
-from kcore.broker.compaction_check import check_compacted, check_records, check_rehearsed
-from kcore.broker.names import CLUSTER_METADATA, INTERNAL_TOPICS, METADATA_TOPIC_ID
+from kcore.broker.compaction.check import check_compacted, check_records, check_rehearsed
+from kcore.broker.metadata.names import CLUSTER_METADATA, INTERNAL_TOPICS, METADATA_TOPIC_ID
 from kcore.cli import output
 from kcore.errors import KafkaError, KcoreError
 from kcore.log import Finding, LmdbLogEngine, PartitionKey, PartitionLog, verify_folder

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from kcore.broker.names import INTERNAL_TOPICS
+from kcore.broker.metadata.names import INTERNAL_TOPICS
 from kcore.demo.show import Show
 from kcore.demo.traffic import SETTINGS, Traffic
 from kcore.errors import ConfigError

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from kcore.broker.internal_topics import internal_topic
-from kcore.broker.names import CLUSTER_METADATA, INTERNAL_TOPICS, METADATA_TOPIC_ID
-from kcore.broker.records import producer_ids_record, topic_records
+from kcore.broker.metadata.internal_topics import internal_topic
+from kcore.broker.metadata.names import CLUSTER_METADATA, INTERNAL_TOPICS, METADATA_TOPIC_ID
+from kcore.broker.metadata.records import producer_ids_record, topic_records
 from kcore.config import Config
 from kcore.errors import KcoreError
 from kcore.inspect.rehearsal import REHEARSED, Rehearsal

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from kcore.broker.names import CLUSTER_METADATA, INTERNAL_TOPICS
+from kcore.broker.metadata.names import CLUSTER_METADATA, INTERNAL_TOPICS
 from kcore.protocol import DecodeError
 from kcore.protocol.records import UnknownRecord, decode_key, decode_value
 from kcore.protocol.records.metadata import UserScramCredentialRecord, decode_metadata_record

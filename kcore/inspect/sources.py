@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kcore.broker.names import CLUSTER_METADATA, METADATA_TOPIC_ID
+from kcore.broker.metadata.names import CLUSTER_METADATA, METADATA_TOPIC_ID
 from kcore.errors import KcoreError
 from kcore.inspect.events import Event, decode_batch
 from kcore.inspect.groups import EARLIEST, LATEST, Target, list_offset

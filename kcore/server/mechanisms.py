@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kcore.broker.scram_users import ScramUsers
+from kcore.broker.metadata.scram_users import ScramUsers
 from kcore.errors import ConfigError, LogError
 from kcore.security.mechanism import Mechanism
 from kcore.security.oauthbearer import OAuthBearer

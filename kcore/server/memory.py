@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kcore.protocol import MessageTooLargeError
 
 if TYPE_CHECKING:
-    from kcore.broker.fetch_room import FetchRoom
+    from kcore.broker.data.fetch_budget import FetchRoom
     from kcore.server.connection import Connection
 
 LEAST_BYTES = 1_048_576

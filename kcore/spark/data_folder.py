@@ -13,8 +13,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kcore.broker.compaction_rewrite import emptied
-from kcore.broker.records import producer_ids_record
+from kcore.broker.compaction.rewrite import emptied
+from kcore.broker.metadata.records import producer_ids_record
 from kcore.config import Config
 from kcore.coordinator import Engine
 from kcore.errors import KcoreError

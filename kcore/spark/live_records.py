@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from kcore.broker.producer_state import ProducerEntry
+from kcore.broker.data.producer_state import ProducerEntry
 from kcore.protocol.records.base import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from kcore.spark.event import EventRow
 from kcore.spark.group_records import OFFSET_COMMIT_TYPES

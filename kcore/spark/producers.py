@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kcore.broker.producer_state import BatchMetadata, ProducerEntry, ProducerStates
+from kcore.broker.data.producer_state import BatchMetadata, ProducerEntry, ProducerStates
 from kcore.spark.event import EventRow
 
 END_MARKERS = (0, 1)

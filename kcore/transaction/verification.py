@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PartitionVerifier:
-    """Answers partitions whose producers write in a transaction; see `kcore.broker.transaction_verifier`.
+    """Answers partitions whose producers write in a transaction; see `kcore.broker.data.transaction_verifier`.
 
     Args:
         coordinator: who knows.

@@ -1,7 +1,8 @@
 """The second half of a pass of compaction: what is left of each batch, and neighbours that become one.
 
 Records are copied as they lie, with other deltas in front; codecs and batches of transactions are the caller's.
-`kcore.broker.compaction` has the rules, `kcore.broker.compaction_rewrite.with_records` is what `filtered` means.
+`kcore.broker.compaction.cleaner` has the rules, `kcore.broker.compaction.rewrite.with_records` is what `filtered`
+means.
 """
 
 cimport cython

@@ -110,10 +110,10 @@ class Reading:
 
 @final
 class FetchReader:
-    """Reads the partitions of requests; `kcore.broker.plain_fetch.PlainReader` says how, in plain Python.
+    """Reads the partitions of requests; `kcore.broker.data.plain_fetch.PlainReader` says how, in plain Python.
 
     Args:
-        read: one partition's answer in full, for partitions that are not plain: see `kcore.broker.fetch.read`.
+        read: one partition's answer in full, for partitions that are not plain: see `kcore.broker.data.fetch.read`.
         refused: the answer of a partition that was refused before: (index, error) -> `PartitionData`.
         partition_data: the class `PartitionData`.
         topic_response: the class `FetchableTopicResponse`.

@@ -1,6 +1,6 @@
 """What a fetch reads: its partitions, their answers, and these under their topics.
 
-The loops of a fetch, over one partition or a session's thousand. `kcore.broker.plain_fetch` says the same in plain
+The loops of a fetch, over one partition or a session's thousand. `kcore.broker.data.plain_fetch` says the same in plain
 Python: that is the definition, and a test holds the two together. Whatever is not plain about a partition (a leader
 epoch that is not ours, an offset out of range, aborted transactions) is left to the function that says it in full.
 

@@ -1,5 +1,5 @@
-from kcore.broker.log_config import LogConfig
-from kcore.broker.producer_state import ProducerStates
+from kcore.broker.configs.log_config import LogConfig
+from kcore.broker.data.producer_state import ProducerStates
 from kcore.log.interface import PartitionLog
 from kcore.runtime.commit import CommitPipeline
 from kcore_ext.batch import BatchBuilder

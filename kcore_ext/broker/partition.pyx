@@ -1,4 +1,4 @@
-"""The work of a partition that is done for every append and every commit; `kcore.broker.partition` is the rest.
+"""The work of a partition that is done for every append and every commit; `kcore.broker.data.partition` is the rest.
 
 An append enlists first and counts itself in `PipelineCore.changing`: see `kcore_ext.runtime.shard`.
 """

@@ -58,14 +58,16 @@ class ProducerEntry:
         """Goes back to what `state()` gave."""
 
 class AbortedCore:
-    """The list below `kcore.broker.transaction_index.AbortedTransactionIndex`, where C sees whether it is empty."""
+    """The list below `kcore.broker.data.aborted_transactions.AbortedTransactionIndex`, where C sees whether it is
+    empty.
+    """
 
     _entries: list[Any]
 
 class ProducersCore:
     """What a partition knows of its producers, and how each append since the last commit is taken back.
 
-    `kcore.broker.producer_state.ProducerStates` is the rest of it: which appends are refused, end markers, expiry.
+    `kcore.broker.data.producer_state.ProducerStates` is the rest of it: which appends are refused, end markers, expiry.
 
     Attributes:
         entries: by producer id.

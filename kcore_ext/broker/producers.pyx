@@ -1,6 +1,6 @@
 """What a partition knows of its producers, and what changes of it with every batch that an idempotent client writes.
 
-`kcore.broker.producer_state` is the rest of it: which appends are refused and why, end markers, expiry.
+`kcore.broker.data.producer_state` is the rest of it: which appends are refused and why, end markers, expiry.
 """
 
 cimport cython

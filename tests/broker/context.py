@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kcore.broker.control import ControlPlane
-from kcore.broker.data_plane import data_apis
-from kcore.broker.fetch_session import FetchSessions
-from kcore.broker.image import ConfigKey
-from kcore.broker.log_dirs import EngineLogDirs
-from kcore.broker.partitions import Partitions
-from kcore.broker.topic_machine import METADATA_PARTITION, MetadataMachine, metadata_shard
-from kcore.broker.topics import Topics
+from kcore.broker.data.data_plane import data_apis
+from kcore.broker.data.fetch_session import FetchSessions
+from kcore.broker.data.log_dirs import EngineLogDirs
+from kcore.broker.data.partitions import Partitions
+from kcore.broker.metadata.control_plane import ControlPlane
+from kcore.broker.metadata.image import ConfigKey
+from kcore.broker.metadata.machine import METADATA_PARTITION, MetadataMachine, metadata_shard
+from kcore.broker.metadata.topics import Topics
 from kcore.clock import ManualClock, Now
 from kcore.config import Config
 from kcore.log import MemoryLogEngine

@@ -13,7 +13,7 @@ import lmdb
 import pytest
 
 import kcore
-from kcore.broker.names import METADATA_TOPIC_ID
+from kcore.broker.metadata.names import METADATA_TOPIC_ID
 from kcore.log import DataFolderError, LmdbLogEngine, PartitionKey, PartitionLog
 from kcore.log.lmdb_layout import JOURNAL_DB, LOG_DB, LOG_KEY, META_DB, PARTITION_PREFIX, SNAP_DB, SNAP_KEY, U32, U64
 from kcore.protocol.records import CONSUMER_OFFSETS

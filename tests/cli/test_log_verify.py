@@ -10,7 +10,7 @@ import lmdb
 import pytest
 
 import kcore
-from kcore.broker.names import CLUSTER_METADATA, METADATA_TOPIC_ID
+from kcore.broker.metadata.names import CLUSTER_METADATA, METADATA_TOPIC_ID
 from kcore.clock import ManualClock
 from kcore.log import LmdbLogEngine, PartitionKey, PartitionLog
 from kcore.log.lmdb_layout import LOG_DB, LOG_KEY

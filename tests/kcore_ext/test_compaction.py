@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcore.broker.compaction_rewrite import with_records
+from kcore.broker.compaction.rewrite import with_records
 from kcore.protocol.compression import compress, decompress
 from kcore_ext.batch import BatchBuilder, build_control_batch, iter_records, parse_header, stamp, validate
 from kcore_ext.broker.compaction import Sweep, filtered, merged

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kcore.broker import compaction, compaction_schedule
-from kcore.broker.partition import Partition
+from kcore.broker.compaction import cleaner, schedule
+from kcore.broker.data.partition import Partition
 from kcore.clock import ManualClock
 from kcore.config import Config
 from kcore.coordinator import Engine
@@ -238,7 +238,7 @@ def test_tombstones_go_a_day_after_they_were_first_seen_by_a_pass() -> None:
 
 def test_a_crash_in_any_commit_of_it_is_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each commit of a pass is cut short, before and after it is durable, and a new node goes on from there."""
-    monkeypatch.setattr(compaction_schedule, "CompactionRules", partial(compaction.CompactionRules, slice_records=500))
+    monkeypatch.setattr(schedule, "CompactionRules", partial(cleaner.CompactionRules, slice_records=500))
     crashes = 0
     for after in (False, True):
         nth = 1
@@ -302,9 +302,9 @@ def test_requests_go_on_while_it_is_written() -> None:
         node.commit("h", {("t", served): served})
         sizes.append(log.cleaned_to)
     moved = [later - earlier for earlier, later in pairwise(sizes)]
-    surveys, removals = 2 * 6_000 // compaction.SLICE_RECORDS, 6_000 // compaction.SLICE_REMOVED
+    surveys, removals = 2 * 6_000 // cleaner.SLICE_RECORDS, 6_000 // cleaner.SLICE_REMOVED
     assert served >= surveys + removals, "a record and its batch are two"
-    assert max(moved) <= compaction.SLICE_RECORDS // 2 + 1, "bounded by count, whatever the log holds"
+    assert max(moved) <= cleaner.SLICE_RECORDS // 2 + 1, "bounded by count, whatever the log holds"
     now = {key: entry.committed_offset for key, entry in node.state()["offsets"].items()}
     assert now == before | {("h", "t", number): number for number in range(1, served + 1)}
     node.restart()

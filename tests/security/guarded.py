@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kcore.broker.acls import ANY_PRINCIPAL, Acl, PatternType, Permission
+from kcore.broker.acl.entries import ANY_PRINCIPAL, Acl, PatternType, Permission
 from kcore.clock import ManualClock
 from kcore.config import Config
 from kcore.config_security import STANDARD_AUTHORIZER

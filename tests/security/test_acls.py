@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcore.broker.acl_authorizer import ENTRY_BYTES, MAX_CACHED_BYTES, MAX_CACHED_CHARACTERS, AclAuthorizer
-from kcore.broker.acls import Acl, AclFilter, AclTable, PatternType, Permission, covers, implies
+from kcore.broker.acl.authorizer import ENTRY_BYTES, MAX_CACHED_BYTES, MAX_CACHED_CHARACTERS, AclAuthorizer
+from kcore.broker.acl.entries import Acl, AclFilter, AclTable, PatternType, Permission, covers, implies
 from kcore.errors import CloseConnectionError, ConfigError
 from kcore.protocol.authorizer import Operation as Op
 from kcore.protocol.authorizer import ResourceType as Kind

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kcore.broker.acls import Acl
+from kcore.broker.acl.entries import Acl
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation as Op
 from kcore.protocol.authorizer import ResourceType as Kind

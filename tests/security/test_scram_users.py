@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kcore.broker.acls import PatternType
-from kcore.broker.records import image_records
-from kcore.broker.scram_users import ScramUsers
+from kcore.broker.acl.entries import PatternType
+from kcore.broker.metadata.records import image_records
+from kcore.broker.metadata.scram_users import ScramUsers
 from kcore.cli import main
 from kcore.protocol.authorizer import Operation as Op
 from kcore.protocol.messages.alter_user_scram_credentials import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kcore.broker.fetch_room import FetchRoom
+from kcore.broker.data.fetch_budget import FetchRoom
 from kcore.group.apis.consumer_group_heartbeat import MAX_SUBSCRIBED_TOPICS
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode

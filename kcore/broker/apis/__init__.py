@@ -1,6 +1,6 @@
 """The broker's APIs, one a file, named after the API; a class is imported when it is first used.
 
-`kcore.broker.control.ControlPlane.apis` and `kcore.broker.data_plane.data_apis` build them.
+`kcore.broker.metadata.control_plane.ControlPlane.apis` and `kcore.broker.data.data_plane.data_apis` build them.
 """
 
 from typing import TYPE_CHECKING, Final

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from kcore.broker.acl_authorizer import AclAuthorizer
-from kcore.broker.acls import AclFilter, PatternType, Permission
+from kcore.broker.acl.authorizer import AclAuthorizer
+from kcore.broker.acl.entries import AclFilter, PatternType, Permission
 from kcore.broker.apis.control import ControlApi
 from kcore.errors import CloseConnectionError, KafkaError
 from kcore.protocol.authorizer import Operation, ResourceType

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kcore.broker.apis.control import ControlApi, told
-from kcore.broker.records import scram_record, scram_removal_record
+from kcore.broker.metadata.records import scram_record, scram_removal_record
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -19,8 +19,8 @@ from kcore.protocol.messages.alter_user_scram_credentials import (
 from kcore.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential, ScramMechanism
 
 if TYPE_CHECKING:
-    from kcore.broker.image import MetadataImage
-    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.broker.metadata.image import MetadataImage
+    from kcore.broker.metadata.machine import MetadataMachine
     from kcore.runtime.api import RequestContext
     from kcore.runtime.machine import Record
 

@@ -7,14 +7,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from kcore.broker.apis.control import ControlApi, text, told
-from kcore.broker.image import ConfigType
+from kcore.broker.metadata.image import ConfigType
 from kcore.errors import KafkaError
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from kcore.broker.alter_config import Alteration, ConfigChanges
-    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.broker.configs.alter import Alteration, ConfigChanges
+    from kcore.broker.metadata.machine import MetadataMachine
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.machine import Record

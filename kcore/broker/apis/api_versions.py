@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kcore.broker.features import FEATURES
+from kcore.broker.metadata.features import FEATURES
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.api_versions import (
@@ -19,7 +19,7 @@ from kcore.protocol.messages.api_versions import (
 from kcore.runtime.api import Api
 
 if TYPE_CHECKING:
-    from kcore.broker.topics import Topics
+    from kcore.broker.metadata.topics import Topics
     from kcore.runtime.api import RequestContext
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

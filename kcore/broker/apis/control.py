@@ -12,7 +12,7 @@ from kcore.runtime.pending import gather
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
-    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.broker.metadata.machine import MetadataMachine
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.shard import Shard
     from kcore.runtime.sliced import Work

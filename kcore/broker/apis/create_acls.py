@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kcore.broker.acls import Acl, fault
+from kcore.broker.acl.entries import Acl, fault
 from kcore.broker.apis.acls import AclApi, refuse_zeroes
 from kcore.broker.apis.control import told
-from kcore.broker.records import acl_record
+from kcore.broker.metadata.records import acl_record
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
 if TYPE_CHECKING:
-    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.broker.metadata.machine import MetadataMachine
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.machine import Record

@@ -6,9 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kcore.broker.apis.control import FEW_THINGS, ControlApi, text, told
-from kcore.broker.names import is_internal
-from kcore.broker.records import partition_records
-from kcore.broker.topic_creation import MAX_PARTITIONS_PER_REQUEST
+from kcore.broker.metadata.names import is_internal
+from kcore.broker.metadata.records import partition_records
+from kcore.broker.metadata.topic_creation import MAX_PARTITIONS_PER_REQUEST
 from kcore.errors import KafkaError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
@@ -20,8 +20,8 @@ from kcore.protocol.messages.create_partitions import (
 )
 
 if TYPE_CHECKING:
-    from kcore.broker.topic_creation import TopicCreation
-    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.broker.metadata.machine import MetadataMachine
+    from kcore.broker.metadata.topic_creation import TopicCreation
     from kcore.protocol.authorizer import Authorizer
     from kcore.protocol.messages.create_partitions import CreatePartitionsTopic
     from kcore.runtime.api import RequestContext

@@ -6,8 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kcore.broker.apis.control import ControlApi, text, told
-from kcore.broker.names import CLUSTER_METADATA
-from kcore.broker.topic_creation import MAX_PARTITIONS_PER_REQUEST
+from kcore.broker.metadata.names import CLUSTER_METADATA
+from kcore.broker.metadata.topic_creation import MAX_PARTITIONS_PER_REQUEST
 from kcore.errors import KafkaError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
@@ -19,9 +19,9 @@ from kcore.protocol.messages.create_topics import (
 )
 
 if TYPE_CHECKING:
-    from kcore.broker.describe_config import SettingsView
-    from kcore.broker.topic_creation import NewTopic, TopicCreation
-    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.broker.configs.describe import SettingsView
+    from kcore.broker.metadata.machine import MetadataMachine
+    from kcore.broker.metadata.topic_creation import NewTopic, TopicCreation
     from kcore.protocol.authorizer import Authorizer
     from kcore.protocol.messages.create_topics import CreatableTopic
     from kcore.runtime.api import RequestContext

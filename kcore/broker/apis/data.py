@@ -6,13 +6,13 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from kcore.broker.after_commit import AfterCommit
+from kcore.broker.data.after_commit import AfterCommit
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.api import Api, RequestContext
 
 if TYPE_CHECKING:
-    from kcore.broker.partitions import Partitions
+    from kcore.broker.data.partitions import Partitions
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.commit import CommitPipeline
     from kcore.runtime.sliced import Work

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kcore.broker.acls import Acl
+from kcore.broker.acl.entries import Acl
 from kcore.broker.apis.acls import AclApi, filter_of, refuse_zeroes
 from kcore.broker.apis.control import told
-from kcore.broker.records import acl_removal_record
+from kcore.broker.metadata.records import acl_removal_record
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
@@ -19,7 +19,7 @@ from kcore.protocol.messages.delete_acls import (
 )
 
 if TYPE_CHECKING:
-    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.broker.metadata.machine import MetadataMachine
     from kcore.runtime.api import RequestContext
 
 

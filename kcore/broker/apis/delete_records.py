@@ -19,7 +19,7 @@ from kcore.protocol.messages.delete_records import (
 from kcore.runtime.pending import Pending, gather
 
 if TYPE_CHECKING:
-    from kcore.broker.partition import Partition
+    from kcore.broker.data.partition import Partition
     from kcore.runtime.api import RequestContext
     from kcore.runtime.sliced import Work
 

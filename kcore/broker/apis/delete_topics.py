@@ -6,8 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kcore.broker.apis.control import ControlApi, text, told
-from kcore.broker.names import is_internal
-from kcore.broker.records import removal_records
+from kcore.broker.metadata.names import is_internal
+from kcore.broker.metadata.records import removal_records
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -15,7 +15,7 @@ from kcore.protocol.messages.delete_topics import DeletableTopicResult, DeleteTo
 from kcore.protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.broker.metadata.machine import MetadataMachine
     from kcore.config import Config
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext

@@ -16,7 +16,7 @@ from kcore.protocol.messages.describe_acls import (
 )
 
 if TYPE_CHECKING:
-    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.broker.metadata.machine import MetadataMachine
     from kcore.protocol.error_codes import ErrorCode
     from kcore.runtime.api import RequestContext
 

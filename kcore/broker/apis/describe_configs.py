@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kcore.broker.alter_config import check_broker_name
 from kcore.broker.apis.control import ControlApi, told
-from kcore.broker.describe_config import Shape
-from kcore.broker.image import ConfigType
-from kcore.broker.names import name_fault
+from kcore.broker.configs.alter import check_broker_name
+from kcore.broker.configs.describe import Shape
+from kcore.broker.metadata.image import ConfigType
+from kcore.broker.metadata.names import name_fault
 from kcore.errors import KafkaError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
@@ -21,9 +21,9 @@ from kcore.protocol.messages.describe_configs import (
 )
 
 if TYPE_CHECKING:
-    from kcore.broker.broker_config import BrokerConfig
-    from kcore.broker.describe_config import SettingsView
-    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.broker.configs.broker_config import BrokerConfig
+    from kcore.broker.configs.describe import SettingsView
+    from kcore.broker.metadata.machine import MetadataMachine
     from kcore.protocol.authorizer import Authorizer
     from kcore.protocol.messages.describe_configs import DescribeConfigsResource
     from kcore.runtime.api import RequestContext

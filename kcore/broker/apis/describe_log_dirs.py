@@ -19,8 +19,8 @@ from kcore.protocol.messages.describe_log_dirs import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kcore.broker.log_dirs import LogDirs
-    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.broker.data.log_dirs import LogDirs
+    from kcore.broker.metadata.machine import MetadataMachine
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.shard import Shard

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kcore.broker.apis.data import FEW_PARTITIONS
-from kcore.broker.names import name_fault
+from kcore.broker.metadata.names import name_fault
 from kcore.errors import KafkaError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
@@ -20,8 +20,8 @@ from kcore.protocol.messages.describe_producers import (
 from kcore.runtime.api import Api
 
 if TYPE_CHECKING:
-    from kcore.broker.partition import Partition
-    from kcore.broker.partitions import Partitions
+    from kcore.broker.data.partition import Partition
+    from kcore.broker.data.partitions import Partitions
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.sliced import Work

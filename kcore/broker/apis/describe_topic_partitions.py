@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kcore.broker.apis.control import ControlApi, told
-from kcore.broker.names import is_internal, name_fault
+from kcore.broker.metadata.names import is_internal, name_fault
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType, authorized_operations
 from kcore.protocol.error_codes import ErrorCode
@@ -18,7 +18,7 @@ from kcore.protocol.messages.describe_topic_partitions import (
 )
 
 if TYPE_CHECKING:
-    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.broker.metadata.machine import MetadataMachine
     from kcore.config import Config
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext

@@ -17,7 +17,7 @@ from kcore.protocol.messages.describe_user_scram_credentials import (
 )
 
 if TYPE_CHECKING:
-    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.broker.metadata.machine import MetadataMachine
     from kcore.runtime.api import RequestContext
 
 

@@ -16,7 +16,7 @@ from kcore.protocol.messages.elect_leaders import (
 )
 
 if TYPE_CHECKING:
-    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.broker.metadata.machine import MetadataMachine
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.cluster import ClusterView

@@ -9,10 +9,10 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from kcore.broker.delayed_fetch import DelayedFetch, FetchPending
-from kcore.broker.fetch import FIRST_VERSION_WITH_LEADER, READ_COMMITTED, read, refused_early
-from kcore.broker.fetch_room import NOTED_BYTES, FetchRoom
-from kcore.broker.fetch_session import (
+from kcore.broker.data.delayed_fetch import DelayedFetch, FetchPending
+from kcore.broker.data.fetch import FIRST_VERSION_WITH_LEADER, READ_COMMITTED, read, refused_early
+from kcore.broker.data.fetch_budget import NOTED_BYTES, FetchRoom
+from kcore.broker.data.fetch_session import (
     FINAL_EPOCH,
     FIRST_VERSION_WITH_TOPIC_IDS,
     MAX_UNREADABLE,
@@ -36,9 +36,9 @@ from kcore_ext.broker.fetch_reader import FetchItem, FetchParams, FetchReader
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kcore.broker.fetch_session import FetchContext, FetchSession
-    from kcore.broker.partition import Partition
-    from kcore.broker.partitions import Partitions
+    from kcore.broker.data.fetch_session import FetchContext, FetchSession
+    from kcore.broker.data.partition import Partition
+    from kcore.broker.data.partitions import Partitions
     from kcore.clock import Now
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
@@ -65,7 +65,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
     Attributes:
         sessions: the node's fetch sessions.
         room: how much it may answer with.
-        reader: reads partitions; `kcore.broker.plain_fetch.PlainReader` says how.
+        reader: reads partitions; `kcore.broker.data.plain_fetch.PlainReader` says how.
     """
 
     __slots__ = (

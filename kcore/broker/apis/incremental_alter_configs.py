@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from kcore.broker.alter_config import Alteration
 from kcore.broker.apis.alteration import AlterationApi
+from kcore.broker.configs.alter import Alteration
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -15,7 +15,7 @@ from kcore.protocol.messages.incremental_alter_configs import (
 )
 
 if TYPE_CHECKING:
-    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.broker.metadata.machine import MetadataMachine
     from kcore.runtime.machine import Record
 
 

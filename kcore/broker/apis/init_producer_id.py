@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from kcore.broker.acl_authorizer import AclAuthorizer
+from kcore.broker.acl.authorizer import AclAuthorizer
 from kcore.broker.apis.control import SHARD_REFUSALS, ControlApi
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
@@ -14,9 +14,9 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
-    from kcore.broker.producer_ids import ProducerIds
-    from kcore.broker.topic_machine import MetadataMachine
-    from kcore.broker.topics import Topics
+    from kcore.broker.metadata.machine import MetadataMachine
+    from kcore.broker.metadata.producer_ids import ProducerIds
+    from kcore.broker.metadata.topics import Topics
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.shard import Shard

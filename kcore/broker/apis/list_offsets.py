@@ -10,8 +10,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kcore.broker.apis.data import FEW_PARTITIONS, ReadApi
-from kcore.broker.fetch import READ_COMMITTED
-from kcore.broker.list_offsets import FIRST_VERSIONS, find_offset
+from kcore.broker.data.fetch import READ_COMMITTED
+from kcore.broker.data.list_offsets import FIRST_VERSIONS, find_offset
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
@@ -26,7 +26,7 @@ from kcore.protocol.messages.list_offsets import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kcore.broker.partition import Partition
+    from kcore.broker.data.partition import Partition
     from kcore.runtime.api import RequestContext
     from kcore.runtime.sliced import Work
 

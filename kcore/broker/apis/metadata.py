@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kcore.broker.apis.control import FEW_THINGS, SHARD_REFUSALS, ControlApi
-from kcore.broker.names import is_internal, name_fault
-from kcore.broker.topic_creation import MAX_PARTITIONS_PER_REQUEST
+from kcore.broker.metadata.names import is_internal, name_fault
+from kcore.broker.metadata.topic_creation import MAX_PARTITIONS_PER_REQUEST
 from kcore.errors import KafkaError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import (
@@ -29,8 +29,8 @@ from kcore.protocol.messages.metadata import (
 from kcore.protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from kcore.broker.topic_creation import TopicCreation
-    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.broker.metadata.machine import MetadataMachine
+    from kcore.broker.metadata.topic_creation import TopicCreation
     from kcore.config import Config
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kcore.broker.names import CLUSTER_METADATA
-from kcore.broker.produce import RecordsRefusedError, append, read_header
-from kcore.broker.producing import ProduceItem, TransactionalProduce
+from kcore.broker.data.append import RecordsRefusedError, append, read_header
+from kcore.broker.data.transactional_produce import ProduceItem, TransactionalProduce
+from kcore.broker.metadata.names import CLUSTER_METADATA
 from kcore.errors import CloseConnectionError, KafkaError
 from kcore.log.errors import FencedLeaderEpochError, LogError
 from kcore.protocol import DecodeError
@@ -38,9 +38,9 @@ from kcore_ext.broker.produce import ProduceCore
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from kcore.broker.partition import Partition
-    from kcore.broker.partitions import Partitions, TopicPartitions
-    from kcore.broker.transaction_verifier import VerificationDesk
+    from kcore.broker.data.partition import Partition
+    from kcore.broker.data.partitions import Partitions, TopicPartitions
+    from kcore.broker.data.transaction_verifier import VerificationDesk
     from kcore.clock import Now
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext

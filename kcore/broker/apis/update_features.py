@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kcore.broker.apis.control import ControlApi, told
-from kcore.broker.features import FEATURES
-from kcore.broker.records import feature_record
+from kcore.broker.metadata.features import FEATURES
+from kcore.broker.metadata.records import feature_record
 from kcore.errors import KafkaError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
@@ -19,7 +19,7 @@ from kcore.protocol.messages.update_features import (
 )
 
 if TYPE_CHECKING:
-    from kcore.broker.topic_machine import MetadataMachine
+    from kcore.broker.metadata.machine import MetadataMachine
     from kcore.runtime.api import RequestContext
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3

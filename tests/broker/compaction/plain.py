@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kcore.broker.compaction_rewrite import emptied, mergeable, records_of, with_records
+from kcore.broker.compaction.rewrite import emptied, mergeable, records_of, with_records
 from kcore_ext.batch import BatchBuilder, parse_header
 
 

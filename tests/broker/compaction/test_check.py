@@ -7,8 +7,8 @@ from collections.abc import Generator
 
 import pytest
 
-from kcore.broker.compaction import CompactionPass
-from kcore.broker.compaction_check import ReplayedState, check_compacted, check_records, check_rehearsed
+from kcore.broker.compaction.check import ReplayedState, check_compacted, check_records, check_rehearsed
+from kcore.broker.compaction.cleaner import CompactionPass
 from tests.broker.compaction.world import World, state
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcore.broker import compaction
+from kcore.broker.compaction import cleaner
 from kcore_ext.batch import parse_header
 from tests.broker.compaction.plain import latest_offsets, left_of, neighbours_merged
 from tests.broker.compaction.world import RETENTION_MS, Entries, World, check
@@ -37,7 +37,7 @@ def test_a_pass_leaves_what_the_definition_does(
     """In one slice: where one ends, neighbours are not merged."""
     world = World(slice_records=1 << 40, unread_batches=unread_batches)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compaction, "MERGED_BATCH_BYTES", max_merged_bytes)
+        patch.setattr(cleaner, "MERGED_BATCH_BYTES", max_merged_bytes)
         for writes, elapsed_ms in turns:
             for entries, producer_id, codec, append_time in writes:
                 headers = (("h", b"1"), ("n", None)) if append_time else ()

@@ -6,7 +6,7 @@ from itertools import chain
 
 import pytest
 
-from kcore.broker.compaction import MERGED_BATCH_BYTES, CompactionPass, CompactionRules
+from kcore.broker.compaction.cleaner import MERGED_BATCH_BYTES, CompactionPass, CompactionRules
 from kcore.log.errors import CorruptLogError
 from kcore_ext.batch import parse_header
 from tests.broker.compaction.world import RETENTION_MS, World, check, read_committed

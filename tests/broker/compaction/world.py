@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from kcore.broker.compaction import UNREAD_BATCHES, CompactionPass, CompactionRules
-from kcore.broker.log_config import LogConfig
-from kcore.broker.partition import Partition
+from kcore.broker.compaction.cleaner import UNREAD_BATCHES, CompactionPass, CompactionRules
+from kcore.broker.configs.log_config import LogConfig
+from kcore.broker.data.partition import Partition
 from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine, PartitionKey
 from kcore.log.faults import FaultInjectingEngine
 from kcore.log.memory_engine import MemoryStorage

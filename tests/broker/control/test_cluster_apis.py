@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kcore.broker.apis.api_versions import MAX_READABLE
-from kcore.broker.features import FEATURES
+from kcore.broker.metadata.features import FEATURES
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType, authorized_operations
 from kcore.protocol.error_codes import ErrorCode

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kcore.broker import topic_machine
-from kcore.broker.image import ConfigType
-from kcore.broker.records import config_record, image_records, partition_records
-from kcore.broker.topic_machine import METADATA_PARTITION, MetadataMachine
-from kcore.broker.topics import Topics
+from kcore.broker.metadata import machine as topic_machine
+from kcore.broker.metadata.image import ConfigType
+from kcore.broker.metadata.machine import METADATA_PARTITION, MetadataMachine
+from kcore.broker.metadata.records import config_record, image_records, partition_records
+from kcore.broker.metadata.topics import Topics
 from kcore.log.faults import SimulatedCrashError
 from kcore.log.interface import PartitionLog
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kcore.broker.topic_config import TOPIC_SETTINGS
+from kcore.broker.configs.topic_schema import TOPIC_SETTINGS
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.create_topics import (

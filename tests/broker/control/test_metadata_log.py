@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kcore.broker.apis.control import ControlApi
-from kcore.broker.features import FEATURES
-from kcore.broker.image import ConfigType
+from kcore.broker.metadata.features import FEATURES
+from kcore.broker.metadata.image import ConfigType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest

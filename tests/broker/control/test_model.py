@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kcore.broker import topic_machine
-from kcore.broker.image import ConfigType
+from kcore.broker.metadata import machine
+from kcore.broker.metadata.image import ConfigType
 from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -34,11 +34,11 @@ class ControlPlaneModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.limits = topic_machine.COMPACT_FROM_RECORDS, topic_machine.COMPACT_RATIO
-        topic_machine.COMPACT_FROM_RECORDS, topic_machine.COMPACT_RATIO = 20, 1  # logs of these tests are short
+        self.limits = machine.COMPACT_FROM_RECORDS, machine.COMPACT_RATIO
+        machine.COMPACT_FROM_RECORDS, machine.COMPACT_RATIO = 20, 1  # logs of these tests are short
 
     def teardown(self) -> None:
-        topic_machine.COMPACT_FROM_RECORDS, topic_machine.COMPACT_RATIO = self.limits
+        machine.COMPACT_FROM_RECORDS, machine.COMPACT_RATIO = self.limits
 
     @initialize()
     def start(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kcore.broker.producer_ids import BLOCK_SIZE
+from kcore.broker.metadata.producer_ids import BLOCK_SIZE
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

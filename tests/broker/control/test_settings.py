@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kcore.broker.group_config import GROUP_SETTINGS
-from kcore.broker.image import ConfigType
-from kcore.broker.setting_values import InvalidValueError, read_value, show_value
-from kcore.broker.topic_config import TOPIC_SETTINGS
+from kcore.broker.configs.group_config import GROUP_SETTINGS
+from kcore.broker.configs.topic_schema import TOPIC_SETTINGS
+from kcore.broker.configs.values import InvalidValueError, read_value, show_value
+from kcore.broker.metadata.image import ConfigType
 from kcore.config import Config
 from kcore.settings import Setting, SettingType
 from tests.broker.context import NODE_ID, BrokerContext

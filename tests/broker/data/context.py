@@ -8,12 +8,12 @@ from typing import Any
 
 from kcore.broker.apis.fetch import FetchApi
 from kcore.broker.apis.produce import ProduceApi
-from kcore.broker.data_plane import data_apis
-from kcore.broker.fetch_session import FetchSessions
-from kcore.broker.housekeeping import Housekeeping
-from kcore.broker.partition import Partition
-from kcore.broker.partitions import Partitions
-from kcore.broker.transaction_verifier import ProduceVerifier
+from kcore.broker.data.data_plane import data_apis
+from kcore.broker.data.fetch_session import FetchSessions
+from kcore.broker.data.partition import Partition
+from kcore.broker.data.partitions import Partitions
+from kcore.broker.data.retention import Housekeeping
+from kcore.broker.data.transaction_verifier import ProduceVerifier
 from kcore.clock import ManualClock, Now
 from kcore.config import Config
 from kcore.log import MemoryLogEngine

@@ -16,7 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from kcore.broker.transaction_verifier import ProduceVerifier
+from kcore.broker.data.transaction_verifier import ProduceVerifier
 from kcore.errors import CloseConnectionError
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.compression import compress

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kcore.broker.delayed_fetch import FetchPending
+from kcore.broker.data.delayed_fetch import FetchPending
 from kcore.log import FailureReason, LogError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.fetch import (

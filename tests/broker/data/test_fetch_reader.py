@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kcore.broker.plain_fetch import PlainReader
+from kcore.broker.data.plain_fetch import PlainReader
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from kcore.runtime import Pending

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kcore.broker.fetch_session import EVICTION_MS, MAX_UNREADABLE, FetchSessions, SessionPartition
-from kcore.broker.names import MAX_NAME_LENGTH
+from kcore.broker.data.fetch_session import EVICTION_MS, MAX_UNREADABLE, FetchSessions, SessionPartition
+from kcore.broker.metadata.names import MAX_NAME_LENGTH
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tests.broker.data.context import DataPlane

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kcore.broker.fetch_session import EVICTION_MS, MAX_EPOCH, FetchSessions, SessionPartition, next_epoch
+from kcore.broker.data.fetch_session import EVICTION_MS, MAX_EPOCH, FetchSessions, SessionPartition, next_epoch
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 from tests.broker.data.context import DataPlane, batch_of

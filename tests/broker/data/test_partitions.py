@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kcore.broker.image import ConfigKey, ConfigType
-from kcore.broker.partitions import Partitions
-from kcore.broker.topic_configs import TopicConfigs
-from kcore.broker.topics import Topics
+from kcore.broker.configs.topic_effective import TopicConfigs
+from kcore.broker.data.partitions import Partitions
+from kcore.broker.metadata.image import ConfigKey, ConfigType
+from kcore.broker.metadata.topics import Topics
 from kcore.config import Config
 from kcore.errors import KafkaError
 from kcore.log import PartitionKey

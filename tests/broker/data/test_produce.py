@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from kcore.broker.transaction_verifier import ProduceVerifier
+from kcore.broker.data.transaction_verifier import ProduceVerifier
 from kcore.errors import CloseConnectionError
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.compression import compress, decompress

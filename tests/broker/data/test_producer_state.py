@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kcore.broker.producer_state import MAX_SEQUENCE, BatchMetadata, ProducerStates, increment_sequence
+from kcore.broker.data.producer_state import MAX_SEQUENCE, BatchMetadata, ProducerStates, increment_sequence
 from kcore.errors import KafkaError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

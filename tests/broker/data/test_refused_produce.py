@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kcore.broker.transaction_verifier import UNDECIDED
+from kcore.broker.data.transaction_verifier import UNDECIDED
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode as E
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest

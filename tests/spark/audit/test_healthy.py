@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kcore.broker.compaction import CompactionPass, CompactionRules
+from kcore.broker.compaction.cleaner import CompactionPass, CompactionRules
 from kcore.spark.audit.across import compare, sort_key
 from kcore.spark.audit.finding import Fact, Finding
 from kcore.spark.audit.kinds import INFO

@@ -1,0 +1,133 @@
+"""The authorizer over the access control lists, and how a node comes to the one that its settings name."""
+
+from __future__ import annotations
+
+import logging
+from sys import getsizeof
+from typing import TYPE_CHECKING, Any
+
+from kcore.config_security import STANDARD_AUTHORIZER
+from kcore.errors import ConfigError
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.security.plugin import load_object
+
+if TYPE_CHECKING:
+    from kcore.broker.acl.entries import AclTable
+    from kcore.broker.metadata.topics import Topics
+    from kcore.config import Config
+    from kcore.protocol.authorizer import Authorizer
+
+logger = logging.getLogger("kcore.authorizer")
+
+MAX_CACHED_BYTES = 4 << 20  # memory of the decision cache; a full cache starts again from nothing
+MAX_CACHED_CHARACTERS = 300  # a longer principal or resource name is decided anew each time; topics have 249 at most
+ENTRY_BYTES = 250  # a cached decision without its strings: the key's tuple and its place in the dictionary
+_PROBE = "hardcode"  # a name that no resource has to have: whoever may do everything may do it there too
+
+
+class AclAuthorizer:
+    """Decides by the lists in the metadata, with Kafka's rules (see `kcore.broker.acl.entries`).
+
+    Args:
+        topics: shows the metadata.
+        super_users: principals that may do everything.
+        allow_if_none: what holds for a resource that no entry covers.
+    """
+
+    __slots__ = (
+        "_allow_if_none",
+        "_cached",
+        "_cached_bytes",
+        "_epoch",
+        "_super_users",
+        "_table",
+        "_topics",
+    )
+
+    def __init__(self, topics: Topics, super_users: frozenset[str] = frozenset(), allow_if_none: bool = False) -> None:
+        self._topics = topics
+        self._super_users = super_users
+        self._allow_if_none = allow_if_none
+        self._table: AclTable | None = None
+        self._epoch = -1
+        self._cached: dict[tuple[str, str, int, int, str], bool] = {}
+        self._cached_bytes = 0
+
+    def allowed(self, context: Any, operation: Operation, resource_type: ResourceType, resource_name: str) -> bool:
+        """Decides whether the client may perform the operation; a cached decision holds until an entry changes."""
+        table = self._topics.image.acls
+        if table is not self._table or table.epoch != self._epoch:
+            self._table, self._epoch = table, table.epoch
+            self._clear()
+        key = (context.principal, context.client_host, operation, resource_type, resource_name)
+        decision = self._cached.get(key)
+        if decision is None:
+            decision = self._decide(table, *key)
+            self._cache(key, decision)
+        return decision
+
+    def _clear(self) -> None:
+        self._cached.clear()
+        self._cached_bytes = 0
+
+    def _cache(self, key: tuple[str, str, int, int, str], decision: bool) -> None:
+        """Keeps a decision, unless its names are long: clients choose them, and could fill the memory with them."""
+        principal, client_host, _, _, name = key
+        if len(name) > MAX_CACHED_CHARACTERS or len(principal) > MAX_CACHED_CHARACTERS:
+            return
+        # A principal belongs to many keys and is counted with each: the sum is an upper bound.
+        size_bytes = ENTRY_BYTES + getsizeof(principal) + getsizeof(client_host) + getsizeof(name)
+        if self._cached_bytes + size_bytes > MAX_CACHED_BYTES:
+            self._clear()
+        self._cached[key] = decision
+        self._cached_bytes += size_bytes
+
+    def _decide(
+        self, table: AclTable, principal: str, client_host: str, operation: int, resource_type: int, name: str
+    ) -> bool:
+        if principal in self._super_users:
+            return True
+        found = table.decide(principal, _host(client_host), operation, resource_type, name)
+        decision = self._allow_if_none if found is None else found
+        if not decision:
+            logger.info(
+                "%r from %s may not %s %s %r",
+                principal, client_host, Operation(operation).name, ResourceType(resource_type).name, name,
+            )  # fmt: skip
+        return decision
+
+    def allowed_on_any(self, context: Any, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether the one who asks may do it to some resource of a kind, be there one or not (KIP-679)."""
+        if self.allowed(context, operation, resource_type, _PROBE):
+            return True
+        table = self._topics.image.acls
+        return table.decide_any(context.principal, _host(context.client_host), operation, resource_type)
+
+
+def _host(client_host: str) -> str:
+    return client_host.removeprefix("/")
+
+
+def make_authorizer(config: Config, topics: Topics) -> Authorizer | None:
+    """The authorizer that `authorizer.class.name` names; None: there is none, and everybody may do everything.
+
+    A class of the user's own is called with the configuration, and must have `allowed`, as
+    `kcore.protocol.authorizer.Authorizer` says.
+
+    Raises:
+        ConfigError: there is no such class, or a super user is no TYPE:NAME.
+    """
+    name = config.authorizer_class_name
+    if not name:
+        return None
+    if name == STANDARD_AUTHORIZER:
+        users = [user.strip() for user in config.super_users.split(";") if user.strip()]
+        for user in users:
+            if ":" not in user:
+                raise ConfigError(f"super.users: {user!r} is no principal, which is TYPE:NAME")
+        return AclAuthorizer(topics, frozenset(users), config.allow_everyone_if_no_acl_found)
+    made = load_object(name, "authorizer.class.name")(config)
+    if not callable(getattr(made, "allowed", None)):
+        raise ConfigError(f"authorizer.class.name={name} has no method allowed(context, operation, type, name)")
+    authorizer: Authorizer = made
+    return authorizer

@@ -1,0 +1,1 @@
+"""Log compaction: the cleaner, its schedule and its checks."""

@@ -1,0 +1,176 @@
+"""What must hold of a partition's records and transactions, compacted or not: for `kcore log verify`.
+
+The log itself checks bytes, offsets and epochs (`LogEngine.verify`). Here is what only the records can tell: that they
+can be read, that nothing stands below the mark of compaction that it should have removed, and that compaction,
+rehearsed on what is there, would leave the same state to whoever replays the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from kcore.broker.compaction.cleaner import CompactionPass, CompactionRules
+from kcore.broker.configs.log_config import LogConfig
+from kcore.broker.data.partition import Partition
+from kcore.log.interface import Finding
+from kcore.protocol.compression import decompress
+from kcore.runtime.commit import CommitPipeline
+from kcore_ext.batch import BatchHeader, CorruptBatchError, iter_entries, parse_control, parse_header, validate
+
+if TYPE_CHECKING:
+    from kcore.log.interface import LogEngine, PartitionLog
+
+Batches = Iterable[tuple[int, bytes]]
+
+
+class _Held(NamedTuple):
+    """A value where it stands."""
+
+    offset: int
+    value: bytes | None
+
+
+class ReplayedState:
+    """A log replayed by key, by the plainest rules: the last record of a key counts, a transaction's with its marker.
+
+    Attributes:
+        values: key -> what it has.
+        pending: (producer id, key) -> what an open transaction holds.
+    """
+
+    __slots__ = ("pending", "values")
+
+    def __init__(self, batches: Batches) -> None:
+        self.values: dict[bytes, _Held] = {}
+        self.pending: dict[int, dict[bytes, _Held]] = {}
+        for _, batch in batches:
+            header = parse_header(batch)
+            if header.is_control:
+                self._end(header, batch)
+                continue
+            target = self.pending.setdefault(header.producer_id, {}) if header.is_transactional else self.values
+            for offset, _, key, value in iter_entries(batch, decompress=decompress):
+                if key is not None:
+                    target[key] = _Held(offset, value)
+        self.values = {key: held for key, held in self.values.items() if held.value is not None}
+        self.pending = {producer_id: held for producer_id, held in self.pending.items() if held}
+
+    def _end(self, header: BatchHeader, batch: bytes) -> None:
+        marker = parse_control(batch) if header.record_count else None
+        if marker is None or not marker.is_end_marker:
+            return
+        for key, held in self.pending.pop(header.producer_id, {}).items():
+            present = self.values.get(key)
+            if marker.is_commit and (present is None or present.offset < held.offset):
+                self.values[key] = held
+
+    def difference(self, other: ReplayedState) -> int | None:
+        """The offset of the first record that one has and the other has not; None if they are the same."""
+        mine, theirs = self._all(), other._all()
+        return min((held[-1].offset for held in mine ^ theirs), default=None)
+
+    def _all(self) -> set[tuple[int, bytes, _Held]]:
+        found = {(-1, key, held) for key, held in self.values.items()}
+        for producer_id, pending in self.pending.items():
+            found.update((producer_id, key, held) for key, held in pending.items())
+        return found
+
+
+class _Rehearsal(CompactionPass):
+    """A pass that changes nothing, and tells what it would have changed."""
+
+    __slots__ = ("rehearsed",)
+
+    def __init__(self, partition: Partition, rules: CompactionRules) -> None:
+        super().__init__(partition, rules)
+        self.rehearsed: dict[int, bytes | None] = {}
+
+    def _stage(self, position: int) -> None:
+        self._sweep.flush()
+        self.rehearsed.update(self._changes)
+        self._changes.clear()
+
+    def _settle(self) -> bool:
+        return True
+
+
+def check_records(log: PartitionLog) -> Iterator[Finding]:
+    """Findings of batches that cannot be read record by record (`record`), by offset.
+
+    Raises:
+        CorruptLogError: a batch is damaged as a whole, which `LogEngine.verify` has told.
+    """
+    for base, batch in log.batches(check_crc=False):
+        try:
+            validate(batch, decompress=decompress)
+        except CorruptBatchError as error:
+            yield Finding(log.key, base, "record", error.reason)
+
+
+def check_compacted(log: PartitionLog) -> Iterator[Finding]:
+    """Findings below the mark of compaction (`compaction`): a key that stands twice, a transaction without an end.
+
+    Raises:
+        CorruptLogError, CorruptBatchError: a batch is damaged.
+    """
+    start, mark = log.log_start_offset, log.cleaned_to
+    seen: dict[bytes, int] = {}
+    open_: dict[int, int] = {}
+    if mark <= start:
+        return
+    for base, batch in log.batches():
+        header = parse_header(batch)
+        if header.is_control:
+            if header.record_count and parse_control(batch).is_end_marker:
+                open_.pop(header.producer_id, None)
+        elif header.is_transactional:
+            open_.setdefault(header.producer_id, base)
+        # A batch that the log's start cuts is left alone by compaction.
+        if header.is_control or base < start or base >= mark:
+            continue
+        for offset, _, key, _ in iter_entries(batch, decompress=decompress):
+            if key is None:
+                yield Finding(log.key, offset, "compaction", "a record without a key")
+            elif key in seen:
+                yield Finding(log.key, seen[key], "compaction", f"its key stands again at {offset}")
+            if key is not None:
+                seen[key] = offset
+    for producer_id, first in open_.items():
+        if first < mark:
+            yield Finding(log.key, first, "compaction", f"the transaction of producer {producer_id} has no end")
+
+
+def check_rehearsed(engine: LogEngine, log: PartitionLog, wall_ms: int) -> Iterator[Finding]:
+    """A finding (`state`) if compaction of this log would leave another state to a replay than the log does.
+
+    Args:
+        engine: whose log it is; nothing is committed.
+        log: the log of a topic that is compacted.
+        wall_ms: the time at which compaction would run, ms since the epoch.
+
+    Raises:
+        LogError, CorruptBatchError: a batch is damaged.
+        KafkaError: the partition cannot be recovered.
+    """
+    partition = Partition(
+        "",
+        log.key.topic_id,
+        log.key.partition,
+        log,
+        leader_epoch=log.leader_epoch,
+        pipeline=CommitPipeline(engine),
+        config=LogConfig({"cleanup.policy": "compact"}),
+        internal=True,
+    )
+    partition.finish_recovery()
+    rehearsal = _Rehearsal(partition, CompactionRules(wall_ms))
+    for _ in rehearsal.run():
+        pass
+    changes = rehearsal.rehearsed
+    before = ReplayedState(log.batches())
+    compacted = ((base, changes.get(base, batch)) for base, batch in log.batches())
+    after = ReplayedState((base, batch) for base, batch in compacted if batch is not None)
+    offset = before.difference(after)
+    if offset is not None:
+        yield Finding(log.key, offset, "state", "compaction would change what a replay makes of the log")

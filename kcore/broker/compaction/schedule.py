@@ -1,0 +1,179 @@
+"""When a partition is compacted: how much of it is new, how much is old, and what its settings say to that.
+
+Topics go by Kafka's settings (min.cleanable.dirty.ratio, min. and max.compaction.lag.ms). Partitions of coordinators go
+by kcore.snapshot.*: their compacted log is what a restart has to read, so it is kept in proportion to what lives in it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kcore.broker.compaction.cleaner import CompactionPass, CompactionRules
+from kcore.log.errors import LogError
+from kcore_ext.batch import CorruptBatchError
+from kcore_ext.broker.compaction_map import sizes
+
+if TYPE_CHECKING:
+    from kcore.broker.data.partition import Partition
+    from kcore.broker.data.partitions import Partitions
+    from kcore.clock import Now
+    from kcore.config import Config
+    from kcore.log.interface import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+BATCHES_A_SLICE = 256
+PARTITIONS_A_SLICE = 20
+
+
+class Ledger:
+    """The size of a partition's log, compacted and not. Batches are walked once; then the log tells what is new.
+
+    Attributes:
+        clean_bytes: what lies below the mark that compaction has come to.
+        dirty_bytes: what lies above.
+        first_dirty_ms: the largest timestamp of the first batch above; -1: there is none, or it has none.
+        next_horizon_ms: when the first tombstone may go; -1: none that we know of.
+    """
+
+    __slots__ = (
+        "_appended_bytes",
+        "_position",
+        "_start",
+        "clean_bytes",
+        "dirty_bytes",
+        "first_dirty_ms",
+        "next_horizon_ms",
+    )
+
+    def __init__(self) -> None:
+        self._start = self._position = -1
+        self._appended_bytes = -1  # of the log when all of it was counted; -1: it is not yet
+        self.clean_bytes = self.dirty_bytes = 0
+        self.first_dirty_ms = self.next_horizon_ms = -1
+
+    def update(self, partition: Partition) -> Iterator[None]:
+        """Counts what came since the last time; everything, if the log begins elsewhere now."""
+        log = partition.log
+        if log.log_start_offset != self._start:
+            self._position = self._start = log.log_start_offset
+            self._appended_bytes = -1
+            self.clean_bytes = self.dirty_bytes = 0
+            self.first_dirty_ms = -1
+        if self._appended_bytes < 0:
+            yield from self._walk(log)
+            return
+        new_bytes = log.appended_bytes - self._appended_bytes
+        if new_bytes:
+            if not self.dirty_bytes:
+                first = log.summaries(self._position, 1)
+                self.first_dirty_ms = first[0].max_timestamp_ms if first else -1
+            self.dirty_bytes += new_bytes
+            self._appended_bytes += new_bytes
+            self._position = log.high_watermark
+
+    def _walk(self, log: PartitionLog) -> Iterator[None]:
+        until_pause = BATCHES_A_SLICE
+        while self._position < log.high_watermark:
+            run = next(log.runs(self._position, check_crc=False), None)
+            if run is None:
+                break
+            found = sizes(run, log.cleaned_to)
+            if found.dirty_bytes and not self.dirty_bytes:
+                self.first_dirty_ms = found.first_dirty_ms
+            self.clean_bytes += found.clean_bytes
+            self.dirty_bytes += found.dirty_bytes
+            self._position = found.next_offset
+            until_pause -= len(run)
+            if until_pause <= 0:
+                until_pause = BATCHES_A_SLICE
+                yield
+                if log.log_start_offset != self._start:
+                    return  # retention went on: what was counted is gone in part
+        self._appended_bytes = log.appended_bytes
+
+    def compacted(self, work: CompactionPass) -> None:
+        """A pass came to its end. What came behind it meanwhile is counted by the next `update`."""
+        self._position = work.end_offset
+        self._appended_bytes = -1
+        self.clean_bytes, self.dirty_bytes = work.size_bytes, 0
+        self.first_dirty_ms = -1
+        self.next_horizon_ms = work.next_horizon_ms
+
+
+class Cleaner:
+    """Compacts the partitions of all topics whose cleanup.policy has compact, one after the other.
+
+    Args:
+        partitions: the node's.
+        now: the time of the round.
+        config: the node's settings.
+
+    Attributes:
+        passes: how many passes came to their end.
+    """
+
+    __slots__ = ("_config", "_ledgers", "_now", "_partitions", "passes")
+
+    def __init__(self, partitions: Partitions, now: Now, config: Config) -> None:
+        self._partitions = partitions
+        self._now = now
+        self._config = config
+        self._ledgers: dict[Partition, Ledger] = {}
+        self.passes = 0
+
+    def run(self) -> Iterator[None]:
+        """Looks at every partition once, and compacts those for which it is time, in slices."""
+        ledgers, self._ledgers = self._ledgers, {}
+        until_pause = PARTITIONS_A_SLICE
+        for partition in self._partitions:
+            if not partition.config.compact or partition.recovering or partition.closed:
+                continue
+            ledger = self._ledgers[partition] = ledgers.get(partition) or Ledger()
+            try:
+                yield from ledger.update(partition)
+                if self._is_time(partition, ledger):
+                    yield from self.compact(partition, ledger)
+                    yield
+            except (LogError, CorruptBatchError) as error:
+                logger.warning("compaction of %r: %s", partition, error)
+            until_pause -= 1
+            if not until_pause:
+                until_pause = PARTITIONS_A_SLICE
+                yield
+
+    def compact(self, partition: Partition, ledger: Ledger | None = None) -> Iterator[None]:
+        """Compacts one partition now.
+
+        Args:
+            partition: which.
+            ledger: what is known of its size.
+
+        Raises:
+            LogError: its log is damaged.
+            CorruptBatchError: a batch of it is.
+        """
+        config = partition.config
+        rules = CompactionRules(self._now.wall_ms, config.delete_retention_ms, config.min_compaction_lag_ms)
+        work = CompactionPass(partition, rules)
+        yield from work.run()
+        if work.done:
+            self.passes += 1
+            if ledger is not None:
+                ledger.compacted(work)
+                yield from ledger.update(partition)
+
+    def _is_time(self, partition: Partition, ledger: Ledger) -> bool:
+        config, wall_ms = partition.config, self._now.wall_ms
+        if 0 <= ledger.next_horizon_ms <= wall_ms:
+            return True
+        dirty, clean = ledger.dirty_bytes, ledger.clean_bytes
+        if not dirty:
+            return False
+        if partition.internal:
+            own = self._config
+            return dirty >= max(own.kcore_snapshot_min_bytes, own.kcore_snapshot_live_ratio * clean)
+        overdue = 0 <= ledger.first_dirty_ms <= wall_ms - config.max_compaction_lag_ms
+        return overdue or dirty >= config.min_cleanable_ratio * (dirty + clean)

@@ -1,0 +1,204 @@
+"""Changes of settings: what is checked, in which order, and what is decided. All or nothing for each resource."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from kcore.broker.configs.broker_config import BrokerConfig
+from kcore.broker.configs.client_metrics_config import CLIENT_METRICS_SETTINGS, check_client_metrics
+from kcore.broker.configs.group_config import GROUP_SETTINGS, read_group_settings
+from kcore.broker.configs.topic_effective import read_topic_settings
+from kcore.broker.configs.topic_schema import TOPIC_SETTINGS
+from kcore.broker.configs.values import MAX_VALUE_LENGTH, InvalidValueError, show_value, split_list
+from kcore.broker.metadata.image import ConfigType
+from kcore.broker.metadata.names import name_fault
+from kcore.broker.metadata.records import config_record
+from kcore.errors import KafkaError
+from kcore.protocol.error_codes import ErrorCode
+from kcore.settings import Setting, SettingType
+
+if TYPE_CHECKING:
+    from kcore.broker.metadata.image import MetadataImage
+    from kcore.runtime.machine import Record
+
+
+class ConfigOperation(IntEnum):
+    """What to do with a setting (KIP-339)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Alteration(NamedTuple):
+    """One setting's change as it was asked for."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+class ConfigChanges:
+    """Checks changes of settings and says which facts make them.
+
+    Args:
+        broker: the broker's settings.
+    """
+
+    __slots__ = ("_broker",)
+
+    def __init__(self, broker: BrokerConfig) -> None:
+        self._broker = broker
+
+    def incremental(
+        self, image: MetadataImage, config_type: int, name: str, alterations: Sequence[Alteration]
+    ) -> list[Record]:
+        """Changes some settings of a resource, of a request that was checked, and leaves the others (KIP-339).
+
+        Raises:
+            KafkaError: nothing of it may be done.
+        """
+        own = image.settings_of(config_type, name)
+        wanted = dict(own)
+        for alteration in alterations:
+            value = self._altered(config_type, own.get(alteration.name), alteration)
+            if value is None:
+                wanted.pop(alteration.name, None)
+            else:
+                wanted[alteration.name] = value
+        changed = {alteration.name: wanted.get(alteration.name) for alteration in alterations}
+        return self._decided(image, config_type, name, own, wanted, changed)
+
+    def whole(self, image: MetadataImage, config_type: int, name: str, settings: Sequence[Alteration]) -> list[Record]:
+        """Gives a resource these settings, of a request that was checked, and takes all others from it.
+
+        Raises:
+            KafkaError: nothing of it may be done.
+        """
+        own = image.settings_of(config_type, name)
+        wanted = {setting.name: setting.value for setting in settings if setting.value is not None}
+        changed: dict[str, str | None] = dict(wanted)
+        changed.update({setting_name: None for setting_name in own if setting_name not in wanted})
+        return self._decided(image, config_type, name, own, wanted, changed)
+
+    def check(self, config_type: int, name: str, alterations: Sequence[Alteration]) -> None:
+        """What is wrong with a request whatever the resource has, and whoever asks.
+
+        Raises:
+            KafkaError: INVALID_REQUEST for a setting given twice, a value that is missing, an unknown operation, a
+                resource that has no settings, or another broker.
+        """
+        code = ErrorCode.INVALID_REQUEST
+        twice = [setting for setting, count in Counter(a.name for a in alterations).items() if count > 1]
+        if twice:
+            raise KafkaError(code, f"more than once: {', '.join(twice)}")
+        missing = [a.name for a in alterations if a.value is None and a.operation != ConfigOperation.DELETE]
+        if missing:
+            raise KafkaError(code, f"no value for {', '.join(missing)}")
+        if config_type not in {ConfigType.TOPIC, ConfigType.BROKER, ConfigType.CLIENT_METRICS, ConfigType.GROUP}:
+            raise KafkaError(code, f"settings of resource type {config_type} cannot be changed")
+        for alteration in alterations:
+            if alteration.operation not in ConfigOperation.__members__.values():
+                raise KafkaError(code, f"there is no operation {alteration.operation}")
+        if config_type == ConfigType.BROKER and name:
+            check_broker_name(name, self._broker.node_name)
+
+    def _altered(self, config_type: int, own: str | None, alteration: Alteration) -> str | None:
+        """The setting's new value, None if it is to have none."""
+        operation, value = alteration.operation, alteration.value
+        if operation == ConfigOperation.DELETE:
+            return None
+        assert value is not None, "checked in front"
+        if operation == ConfigOperation.SET:
+            return value
+        setting = self._setting(config_type, alteration.name)
+        if setting is None or setting.type is not SettingType.LIST:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{alteration.name} is no list")
+        # A list of its own is begun with Kafka's default.
+        parts = split_list(show_value(setting.default) or "" if own is None else own)
+        for part in value.split(","):
+            if operation == ConfigOperation.APPEND and part not in parts:
+                parts.append(part)
+            elif operation == ConfigOperation.SUBTRACT and part in parts:
+                parts.remove(part)
+        return ",".join(parts)
+
+    def _setting(self, config_type: int, name: str) -> Setting | None:
+        if config_type == ConfigType.TOPIC:
+            topic_row = TOPIC_SETTINGS.get(name)
+            return None if topic_row is None else topic_row.setting
+        if config_type == ConfigType.GROUP:
+            group_row = GROUP_SETTINGS.get(name)
+            return None if group_row is None else group_row.setting
+        if config_type == ConfigType.CLIENT_METRICS:
+            return CLIENT_METRICS_SETTINGS.get(name)
+        return self._broker.config.SETTINGS.get(name)
+
+    # ---- the decision
+
+    def _decided(
+        self,
+        image: MetadataImage,
+        config_type: int,
+        name: str,
+        own: Mapping[str, str],
+        wanted: Mapping[str, str],
+        changed: Mapping[str, str | None],
+    ) -> list[Record]:
+        for setting, value in changed.items():
+            if value is not None and len(value) > MAX_VALUE_LENGTH:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"the value of {setting} is longer than {MAX_VALUE_LENGTH}")
+        self._check_settings(image, config_type, name, wanted)
+        return [
+            config_record(config_type, name, setting, value)
+            for setting, value in changed.items()
+            if own.get(setting) != value
+        ]
+
+    def _check_settings(self, image: MetadataImage, config_type: int, name: str, wanted: Mapping[str, str]) -> None:
+        """Whether a resource may have exactly these settings."""
+        try:
+            if config_type == ConfigType.TOPIC:
+                _check_topic_name(name)
+                read_topic_settings(wanted, self._broker.config)
+                if image.by_name(name) is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            elif config_type == ConfigType.GROUP:
+                if not name:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "a group needs a name")
+                read_group_settings(wanted, self._broker.config)
+            elif config_type == ConfigType.CLIENT_METRICS:
+                check_client_metrics(name, wanted)
+            else:
+                for setting, value in wanted.items():
+                    fault = self._broker.fault(setting, value)
+                    if fault is not None:
+                        raise KafkaError(ErrorCode.INVALID_REQUEST, fault)
+        except InvalidValueError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def check_broker_name(name: str, node_name: str) -> None:
+    """Whether a resource's name is this broker's id.
+
+    Raises:
+        KafkaError: INVALID_REQUEST if it is another's, or no number.
+    """
+    try:
+        node_id = int(name)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a broker's id is a number, found {name!r}") from None
+    if str(node_id) != node_name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {node_name}, not {name}")
+
+
+def _check_topic_name(name: str) -> None:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "topics have no common defaults: a name is needed")
+    fault = name_fault(name)
+    if fault is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)

@@ -1,0 +1,72 @@
+"""Settings of metrics subscriptions (KIP-714): kept and shown; this server takes no metrics, so nobody acts on them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from kcore.broker.configs.values import read_value
+from kcore.errors import KafkaError
+from kcore.protocol.error_codes import ErrorCode
+from kcore.settings import Setting, SettingType
+
+SELECTORS = frozenset(
+    {
+        "client_id",
+        "client_instance_id",
+        "client_software_name",
+        "client_software_version",
+        "client_source_address",
+        "client_source_port",
+    }
+)
+"""What a subscription can match clients by."""
+
+CLIENT_METRICS_SETTINGS: dict[str, Setting] = {
+    "interval.ms": Setting(
+        "interval.ms",
+        SettingType.INT,
+        300_000,
+        "How often clients push metrics.",
+        low=100,
+        high=3_600_000,
+        dynamic=True,
+    ),
+    "match": Setting("match", SettingType.LIST, (), "Which clients push: selector=pattern each.", dynamic=True),
+    "metrics": Setting("metrics", SettingType.LIST, (), "Prefixes of the metrics to push; * is all.", dynamic=True),
+}
+"""Name -> setting."""
+
+
+def check_client_metrics(name: str, own: Mapping[str, str]) -> None:
+    """Whether a subscription may have these settings.
+
+    Args:
+        name: the subscription.
+        own: its settings, name -> text.
+
+    Raises:
+        KafkaError: INVALID_REQUEST for no name or an unknown setting, INVALID_CONFIG for a selector or pattern that is
+            none.
+        InvalidValueError: a value is unreadable or out of bounds.
+    """
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a metrics subscription needs a name")
+    for setting_name, text in own.items():
+        setting = CLIENT_METRICS_SETTINGS.get(setting_name)
+        if setting is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"a metrics subscription has no setting {setting_name!r}")
+        value = read_value(setting, text)
+        if setting_name == "match":
+            for part in value:
+                _check_selector(part)
+
+
+def _check_selector(part: str) -> None:
+    selector, equals, pattern = part.partition("=")
+    if not equals or selector.strip() not in SELECTORS:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{part!r} is no selector=pattern")
+    try:
+        re.compile(pattern.strip())
+    except re.error as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{pattern!r} is no pattern: {error}") from None

@@ -1,0 +1,223 @@
+"""Settings as they are shown: value, where it came from, what it hides, type and meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kcore.broker.configs.broker_config import (
+    SOURCE_CLIENT_METRICS,
+    SOURCE_DEFAULT,
+    SOURCE_DYNAMIC_DEFAULT_BROKER,
+    SOURCE_GROUP,
+    SOURCE_TOPIC,
+    BrokerConfig,
+    SynonymValue,
+)
+from kcore.broker.configs.client_metrics_config import CLIENT_METRICS_SETTINGS
+from kcore.broker.configs.group_config import GROUP_SETTINGS
+from kcore.broker.configs.topic_schema import TOPIC_SETTINGS
+from kcore.broker.configs.values import InvalidValueError, read_value, show_value
+from kcore.broker.metadata.image import ConfigType
+from kcore.protocol.messages.create_topics import CreatableTopicConfigs
+from kcore.protocol.messages.describe_configs import DescribeConfigsResourceResult, DescribeConfigsSynonym
+from kcore.settings import Setting, SettingType
+
+if TYPE_CHECKING:
+    from kcore.broker.configs.topic_effective import TopicConfigs
+    from kcore.broker.metadata.image import MetadataImage
+
+UNKNOWN_TYPE = 0
+"""The type of a setting that nobody knows."""
+
+
+class SettingsView:
+    """Shows settings of topics, groups, brokers and metrics subscriptions.
+
+    Args:
+        broker: the broker's settings and their sources.
+        topics: the topics' settings in force.
+    """
+
+    __slots__ = ("_broker", "_topics")
+
+    def __init__(self, broker: BrokerConfig, topics: TopicConfigs) -> None:
+        self._broker = broker
+        self._topics = topics
+
+    def new_topic(self, own: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+        """All settings of a topic that is being made, in order of names; its own are shown as they were sent."""
+        shown = []
+        for name in TOPIC_SETTINGS:
+            if name in own:
+                value: str | None = own[name]
+                source = SOURCE_TOPIC
+            else:
+                value = show_value(self._topics.defaults()[name])
+                source = self._source(self._synonyms_of_topic_setting(name))
+                if source == SOURCE_DEFAULT:
+                    source = self._converted_source(name)
+            shown.append(CreatableTopicConfigs(name=name, value=value, config_source=source))
+        return shown
+
+    def topic(self, image: MetadataImage, name: str, shape: Shape) -> list[DescribeConfigsResourceResult]:
+        """The settings of a topic that exists."""
+        own = image.settings_of(ConfigType.TOPIC, name)
+        result = []
+        for setting_name, row in TOPIC_SETTINGS.items():
+            if shape.wants(setting_name):
+                synonyms = self._synonyms_of_topic_setting(setting_name)
+                default = self._topics.defaults()[setting_name]
+                result.append(_own_or(shape, row.setting, own, SOURCE_TOPIC, default, synonyms))
+        return result
+
+    def group(self, image: MetadataImage, name: str, shape: Shape) -> list[DescribeConfigsResourceResult]:
+        """The settings of a group, known or not."""
+        own = image.settings_of(ConfigType.GROUP, name)
+        config = self._broker.config
+        result = []
+        for setting_name, row in GROUP_SETTINGS.items():
+            if not shape.wants(setting_name):
+                continue
+            if row.broker is None:
+                default = row.setting.default
+                synonyms: tuple[SynonymValue, ...] = (SynonymValue(setting_name, show_value(default), SOURCE_DEFAULT),)
+            else:
+                default = config.get(row.broker)
+                synonyms = self._broker.synonyms(row.broker)
+            result.append(_own_or(shape, row.setting, own, SOURCE_GROUP, default, synonyms))
+        return result
+
+    def client_metrics(self, image: MetadataImage, name: str, shape: Shape) -> list[DescribeConfigsResourceResult]:
+        """The settings of a metrics subscription, known or not."""
+        own = image.settings_of(ConfigType.CLIENT_METRICS, name)
+        return [
+            _own_or(shape, setting, own, SOURCE_CLIENT_METRICS, setting.default, ())
+            for setting in CLIENT_METRICS_SETTINGS.values()
+            if shape.wants(setting.name)
+        ]
+
+    def broker(self, shape: Shape) -> list[DescribeConfigsResourceResult]:
+        """All settings of this broker, and what was set for it that nobody knows."""
+        config = self._broker.config
+        names: dict[str, None] = dict.fromkeys(config.SETTINGS)
+        names.update(dict.fromkeys(self._broker.cluster_defaults()))
+        names.update(dict.fromkeys(self._broker.own()))
+        return [self._broker_setting(shape, name, self._broker.synonyms(name)) for name in names if shape.wants(name)]
+
+    def cluster_defaults(self, shape: Shape) -> list[DescribeConfigsResourceResult]:
+        """What was set at run time for all brokers."""
+        return [
+            self._broker_setting(
+                shape,
+                name,
+                tuple(s for s in self._broker.synonyms(name) if s.source == SOURCE_DYNAMIC_DEFAULT_BROKER),
+                default_value=text,
+            )
+            for name, text in self._broker.cluster_defaults().items()
+            if shape.wants(name)
+        ]
+
+    # ---- parts
+
+    def _broker_setting(
+        self, shape: Shape, name: str, synonyms: tuple[SynonymValue, ...], default_value: str | None = None
+    ) -> DescribeConfigsResourceResult:
+        setting = self._broker.config.SETTINGS.get(name)
+        if setting is None or setting.type is SettingType.PASSWORD:
+            value, synonyms = None, tuple(synonym._replace(value=None) for synonym in synonyms)
+        else:
+            value = show_value(self._broker.config.get(name)) if default_value is None else default_value
+        return shape.result(
+            name,
+            value,
+            self._source(synonyms),
+            synonyms,
+            setting,
+            read_only=setting is None or not setting.dynamic,
+        )
+
+    def _synonyms_of_topic_setting(self, name: str) -> tuple[SynonymValue, ...]:
+        """Where the broker's default of a topic's setting comes from."""
+        row = TOPIC_SETTINGS[name]
+        return self._broker.synonyms(row.synonyms[0].name) if row.synonyms else ()
+
+    def _converted_source(self, name: str) -> int:
+        """The source of a default that comes from a setting in another unit (log.retention.hours)."""
+        for synonym in TOPIC_SETTINGS[name].synonyms:
+            found = self._broker.synonyms(synonym.name)
+            if found and found[0].source != SOURCE_DEFAULT:
+                return found[0].source
+        return SOURCE_DEFAULT
+
+    @staticmethod
+    def _source(synonyms: tuple[SynonymValue, ...]) -> int:
+        return synonyms[0].source if synonyms else SOURCE_DEFAULT
+
+
+class Shape:
+    """Which settings are asked for, and how much of each.
+
+    Args:
+        keys: the names asked for; None or none is all.
+        synonyms: whether to say what a value hides.
+        documentation: whether to say what a setting means.
+    """
+
+    __slots__ = ("_documentation", "_keys", "_synonyms")
+
+    def __init__(self, keys: Iterable[str] | None, synonyms: bool, documentation: bool) -> None:
+        self._keys = frozenset(keys or ())
+        self._synonyms = synonyms
+        self._documentation = documentation
+
+    def wants(self, name: str) -> bool:
+        """Whether a setting is asked for."""
+        return not self._keys or name in self._keys
+
+    def result(
+        self,
+        name: str,
+        value: str | None,
+        source: int,
+        synonyms: Iterable[SynonymValue],
+        setting: Setting | None,
+        read_only: bool = False,
+    ) -> DescribeConfigsResourceResult:
+        """One setting as it is shown."""
+        return DescribeConfigsResourceResult(
+            name=name,
+            value=value,
+            read_only=read_only,
+            config_source=source,
+            is_sensitive=setting is None or setting.type is SettingType.PASSWORD,
+            synonyms=[DescribeConfigsSynonym(name=s.name, value=s.value, source=s.source) for s in synonyms]
+            if self._synonyms
+            else [],
+            config_type=UNKNOWN_TYPE if setting is None else setting.type.value,
+            documentation=setting.doc if self._documentation and setting is not None else None,
+        )
+
+
+def _own_or(
+    shape: Shape,
+    setting: Setting,
+    own: Mapping[str, str],
+    own_source: int,
+    default: Any,
+    synonyms: tuple[SynonymValue, ...],
+) -> DescribeConfigsResourceResult:
+    """A setting that something has of its own, or that falls back to what `synonyms` say."""
+    value = show_value(default)
+    if setting.name in own:
+        value = _normal(setting, own[setting.name])
+        synonyms = (SynonymValue(setting.name, value, own_source), *synonyms)
+    return shape.result(setting.name, value, synonyms[0].source if synonyms else SOURCE_DEFAULT, synonyms, setting)
+
+
+def _normal(setting: Setting, text: str) -> str | None:
+    """A value that was set, as it was understood: blanks go, 0.50 is 0.5."""
+    try:
+        return show_value(read_value(setting, text))
+    except InvalidValueError:
+        return text

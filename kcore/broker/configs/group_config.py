@@ -1,0 +1,254 @@
+"""Settings of single groups (KIP-848, KIP-932, KIP-1071): every one there is, and what is in force for a group."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kcore.broker.configs.values import InvalidValueError, read_value
+from kcore.broker.metadata.image import ConfigType
+from kcore.runtime.topics import MetadataListener
+from kcore.settings import Setting, SettingType
+
+if TYPE_CHECKING:
+    from kcore.broker.metadata.topics import Topics
+    from kcore.config import Config
+
+
+logger = logging.getLogger(__name__)
+
+
+class GroupSetting(NamedTuple):
+    """A setting that a group can have of its own.
+
+    Attributes:
+        setting: name, type, default, absolute bounds, meaning.
+        broker: the broker's setting that counts where the group has none; None: the default does.
+        least: the broker's setting that says how small it may be.
+        most: the broker's setting that says how large it may be.
+    """
+
+    setting: Setting
+    broker: str | None
+    least: str | None
+    most: str | None
+
+
+_DURATION = re.compile(
+    r"[+-]?P(?!$)(?:[+-]?\d+D)?(?:T(?=[+-]?[\d.])(?:[+-]?\d+H)?(?:[+-]?\d+M)?(?:[+-]?\d+(?:[.,]\d{0,9})?S)?)?",
+    re.IGNORECASE,
+)
+
+
+def _offset_reset_fault(value: str) -> str | None:
+    kind, colon, duration = value.partition(":")
+    if kind in {"latest", "earliest"} and not colon:
+        return None
+    if kind == "by_duration" and _DURATION.fullmatch(duration) and "-" not in duration:
+        return None
+    return "neither latest nor earliest nor by_duration: with an ISO 8601 duration"
+
+
+def _milliseconds(group_type: str, name: str, default: int, doc: str, least: int = 1) -> GroupSetting:
+    setting = Setting(f"{group_type}.{name}", SettingType.INT, default, doc, low=least, dynamic=True)
+    return _bounded(group_type, name, setting)
+
+
+def _bounded(group_type: str, name: str, setting: Setting) -> GroupSetting:
+    prefix = f"group.{group_type}."
+    return GroupSetting(setting, prefix + name, f"{prefix}min.{name}", f"{prefix}max.{name}")
+
+
+def _own(name: str, kind: SettingType, default: Any, doc: str, **more: Any) -> GroupSetting:
+    return GroupSetting(Setting(name, kind, default, doc, dynamic=True, **more), None, None, None)
+
+
+_ROWS: tuple[GroupSetting, ...] = (
+    *(
+        row
+        for group_type in ("consumer", "share", "streams")
+        for row in (
+            _milliseconds(group_type, "session.timeout.ms", 45_000, "How long a silent member stays in the group."),
+            _milliseconds(group_type, "heartbeat.interval.ms", 5_000, "How often members beat."),
+            _milliseconds(group_type, "assignment.interval.ms", 1_000, "Least time between two target assignments.", 0),
+        )
+    ),
+    _milliseconds("share", "record.lock.duration.ms", 30_000, "How long a delivered record is locked.", 1_000),
+    _bounded(
+        "share",
+        "delivery.count.limit",
+        Setting(
+            "share.delivery.count.limit", SettingType.INT, 5, "How often a record is delivered.", low=2, dynamic=True
+        ),
+    ),
+    _bounded(
+        "share",
+        "partition.max.record.locks",
+        Setting(
+            "share.partition.max.record.locks",
+            SettingType.INT,
+            2_000,
+            "How many records of a partition may be locked at a time.",
+            low=100,
+            dynamic=True,
+        ),
+    ),
+    _own(
+        "share.auto.offset.reset",
+        SettingType.STRING,
+        "latest",
+        "Where a share group begins: latest, earliest or by_duration:PnDTnHnMn.nS.",
+        check=_offset_reset_fault,
+    ),
+    _own(
+        "share.isolation.level",
+        SettingType.STRING,
+        "read_uncommitted",
+        "Whether a share group sees records of transactions before they are committed.",
+        choices=("read_committed", "read_uncommitted"),
+    ),
+    _own("share.renew.acknowledge.enable", SettingType.BOOLEAN, True, "Whether members may renew locks (KIP-1222)."),
+    GroupSetting(
+        Setting(
+            "streams.initial.rebalance.delay.ms",
+            SettingType.INT,
+            3_000,
+            "How long an empty streams group waits for more members.",
+            low=0,
+            dynamic=True,
+        ),
+        "group.streams.initial.rebalance.delay.ms",
+        None,
+        None,
+    ),
+    GroupSetting(
+        Setting(
+            "streams.num.standby.replicas",
+            SettingType.INT,
+            0,
+            "Standby copies of each stateful task.",
+            low=0,
+            dynamic=True,
+        ),
+        "group.streams.num.standby.replicas",
+        None,
+        "group.streams.max.standby.replicas",
+    ),
+)
+
+GROUP_SETTINGS: dict[str, GroupSetting] = {row.setting.name: row for row in sorted(_ROWS, key=lambda r: r.setting.name)}
+"""Name -> setting, in the order of names: those of Kafka 4.3."""
+
+
+_BROKER_ATTRIBUTES: dict[str, str | None] = {
+    name: None if row.broker is None else row.broker.replace(".", "_") for name, row in GROUP_SETTINGS.items()
+}
+"""Name -> the attribute of `Config` that counts where a group has none of its own: read with every heartbeat."""
+
+
+def read_group_settings(own: Mapping[str, str], config: Config) -> dict[str, Any]:
+    """Reads and checks all settings of a group.
+
+    Args:
+        own: what is to be set for the group, name -> text.
+        config: the broker's settings: bounds, and what counts where the group has none.
+
+    Raises:
+        InvalidValueError: a setting is unknown, a value unreadable or out of bounds, or a session not longer than the
+            time between two heartbeats.
+    """
+    values: dict[str, Any] = {}
+    for name, text in own.items():
+        row = GROUP_SETTINGS.get(name)
+        if row is None:
+            raise InvalidValueError(f"a group has no setting {name!r}")
+        value = values[name] = read_value(row.setting, text)
+        low, high = _bounds(row, config)
+        if (low is not None and value < low) or (high is not None and value > high):
+            raise InvalidValueError(f"{name}={text!r} is not within the broker's bounds {low} to {high}")
+    for group_type in ("consumer", "share", "streams"):
+        session, heartbeat = f"{group_type}.session.timeout.ms", f"{group_type}.heartbeat.interval.ms"
+        if session in values or heartbeat in values:
+            session_ms = values.get(session, config.get(f"group.{session}"))
+            heartbeat_ms = values.get(heartbeat, config.get(f"group.{heartbeat}"))
+            if heartbeat_ms >= session_ms:
+                raise InvalidValueError(f"{heartbeat}={heartbeat_ms} must be below {session}={session_ms}")
+    return values
+
+
+def _bounds(row: GroupSetting, config: Config) -> tuple[Any, Any]:
+    return (
+        None if row.least is None else config.get(row.least),
+        None if row.most is None else config.get(row.most),
+    )
+
+
+class GroupConfigs(MetadataListener):
+    """What is in force for each group: its own setting, else the broker's.
+
+    A group's own value is kept within the broker's bounds of the moment, which may have become narrower since it was
+    set.
+
+    Args:
+        topics: where the settings are; this object listens to it.
+        config: the broker's settings.
+    """
+
+    __slots__ = ("_config", "_observers", "_own", "_topics")
+
+    def __init__(self, topics: Topics, config: Config) -> None:
+        self._topics = topics
+        self._config = config
+        self._own: dict[str, dict[str, Any]] = {}
+        self._observers: list[Callable[[str], None]] = []
+        topics.listen(self)
+
+    def get(self, group_id: str, key: str) -> Any:
+        """The value in force of one setting (`consumer.session.timeout.ms`) for a group, known or not."""
+        own = self._own.get(group_id)
+        if own is not None and key in own:
+            return own[key]
+        attribute = _BROKER_ATTRIBUTES[key]
+        return GROUP_SETTINGS[key].setting.default if attribute is None else getattr(self._config, attribute)
+
+    def own(self, group_id: str) -> Mapping[str, str]:
+        """What was set for the group itself, name -> text."""
+        return self._topics.settings_of(ConfigType.GROUP, group_id)
+
+    def observe(self, callback: Callable[[str], None]) -> None:
+        """Calls `callback(group_id)` after each change of a group's settings."""
+        self._observers.append(callback)
+
+    def on_config_changed(self, resource_type: int, name: str) -> None:
+        """Reads a group's settings anew; after a change of the broker's bounds those of all groups."""
+        if resource_type == ConfigType.BROKER:
+            for group_id in list(self._own):
+                self._read(group_id)
+        elif resource_type == ConfigType.GROUP:
+            self._read(name)
+            for callback in self._observers:
+                callback(name)
+
+    def _read(self, group_id: str) -> None:
+        own: dict[str, Any] = {}
+        for name, text in self.own(group_id).items():
+            row = GROUP_SETTINGS.get(name)
+            try:
+                value = None if row is None else read_value(row.setting, text)
+            except InvalidValueError as error:
+                logger.warning("a setting of group %s from an earlier version is not in force: %s", group_id, error)
+                continue
+            if row is None:
+                continue  # set by a version that knew more
+            low, high = _bounds(row, self._config)
+            if low is not None and value < low:
+                value = low
+            if high is not None and value > high:
+                value = high
+            own[name] = value
+        if own:
+            self._own[group_id] = own
+        else:
+            self._own.pop(group_id, None)

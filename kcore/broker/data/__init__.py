@@ -1,0 +1,1 @@
+"""The data plane: partitions, producers, produce, fetch and retention."""

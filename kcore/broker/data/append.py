@@ -1,0 +1,250 @@
+"""Appending a client's batch to a partition: every check of Kafka's, in its order, and then the append.
+
+Nothing is changed before the last check has passed.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NoReturn
+
+from kcore.broker.data.recompress import rebuild
+from kcore.errors import KafkaError
+from kcore.protocol.compression import decompress
+from kcore.protocol.error_codes import ErrorCode
+from kcore_ext.batch import CorruptBatchError, iter_entries, parse_header, stamp_append_time
+from kcore_ext.batch.crc32c import crc32c
+from kcore_ext.batch.survey import survey
+
+if TYPE_CHECKING:
+    from kcore.broker.configs.log_config import LogConfig
+    from kcore.broker.data.partition import Partition
+    from kcore.broker.data.producer_state import Verification
+    from kcore_ext.batch import BatchHeader
+
+ZSTD = 4
+FIRST_VERSION_WITH_ZSTD = 7
+NO_TIMESTAMP = -1
+
+_LOG_OVERHEAD = 12  # base offset and length
+_TO_MAGIC = 17  # up to and with the magic byte
+_SMALLEST_LENGTH = 14  # what the length field says at least, of any magic
+_LENGTH_AND_MAGIC = struct.Struct(">8xi4xb")
+_LENGTH = struct.Struct(">8xi")
+_CRC = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+_MAX_TIMESTAMP = struct.Struct(">q")
+_CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 17, 21, 35
+_CODEC = 0x07
+_LOG_APPEND_TIME = 0x08
+
+
+class RecordsRefusedError(KafkaError):
+    """Some records of a batch are refused, and with them the batch.
+
+    Attributes:
+        record_errors: (index in the batch, text) of each.
+    """
+
+    def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
+        super().__init__(code, message)
+        self.record_errors = record_errors
+
+
+def whole_batch_size(records: bytes, position: int) -> int:
+    """The size of the whole batch, of any magic, that begins at `position`; 0 if there is none or it is cut short.
+
+    Raises:
+        KafkaError: CORRUPT_MESSAGE for bytes that can be no batch.
+    """
+    left = len(records) - position
+    if left < _LOG_OVERHEAD:
+        return 0
+    length = _LENGTH.unpack_from(records, position)[0]
+    if length < _SMALLEST_LENGTH:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch of {length} bytes is smaller than any batch")
+    if left < _TO_MAGIC:
+        return 0
+    magic = _LENGTH_AND_MAGIC.unpack_from(records, position)[1]
+    if not 0 <= magic <= 2:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"unknown magic {magic} of a record batch")
+    size = _LOG_OVERHEAD + int(length)
+    return size if size <= left else 0
+
+
+def read_header(records: bytes, version: int) -> BatchHeader:
+    """The header of a produce request's one batch.
+
+    Raises:
+        KafkaError: INVALID_RECORD for no batch, more than one, or one of an older magic; CORRUPT_MESSAGE for bytes that
+            are no batch; UNSUPPORTED_COMPRESSION_TYPE for zstd before v7.
+    """
+    try:
+        header = parse_header(records)
+    except CorruptBatchError:
+        header = None
+    if header is None or header.batch_length + _LOG_OVERHEAD != len(records):
+        _check_shape(records)
+    if header is None:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE)
+    if header.attributes & _CODEC == ZSTD and version < FIRST_VERSION_WITH_ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+    return header
+
+
+def _check_shape(records: bytes) -> None:
+    """Refuses bytes that are not one batch of magic 2 and at most a piece of another one, as `read_header` says."""
+    size = whole_batch_size(records, 0)
+    if not size or records[16] != 2:
+        raise KafkaError(ErrorCode.INVALID_RECORD)
+    try:
+        second = whole_batch_size(records, size)
+    except KafkaError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE) from error
+    if second:
+        raise KafkaError(ErrorCode.INVALID_RECORD)
+
+
+def append(
+    partition: Partition,
+    records: bytes,
+    header: BatchHeader,
+    wall_ms: int,
+    guard: Verification | None = None,
+    verify: bool = False,
+) -> tuple[int, int]:
+    """Checks a client's batch and stages it.
+
+    Args:
+        partition: where it goes.
+        records: the request's bytes; what stands behind the batch is dropped.
+        header: the batch's header.
+        wall_ms: now, in ms since the epoch.
+        guard: under which a transactional batch was verified before; None if it was not.
+        verify: whether transactional batches need one.
+
+    Returns:
+        (base offset, time of the append in ms or -1 for create times). A repeated batch has those of the first.
+
+    Raises:
+        KafkaError: the batch is refused.
+        LogError: it could not be staged.
+    """
+    batch, max_timestamp_ms, append_time_ms = _checked(records, header, partition.config, wall_ms)
+    producer_id = header.producer_id
+    transactional = header.is_transactional
+    if producer_id >= 0:
+        duplicate = partition.producers.check_client_data(
+            producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.last_sequence,
+            transactional,
+            guard,
+            verify,
+        )
+        if duplicate is not None:
+            return duplicate.base_offset, duplicate.timestamp_ms
+    base_offset = partition.append_data(
+        batch,
+        producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.last_offset_delta,
+        max_timestamp_ms,
+        transactional,
+    )
+    return base_offset, append_time_ms
+
+
+def _checked(
+    records: bytes, header: BatchHeader, config: LogConfig, wall_ms: int
+) -> tuple[bytes | bytearray, int, int]:
+    """A batch as the log keeps it, once everything about it but its producer is checked.
+
+    Returns:
+        (batch, its largest timestamp, the time of the append or -1).
+
+    Raises:
+        KafkaError: the batch is refused.
+    """
+    if header.base_offset != 0:
+        raise KafkaError(ErrorCode.INVALID_RECORD)
+    size = header.size_bytes
+    if size > config.max_message_bytes:
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+    batch: bytes | bytearray = records if size == len(records) and type(records) is bytes else bytes(records[:size])
+    try:
+        earliest_ms, max_timestamp_ms, keyless, consecutive = survey(batch, decompress=decompress)
+    except CorruptBatchError as error:
+        refused = ErrorCode.CORRUPT_MESSAGE if error.fault in {"crc", "size", "magic"} else ErrorCode.INVALID_RECORD
+        raise KafkaError(refused) from error
+    last_delta = header.last_offset_delta
+    codec = header.compression
+    if (
+        last_delta + 1 != header.record_count
+        or last_delta < 0
+        or header.is_control
+        or (header.producer_id >= 0 and header.base_sequence < 0)
+        or not (consecutive or codec)
+    ):
+        raise KafkaError(ErrorCode.INVALID_RECORD)
+    if config.log_append_time:
+        suspect = header.is_log_append_time
+    else:
+        suspect = (
+            earliest_ms < wall_ms - config.timestamp_before_max_ms
+            or max_timestamp_ms > wall_ms + config.timestamp_after_max_ms
+        )
+    if suspect or (keyless and config.compact):
+        _refuse_records(batch, header, config, wall_ms)
+    target = codec if config.compression is None else config.compression
+    if target != codec or not consecutive:
+        # Not consecutive: some old clients number the records of compressed batches wrongly.
+        batch = rebuild(batch, header, target, config, wall_ms)
+        if len(batch) > config.max_message_bytes:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+    append_time_ms = NO_TIMESTAMP
+    if config.log_append_time:
+        append_time_ms = max_timestamp_ms = wall_ms
+        batch = bytearray(batch)
+        stamp_append_time(batch, wall_ms)
+    elif max_timestamp_ms != header.max_timestamp_ms or header.is_log_append_time:
+        batch = bytearray(batch)
+        _correct_max_timestamp(batch, max_timestamp_ms)
+    if len(batch) > config.segment_bytes:
+        raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
+    return batch, max_timestamp_ms, append_time_ms
+
+
+def _refuse_records(batch: bytes | bytearray, header: BatchHeader, config: LogConfig, wall_ms: int) -> NoReturn:
+    """Names the records whose keys or timestamps are at fault.
+
+    Raises:
+        RecordsRefusedError: INVALID_TIMESTAMP if any timestamp is at fault, else INVALID_RECORD.
+    """
+    earliest_ms = wall_ms - config.timestamp_before_max_ms
+    latest_ms = wall_ms + config.timestamp_after_max_ms
+    errors: list[tuple[int, str]] = []
+    code = ErrorCode.INVALID_RECORD
+    for index, (_, timestamp_ms, key, _) in enumerate(iter_entries(batch, decompress=decompress)):
+        if config.compact and key is None:
+            errors.append((index, "a record of a compacted topic needs a key"))
+        elif not config.log_append_time and timestamp_ms != NO_TIMESTAMP:
+            if not earliest_ms <= timestamp_ms <= latest_ms:
+                code = ErrorCode.INVALID_TIMESTAMP
+                errors.append((index, f"timestamp {timestamp_ms} is outside of [{earliest_ms}, {latest_ms}]"))
+        elif header.is_log_append_time:
+            code = ErrorCode.INVALID_TIMESTAMP
+            errors.append((index, "producers do not set the time of the append"))
+    assert errors, "the survey of the batch found a record at fault"
+    message = f"{len(errors)} of {header.record_count} records are refused: {errors[0][1]}"
+    raise RecordsRefusedError(code, message, errors)
+
+
+def _correct_max_timestamp(batch: bytearray, max_timestamp_ms: int) -> None:
+    """The header says what the records say, and that their times are create times."""
+    attributes = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)[0]
+    _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes & ~_LOG_APPEND_TIME)
+    _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, max_timestamp_ms)
+    _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_ATTRIBUTES_AT:]))

@@ -1,0 +1,80 @@
+"""The data plane put together: its APIs, and the periodic work of its partitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kcore.broker import apis
+from kcore.broker.data.fetch_budget import FetchRoom
+from kcore.broker.data.transaction_verifier import VerificationDesk
+from kcore.protocol.api_keys import ApiKey
+from kcore.runtime.deferred import DeferredApi, Maker, deferred_apis
+
+if TYPE_CHECKING:
+    from kcore.broker.data.fetch_session import FetchSessions
+    from kcore.broker.data.partitions import Partitions
+    from kcore.broker.data.transaction_verifier import ProduceVerifier
+    from kcore.clock import Now
+    from kcore.config import Config
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime import CommitPipeline
+    from kcore.runtime.cluster import ClusterView
+    from kcore_ext.runtime.purgatory import Purgatory
+
+
+def data_apis(
+    partitions: Partitions,
+    pipeline: CommitPipeline,
+    purgatory: Purgatory,
+    now: Now,
+    config: Config,
+    *,
+    sessions: FetchSessions,
+    cluster: ClusterView | None = None,
+    authorizer: Authorizer | None = None,
+    verifier: ProduceVerifier | None = None,
+    room: FetchRoom | None = None,
+) -> list[DeferredApi]:
+    """All APIs of the data plane.
+
+    Args:
+        partitions: the node's partitions.
+        pipeline: commits what is appended.
+        purgatory: where long polls wait; its wheel is also that of retries.
+        now: the time of the round.
+        config: the node's settings.
+        sessions: the node's fetch sessions.
+        cluster: who leads what.
+        authorizer: who may do what; None allows all.
+        verifier: the transaction coordinator; None: there is none, and transactional batches are refused as by a
+            broker that cannot reach it. It may be given later, as `verifier` of the Produce API's `desk`.
+        room: how much fetches may answer with; None: `fetch.max.bytes`, whatever is on its way.
+    """
+    desk = VerificationDesk(verifier, purgatory.wheel, now)
+    makers: dict[ApiKey, Maker] = {
+        ApiKey.PRODUCE: lambda: apis.ProduceApi(
+            partitions,
+            pipeline,
+            now,
+            desk,
+            cluster=cluster,
+            authorizer=authorizer,
+            verify_transactions=config.transaction_partition_verification_enable,
+        ),
+        ApiKey.FETCH: lambda: apis.FetchApi(
+            partitions,
+            purgatory,
+            sessions,
+            now,
+            cluster=cluster,
+            room=room or FetchRoom(config.fetch_max_bytes),
+            authorizer=authorizer,
+        ),
+        ApiKey.LIST_OFFSETS: lambda: apis.ListOffsetsApi(partitions, pipeline, authorizer=authorizer),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda: apis.OffsetForLeaderEpochApi(
+            partitions, pipeline, authorizer=authorizer
+        ),
+        ApiKey.DELETE_RECORDS: lambda: apis.DeleteRecordsApi(partitions, pipeline, authorizer=authorizer),
+        ApiKey.DESCRIBE_PRODUCERS: lambda: apis.DescribeProducersApi(partitions, authorizer=authorizer),
+    }
+    return deferred_apis(apis.VERSIONS, makers)

@@ -1,0 +1,171 @@
+"""Reading partitions for consumers: what one request asks for, and what each partition answers."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, LeaderIdAndEpoch, PartitionData
+
+if TYPE_CHECKING:
+    from kcore.broker.data.partition import Partition
+    from kcore_ext.broker.fetch_reader import FetchItem, FetchParams
+
+READ_COMMITTED = 1
+"""The isolation level of readers that see what lies below the last stable offset."""
+
+# The version that tells where the leader is, with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951).
+FIRST_VERSION_WITH_LEADER = 16
+# Clients up to this version do not know KAFKA_STORAGE_ERROR.
+LAST_VERSION_WITHOUT_STORAGE_ERROR = 5
+
+_BASE_OFFSET_AND_LAST_DELTA = struct.Struct(">q15xi")
+
+
+def refused_early(index: int, error: ErrorCode) -> PartitionData:
+    """The answer of a partition that was refused before its log was asked."""
+    return PartitionData(
+        partition_index=index, error_code=error, high_watermark=-1, aborted_transactions=(), records=b""
+    )
+
+
+def refused(partition: Partition, error: ErrorCode, params: FetchParams) -> PartitionData:
+    """The answer of a partition whose log refused."""
+    if error is ErrorCode.KAFKA_STORAGE_ERROR and params.version <= LAST_VERSION_WITHOUT_STORAGE_ERROR:
+        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    data = PartitionData(
+        partition_index=partition.index, error_code=error, high_watermark=-1, aborted_transactions=None, records=b""
+    )
+    if params.version >= FIRST_VERSION_WITH_LEADER and error in {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+    }:
+        data.current_leader = LeaderIdAndEpoch(leader_id=params.node_id, leader_epoch=partition.leader_epoch)
+    return data
+
+
+def refusal(partition: Partition, item: FetchItem) -> ErrorCode | None:
+    """Why a log refuses to be read at an item's position, in Kafka's order; None if it does not.
+
+    A last fetched epoch is looked at by `divergence`.
+    """
+    if partition.closed:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    epoch = item.current_leader_epoch
+    if epoch >= 0:
+        error = partition.epoch_check(epoch)
+        if error is not None:
+            return error
+    if partition.recovering:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    log = partition.log
+    if item.last_fetched_epoch >= 0:
+        end_epoch, _ = partition.end_offset_for_epoch(item.last_fetched_epoch)
+        return ErrorCode.OFFSET_OUT_OF_RANGE if end_epoch < 0 else None
+    if item.fetch_offset < log.log_start_offset or item.fetch_offset > log.end_offset:
+        return ErrorCode.OFFSET_OUT_OF_RANGE
+    return None
+
+
+def divergence(partition: Partition, item: FetchItem) -> EpochEndOffset | None:
+    """Where the reader's log parts from ours (KIP-320); None if it does not, or did not say where it is."""
+    last_epoch = item.last_fetched_epoch
+    if last_epoch < 0:
+        return None
+    epoch, end_offset = partition.end_offset_for_epoch(last_epoch)
+    if epoch < last_epoch or end_offset < item.fetch_offset:
+        return EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    return None
+
+
+def read(
+    partition: Partition, item: FetchItem, params: FetchParams, budget_bytes: int, at_least_one: bool
+) -> PartitionData:
+    """Reads one partition.
+
+    Args:
+        partition: which.
+        item: position, epochs and size limit.
+        params: what holds for the whole request.
+        budget_bytes: what is left of the request's size limit.
+        at_least_one: nothing was read before: one batch is returned whatever its size.
+
+    Returns:
+        The partition's answer; its error code is 0 where it could be read.
+    """
+    offset = item.fetch_offset
+    log = partition.log
+    log_start = log.log_start_offset
+    if (
+        item.current_leader_epoch >= 0
+        or item.last_fetched_epoch >= 0
+        or offset < log_start
+        or offset > log.end_offset
+        or partition.recovering
+        or partition.closed
+    ):
+        answer = _read_carefully(partition, item, params)
+        if answer is not None:
+            return answer
+    committed = params.read_committed
+    high_watermark, stable = partition.high_watermark, partition.last_stable_offset
+    limit = stable if committed else high_watermark
+    most = item.partition_max_bytes
+    most = min(most, budget_bytes)
+    records: bytes = b""
+    aborted: Any = () if committed else None
+    if offset < limit and (at_least_one or most > 0):
+        batches = log.read(offset, most, limit, at_least_one)
+        if batches:
+            records = batches[0] if len(batches) == 1 else b"".join(batches)
+            if committed and partition.producers.aborted:
+                base, last_delta = _BASE_OFFSET_AND_LAST_DELTA.unpack_from(batches[-1])
+                aborted = [
+                    AbortedTransaction(producer_id=gone.producer_id, first_offset=gone.first_offset)
+                    for gone in partition.producers.aborted.between(offset, base + last_delta + 1)
+                ]
+    return PartitionData(
+        partition_index=partition.index,
+        high_watermark=high_watermark,
+        last_stable_offset=stable,
+        log_start_offset=log_start,
+        aborted_transactions=aborted,
+        records=records,
+    )
+
+
+def _read_carefully(partition: Partition, item: FetchItem, params: FetchParams) -> PartitionData | None:
+    """The answer of a partition that has anything to object; None if it has not."""
+    error = refusal(partition, item)
+    if error is not None:
+        return refused(partition, error, params)
+    diverging = divergence(partition, item)
+    if diverging is not None:
+        return PartitionData(
+            partition_index=partition.index,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.last_stable_offset,
+            log_start_offset=partition.log.log_start_offset,
+            diverging_epoch=diverging,
+            aborted_transactions=None,
+            records=b"",
+        )
+    log = partition.log
+    if item.fetch_offset < log.log_start_offset or item.fetch_offset > log.end_offset:
+        return refused(partition, ErrorCode.OFFSET_OUT_OF_RANGE, params)
+    return None
+
+
+def available_bytes(partition: Partition, item: FetchItem, limit: int) -> int:
+    """How many bytes a reader could have now below offset `limit`, counted up to its own limit for this partition.
+
+    What does not fit any more counts as a full limit: waiting would not bring more. The position must be valid.
+    """
+    most: int = item.partition_max_bytes
+    batches = partition.log.read(item.fetch_offset, most, limit, True)
+    if not batches:
+        return 0
+    base, last_delta = _BASE_OFFSET_AND_LAST_DELTA.unpack_from(batches[-1])
+    size = sum(map(len, batches))
+    return size if base + last_delta + 1 >= limit else max(size, most)

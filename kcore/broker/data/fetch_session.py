@@ -1,0 +1,349 @@
+"""Fetch sessions (KIP-227): a consumer names its partitions once; later requests and answers say only what changed."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kcore.broker.metadata.names import MAX_NAME_LENGTH
+from kcore.protocol.error_codes import ErrorCode
+from kcore_ext.broker.fetch_reader import SessionPartition
+
+if TYPE_CHECKING:
+    from kcore.broker.data.partitions import Partitions
+    from kcore.protocol.messages.fetch import FetchRequest, PartitionData
+    from kcore_ext.broker.fetch_reader import FetchItem
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+MAX_EPOCH = 2**31 - 1
+EVICTION_MS = 120_000
+"""A session unused for longer gives way to any other, and one older than this to a larger one."""
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+MAX_UNREADABLE = 10_000
+"""Partitions of a session that cannot be read. Each of them is in every response of the session, however short the
+request is; a client that fetches more of them gets no session, and names its partitions in each request."""
+MAX_PARTITIONS = 500_000
+"""The default of `kcore.max.fetch.session.partitions`."""
+NO_CONNECTION = 0
+"""The connection id of requests that come through no socket. Their sessions end by eviction alone."""
+
+PartitionName = tuple[str | bytes, int]
+"""(topic name, or from v13 on topic id; partition)."""
+
+
+def next_epoch(epoch: int) -> int:
+    """The epoch that follows in a session; it never comes back to 0, which would ask for a new session."""
+    return 1 if epoch == MAX_EPOCH else epoch + 1
+
+
+class FetchSession:
+    """One session.
+
+    Attributes:
+        session_id: 1 to 2^31 - 1.
+        uses_topic_ids: whether its requests are v13 or later.
+        partitions: by name, in the order in which they are served.
+        epoch: the one that its next request must carry.
+        created_ms: monotonic ms.
+        last_used_ms: monotonic ms.
+        connection_id: the connection that created it; the session ends with the connection.
+        evictable_size: its number of partitions when it was found old enough to be evicted by a larger one; -1 before.
+    """
+
+    __slots__ = (
+        "connection_id",
+        "created_ms",
+        "epoch",
+        "evictable_size",
+        "last_used_ms",
+        "partitions",
+        "session_id",
+        "uses_topic_ids",
+    )
+
+    def __init__(
+        self,
+        session_id: int,
+        uses_topic_ids: bool,
+        partitions: dict[PartitionName, SessionPartition],
+        now_ms: int,
+        connection_id: int = NO_CONNECTION,
+    ) -> None:
+        self.session_id = session_id
+        self.uses_topic_ids = uses_topic_ids
+        self.partitions = partitions
+        self.connection_id = connection_id
+        self.epoch = next_epoch(INITIAL_EPOCH)
+        self.created_ms = now_ms
+        self.last_used_ms = now_ms
+        self.evictable_size = -1
+
+    def update(self, request: FetchRequest, partitions: Partitions) -> bool:
+        """Adds, changes and forgets partitions as an incremental request says.
+
+        Returns:
+            False if a name is longer than a topic's can be: the session is not to keep it.
+        """
+        own = self.partitions
+        legal = True
+        for topic in request.topics:
+            key = topic.topic_id if self.uses_topic_ids else topic.topic
+            for asked in topic.partitions:
+                name = (key, asked.partition)
+                known = own.get(name)
+                if known is None:
+                    legal = legal and len(key) <= MAX_NAME_LENGTH
+                    own[name] = SessionPartition(
+                        self._topic_name(topic, partitions), topic.topic_id, asked, self.uses_topic_ids
+                    )
+                else:
+                    known.ask(asked)
+        for forgotten in request.forgotten_topics_data:
+            key = forgotten.topic_id if self.uses_topic_ids else forgotten.topic
+            for index in forgotten.partitions:
+                own.pop((key, index), None)
+        return legal
+
+    def _topic_name(self, topic: Any, partitions: Partitions) -> str | None:
+        if not self.uses_topic_ids:
+            return str(topic.topic)
+        found = partitions.ids.get(topic.topic_id)
+        return None if found is None else found.name
+
+
+class FetchSessions:
+    """All sessions of a node: at most `max_slots`, with at most `max_partitions` partitions in total.
+
+    Args:
+        max_slots: `max.incremental.fetch.session.cache.slots`; 0 makes no sessions at all.
+        random_id: makes a number in 1 to 2^31 - 1.
+        max_partitions: `kcore.max.fetch.session.partitions`.
+
+    Attributes:
+        partitions: the number of partitions in all sessions.
+    """
+
+    __slots__ = (
+        "_evictable",
+        "_of_connections",
+        "_random_id",
+        "_sessions",
+        "evictions",
+        "max_partitions",
+        "max_slots",
+        "partitions",
+    )
+
+    def __init__(self, max_slots: int, random_id: Callable[[], int], max_partitions: int = MAX_PARTITIONS) -> None:
+        self.max_slots = max_slots
+        self.max_partitions = max_partitions
+        self.evictions = 0
+        self.partitions = 0
+        self._random_id = random_id
+        # In the order of last use: a used one moves to the end.
+        self._sessions: dict[int, FetchSession] = {}
+        # (size, id) of those old enough for eviction by size; what is out of date is skipped when it surfaces.
+        self._evictable: list[tuple[int, int]] = []
+        self._of_connections: dict[int, set[int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, session_id: int) -> FetchSession | None:
+        """The session of that id, or None."""
+        return self._sessions.get(session_id)
+
+    def close(self, session_id: int) -> None:
+        """Forgets a session, if there is one of that id."""
+        session = self._sessions.pop(session_id, None)
+        if session is None:
+            return
+        self.partitions -= len(session.partitions)
+        of_connection = self._of_connections.get(session.connection_id)
+        if of_connection is not None:
+            of_connection.discard(session_id)
+            if not of_connection:
+                del self._of_connections[session.connection_id]
+
+    def connection_closed(self, connection_id: int) -> None:
+        """Forgets the sessions that a connection created: its client starts with a new one when it is back."""
+        for session_id in tuple(self._of_connections.get(connection_id, ())):
+            self.close(session_id)
+
+    def touch(self, session: FetchSession, now_ms: int) -> None:
+        """The session is used now."""
+        session.last_used_ms = now_ms
+        sessions = self._sessions
+        del sessions[session.session_id]
+        sessions[session.session_id] = session
+        size = len(session.partitions)
+        if now_ms - session.created_ms > EVICTION_MS and size != session.evictable_size:
+            session.evictable_size = size
+            heapq.heappush(self._evictable, (size, session.session_id))
+
+    def update(self, session: FetchSession, request: FetchRequest, partitions: Partitions) -> bool:
+        """Changes the partitions of a session as an incremental request says.
+
+        Returns:
+            False if the session was closed: a topic's name is too long, or all sessions together have more partitions
+            than allowed.
+        """
+        before = len(session.partitions)
+        legal = session.update(request, partitions)
+        after = len(session.partitions)
+        self.partitions += after - before
+        if legal and (after <= before or self.partitions <= self.max_partitions):
+            return True
+        self.close(session.session_id)
+        return False
+
+    def create(
+        self,
+        partitions: dict[PartitionName, SessionPartition],
+        uses_topic_ids: bool,
+        now_ms: int,
+        connection_id: int = NO_CONNECTION,
+    ) -> int:
+        """Makes a session if there is room, or if another can go for it. Returns its id, 0 without one."""
+        size = len(partitions)
+        if size > self.max_partitions:
+            return NO_SESSION
+        while len(self._sessions) >= self.max_slots or self.partitions + size > self.max_partitions:
+            if not self._evict(size, now_ms):
+                return NO_SESSION
+        session_id = self._random_id()
+        while session_id in self._sessions:
+            session_id = self._random_id()
+        self._sessions[session_id] = FetchSession(session_id, uses_topic_ids, partitions, now_ms, connection_id)
+        self.partitions += size
+        if connection_id != NO_CONNECTION:
+            self._of_connections.setdefault(connection_id, set()).add(session_id)
+        return session_id
+
+    def _evict(self, size: int, now_ms: int) -> bool:
+        """Removes the session longest unused if that is long enough, else the smallest old one if it is smaller."""
+        sessions = self._sessions
+        oldest = next(iter(sessions.values()), None)
+        if oldest is None:
+            return False
+        if now_ms - oldest.last_used_ms > EVICTION_MS:
+            self.close(oldest.session_id)
+            self.evictions += 1
+            return True
+        evictable = self._evictable
+        while evictable:
+            smallest, session_id = evictable[0]
+            session = sessions.get(session_id)
+            if session is None or session.evictable_size != smallest:
+                heapq.heappop(evictable)
+                continue
+            if size <= smallest:
+                return False
+            heapq.heappop(evictable)
+            self.close(session_id)
+            self.evictions += 1
+            return True
+        return False
+
+
+class FetchContext:
+    """What one request reads and how its answer is made: without a session, founding one, or within one.
+
+    Args:
+        sessions: the node's sessions.
+        session: the session it belongs to, None without.
+        founding: a session is to be made of the answer.
+        epoch: the request's session epoch.
+        uses_topic_ids: whether topics go by id in this version.
+        connection_id: the connection of the request.
+    """
+
+    __slots__ = ("connection_id", "epoch", "founding", "session", "sessions", "uses_topic_ids")
+
+    def __init__(
+        self,
+        sessions: FetchSessions,
+        session: FetchSession | None,
+        founding: bool,
+        epoch: int,
+        uses_topic_ids: bool,
+        connection_id: int = NO_CONNECTION,
+    ) -> None:
+        self.connection_id = connection_id
+        self.sessions = sessions
+        self.session = session
+        self.founding = founding
+        self.epoch = epoch
+        self.uses_topic_ids = uses_topic_ids
+
+    def found(self, items: list[FetchItem], told: list[PartitionData], now_ms: int) -> int:
+        """Makes a session of what was asked for and told, if one is to be made and there is room. Returns its id.
+
+        Args:
+            items: the request's partitions.
+            told: the answer of each of them.
+            now_ms: monotonic ms.
+        """
+        if not self.founding or not _bounded(items):
+            return NO_SESSION
+        partitions: dict[PartitionName, SessionPartition] = {}
+        for item, data in zip(items, told, strict=True):
+            member = SessionPartition.of(item, self.uses_topic_ids)
+            member.high_watermark = data.high_watermark
+            member.local_log_start_offset = data.log_start_offset
+            partitions[member.name] = member
+        return self.sessions.create(partitions, self.uses_topic_ids, now_ms, self.connection_id)
+
+
+def _bounded(items: list[FetchItem]) -> bool:
+    """Checks that few partitions of a request cannot be read, and that their topics have names that a topic can have.
+
+    A session keeps them for as long as it lives, and names them in each of its responses.
+    """
+    unreadable = 0
+    for item in items:
+        if item.partition is None:
+            unreadable += 1
+            if item.topic is not None and len(item.topic) > MAX_NAME_LENGTH:
+                return False
+    return unreadable <= MAX_UNREADABLE
+
+
+def open_context(
+    request: FetchRequest,
+    version: int,
+    sessions: FetchSessions,
+    partitions: Partitions,
+    now_ms: int,
+    connection_id: int = NO_CONNECTION,
+) -> FetchContext | ErrorCode:
+    """Reads the session fields of a request.
+
+    Returns:
+        The context, or the error with which the whole request is answered: FETCH_SESSION_ID_NOT_FOUND,
+        INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
+    """
+    session_id, epoch = request.session_id, request.session_epoch
+    uses_topic_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
+    if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        if session_id != NO_SESSION:
+            sessions.close(session_id)
+        return FetchContext(sessions, None, epoch == INITIAL_EPOCH, epoch, uses_topic_ids, connection_id)
+    session = sessions.get(session_id)
+    if session is None:
+        return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    if session.epoch != epoch:
+        return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    if session.uses_topic_ids != uses_topic_ids:
+        return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    if not sessions.update(session, request, partitions):
+        return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    if not session.partitions:
+        sessions.close(session_id)
+        return FetchContext(sessions, None, False, epoch, uses_topic_ids)
+    sessions.touch(session, now_ms)
+    session.epoch = next_epoch(epoch)
+    return FetchContext(sessions, session, False, epoch, uses_topic_ids)

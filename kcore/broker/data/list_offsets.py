@@ -1,0 +1,123 @@
+"""Offsets of a partition by kind or by time (KIP-79, KIP-734, KIP-405, KIP-1023)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kcore.protocol.compression import decompress
+from kcore_ext.batch import iter_entries, parse_header
+
+if TYPE_CHECKING:
+    from kcore.broker.data.partition import Partition
+    from kcore.log.interface import TimestampedBatch
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+FIRST_VERSIONS = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+"""The request version from which on each special timestamp is known."""
+
+_WHOLE_BATCH = 1
+
+
+class FoundOffset(NamedTuple):
+    """An offset that was asked for.
+
+    Attributes:
+        offset: -1 if there is none.
+        timestamp_ms: of the record at the offset; -1 where the question was not about time.
+        leader_epoch: in which the record was appended; -1 if unknown.
+    """
+
+    offset: int
+    timestamp_ms: int = -1
+    leader_epoch: int = -1
+
+
+NOT_FOUND = FoundOffset(-1)
+
+
+def find_offset(partition: Partition, timestamp: int, limit: int) -> FoundOffset:
+    """Answers one question.
+
+    Args:
+        partition: which.
+        timestamp: a special value, or ms since the epoch.
+        limit: the high watermark or the last stable offset, as the reader's isolation level has it.
+    """
+    if timestamp == LATEST:
+        return FoundOffset(limit, leader_epoch=partition.leader_epoch)
+    if timestamp in {EARLIEST, EARLIEST_LOCAL}:
+        start = partition.log_start_offset
+        first = next(iter(partition.log.committed_epochs), None)
+        known = first is not None and first.start_offset <= start
+        return FoundOffset(start, leader_epoch=first.epoch if first is not None and known else -1)
+    if timestamp in {LATEST_TIERED, EARLIEST_PENDING_UPLOAD}:
+        return NOT_FOUND
+    if timestamp == MAX_TIMESTAMP:
+        found = _record_of_max_timestamp(partition)
+    else:
+        found = _first_record_at(partition, timestamp)
+    return found if found.offset < limit else NOT_FOUND
+
+
+def _record_of_max_timestamp(partition: Partition) -> FoundOffset:
+    place = partition.log.max_timestamp_batch()
+    # A log without any timestamp has -1 everywhere, and no record that could be called the latest.
+    if place is None or place.max_timestamp_ms < 0:
+        return NOT_FOUND
+    found = _record_in(partition, place, place.max_timestamp_ms)
+    if found.offset < 0:
+        # The record is below the log's start, which cuts this batch; the rest of the batch is taken for it.
+        found = _record_in(partition, place, 0)
+    return found
+
+
+def _first_record_at(partition: Partition, timestamp_ms: int) -> FoundOffset:
+    place = partition.log.find_by_timestamp(timestamp_ms)
+    if place is None:
+        return NOT_FOUND
+    found = _record_in(partition, place, timestamp_ms)
+    if found.offset < 0:
+        # The log's start cuts the batch, and the record that fits is below it: the next batch that fits is whole.
+        place = _next_at(partition, place, timestamp_ms)
+        if place is not None:
+            found = _record_in(partition, place, timestamp_ms)
+    return found
+
+
+def _next_at(partition: Partition, place: TimestampedBatch, timestamp_ms: int) -> TimestampedBatch | None:
+    """The batch behind `place` whose largest timestamp fits."""
+    log = partition.log
+    for base_offset, batch in log.batches(start=log.log_start_offset, check_crc=False):
+        header = parse_header(batch)
+        if base_offset > place.base_offset and header.max_timestamp_ms >= timestamp_ms:
+            return place._replace(base_offset=base_offset, max_timestamp_ms=header.max_timestamp_ms)
+    return None
+
+
+def _record_in(partition: Partition, place: TimestampedBatch, timestamp_ms: int) -> FoundOffset:
+    """The first record of a batch with at least that timestamp, not below the log's start."""
+    start = partition.log_start_offset
+    batches = partition.log.read(max(place.base_offset, start), _WHOLE_BATCH, None, True)
+    if not batches:
+        return NOT_FOUND
+    header = parse_header(batches[0])
+    epoch = header.partition_leader_epoch
+    if header.is_log_append_time:
+        return FoundOffset(max(header.base_offset, start), header.max_timestamp_ms, epoch)
+    for offset, timestamp, _, _ in iter_entries(batches[0], decompress=decompress):
+        if timestamp >= timestamp_ms and offset >= start:
+            return FoundOffset(offset, timestamp, epoch)
+    return NOT_FOUND

@@ -1,0 +1,139 @@
+"""What a fetch reads, in plain Python: the definition of what `kcore_ext.broker.fetch_reader` does fast.
+
+Servers use the compiled reader; a test plays the same requests to both.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kcore.broker.data.fetch import divergence, read, refusal, refused_early
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.fetch import FetchableTopicResponse
+from kcore.protocol.schema import ZERO_UUID
+from kcore_ext.broker.fetch_reader import FetchItem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from kcore.broker.data.partition import Partition
+    from kcore.broker.data.partitions import TopicPartitions
+    from kcore.protocol.messages.fetch import FetchTopic, PartitionData
+    from kcore_ext.broker.fetch_reader import FetchParams, SessionPartition
+
+
+class PlainReading:
+    """See `kcore_ext.broker.fetch_reader.Reading`."""
+
+    def __init__(self) -> None:
+        self.told: list[PartitionData | None] = []
+        self.size_bytes = 0
+        self.failed = False
+        self.dirty = False
+
+
+class PlainReader:
+    """See `kcore_ext.broker.fetch_reader.FetchReader`."""
+
+    def requested(
+        self,
+        topics: Sequence[FetchTopic],
+        by_id: bool,
+        known: dict[Any, TopicPartitions],
+        may_read: Callable[[str], bool] | None,
+    ) -> list[FetchItem]:
+        """The partitions of a request without a session, in its order."""
+        items = []
+        for topic in topics:
+            found = known.get(topic.topic_id if by_id else topic.topic)
+            name: str | None = topic.topic
+            if by_id:
+                name = None if found is None else found.name
+            error = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.NONE
+            if name is not None and may_read is not None and not may_read(name):
+                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            for asked in topic.partitions:
+                partition = found.get(asked.partition) if found is not None and not error else None
+                why = error
+                if partition is None and not error:
+                    why = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                items.append(FetchItem(name, topic.topic_id if by_id else ZERO_UUID, asked, partition, why))
+        return items
+
+    def current(
+        self, members: Iterable[SessionPartition], find: Callable[[SessionPartition], None]
+    ) -> list[SessionPartition]:
+        """The partitions of a session, in its order."""
+        items = list(members)
+        for member in items:
+            find(member)
+        return items
+
+    def read(self, items: list[FetchItem], params: FetchParams, sparse: bool) -> PlainReading:
+        """Reads all partitions; a session is not told what it has heard."""
+        reading = PlainReading()
+        for item in items:
+            if item.partition is None:
+                reading.failed = True
+                reading.told.append(refused_early(item.index, item.error))
+                continue
+            reading.dirty = reading.dirty or item.partition.dirty
+            budget = params.max_bytes - reading.size_bytes
+            data = read(item.partition, item, params, budget, not reading.size_bytes)
+            if data.records:
+                reading.size_bytes += len(data.records)
+            elif data.error_code or (item.last_fetched_epoch >= 0 and data.diverging_epoch.epoch >= 0):
+                reading.failed = True
+            reading.told.append(data)
+        return reading
+
+    def unsettled(self, items: list[FetchItem], hungry: bool) -> list[tuple[Partition, int]]:
+        """Appends under way that the answer has to show."""
+        return [
+            (item.partition, item.partition.log.end_offset)
+            for item in items
+            if item.partition is not None and (item.partition.unacknowledged or (hungry and item.partition.dirty))
+        ]
+
+    def idle(self, items: list[FetchItem], params: FetchParams) -> bool:
+        """Whether no partition has anything to read or to object."""
+        for item in items:
+            partition = item.partition
+            if partition is None or refusal(partition, item) is not None or divergence(partition, item) is not None:
+                return False
+            limit = partition.last_stable_offset if params.read_committed else partition.high_watermark
+            if item.fetch_offset < limit:
+                return False
+        return True
+
+    def news(
+        self, items: list[SessionPartition], told: list[PartitionData], members: dict[Any, SessionPartition]
+    ) -> list[FetchableTopicResponse]:
+        """Of a session's answers those that the client must hear; those with data go to the end of the session."""
+        found = []
+        for member, data in zip(items, told, strict=True):
+            if member.tell(data):
+                found.append((member, data))
+                if data.records:
+                    del members[member.name]
+                    members[member.name] = member
+        return self.by_topic([member for member, _ in found], [data for _, data in found])
+
+    def by_topic(
+        self, items: Sequence[FetchItem], told: Sequence[PartitionData | None]
+    ) -> list[FetchableTopicResponse]:
+        """Answers under their topics, in order; neighbours of the same topic stand together."""
+        responses = []
+        data: list[PartitionData] = []
+        last: tuple[str | None, bytes] | None = None
+        for item, answer in zip(items, told, strict=True):
+            if answer is None:
+                continue
+            if (item.topic, item.topic_id) != last:
+                last = (item.topic, item.topic_id)
+                data = []
+                responses.append(
+                    FetchableTopicResponse(topic=item.topic or "", topic_id=item.topic_id, partitions=data)
+                )
+            data.append(answer)
+        return responses

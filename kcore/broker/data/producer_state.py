@@ -1,0 +1,302 @@
+"""What a partition knows of its producers: sequences, epochs, open transactions (KIP-98, KIP-360, KIP-890, KIP-1228).
+
+Checks are separate from changes: everything about an append is checked before anything of it is kept. A change leaves
+a note of what was there before, so that an append whose commit fails can be taken back, with what came after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kcore.broker.data.aborted_transactions import AbortedTransaction, AbortedTransactionIndex
+from kcore.errors import KafkaError
+from kcore.protocol.error_codes import ErrorCode
+from kcore_ext.broker.producers import BatchMetadata, ProducerEntry, ProducersCore
+
+__all__ = [
+    "MAX_SEQUENCE",
+    "BatchMetadata",
+    "ProducerEntry",
+    "ProducerStates",
+    "Verification",
+    "increment_sequence",
+]
+
+MAX_SEQUENCE = 2**31 - 1
+
+
+def increment_sequence(sequence: int, by: int) -> int:
+    """`sequence + by`; sequences wrap from 2147483647 to 0."""
+    if sequence > MAX_SEQUENCE - by:
+        return by - (MAX_SEQUENCE - sequence) - 1
+    return sequence + by
+
+
+class Verification:
+    """One producer's transaction that the coordinator verifies before its first batch is appended (KIP-890).
+
+    The object itself is the guard: an end marker or the transaction's first batch removes it from the partition, and
+    an append that was verified under a removed guard is refused.
+
+    It belongs to one transactional id, producer id and epoch together. The coordinator has not confirmed yet that they
+    belong together, so a request that claims another producer's id must find and change nothing but its own object.
+
+    Attributes:
+        transactional_id: the id under which the producer writes.
+        epoch: the producer's epoch.
+        supports_epoch_bump: the producer follows transaction.version 2, where each transaction starts at sequence 0.
+        created_ms: wall-clock ms when the partition first saw it; expiry counts from there.
+        lowest_sequence: the lowest first sequence of the requests that were not rejected; a higher one may not be
+            appended first. None until the coordinator has answered one request.
+    """
+
+    __slots__ = ("created_ms", "epoch", "lowest_sequence", "supports_epoch_bump", "transactional_id")
+
+    def __init__(self, transactional_id: str, epoch: int, supports_epoch_bump: bool, created_ms: int) -> None:
+        self.transactional_id = transactional_id
+        self.epoch = epoch
+        self.supports_epoch_bump = supports_epoch_bump
+        self.created_ms = created_ms
+        self.lowest_sequence: int | None = None
+
+
+class ProducerStates(ProducersCore):
+    """The producers of one partition, its open transactions and its aborted ones.
+
+    `ProducersCore` holds the attributes and the compiled code that runs for every batch.
+    """
+
+    __slots__ = ()
+
+    verifications: dict[int, dict[tuple[str, int], Verification]]
+    aborted: AbortedTransactionIndex
+
+    def __init__(self) -> None:
+        self.aborted = AbortedTransactionIndex()
+
+    # ---- data
+
+    def check_client_data(
+        self,
+        producer_id: int,
+        epoch: int,
+        first_sequence: int,
+        last_sequence: int,
+        transactional: bool,
+        guard: Verification | None = None,
+        verify: bool = False,
+    ) -> BatchMetadata | None:
+        """Checks the epoch, the sequences and the transaction of a client's batch; changes nothing.
+
+        Args:
+            producer_id: the batch's producer.
+            epoch: the producer's epoch.
+            first_sequence: the batch's first sequence.
+            last_sequence: the batch's last sequence.
+            transactional: True if the batch belongs to a transaction.
+            guard: the verification that the coordinator confirmed for this batch; None if none was needed.
+            verify: True if the first batch of a transaction needs a guard that still stands.
+
+        Returns:
+            None if the batch may be appended. If it is a duplicate, the metadata of the batch that it repeats: the
+            response carries that one's offset.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
+        """
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            if transactional and verify and not self._is_guarded(producer_id, guard):
+                raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+            if guard is not None:
+                self._check_verified_sequence(guard, first_sequence, True)
+            return None
+        known = entry.epoch
+        follows = first_sequence == 0
+        if epoch == known:
+            last = entry.last_sequence
+            follows = first_sequence == last + 1
+            if not follows:
+                # What follows the last batch cannot repeat one; everything else may, and is then no error.
+                duplicate = entry.duplicate(epoch, first_sequence, last_sequence)
+                if duplicate is not None:
+                    return duplicate
+                follows = first_sequence == 0 and last == MAX_SEQUENCE
+        elif epoch < known:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
+        opens = transactional and (entry.txn_first_offset < 0 or epoch != known)
+        if opens and verify and not self._is_guarded(producer_id, guard):
+            # The guard is gone once the transaction has begun or ended here: a late answer opens nothing (KIP-890).
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+        if guard is not None:
+            self._check_verified_sequence(guard, first_sequence, not entry.batches)
+        if not follows:
+            raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        if entry.txn_first_offset >= 0 and not transactional:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+        return None
+
+    def _is_guarded(self, producer_id: int, guard: Verification | None) -> bool:
+        """True if `guard` is still the partition's verification of its transactional id, producer id and epoch."""
+        if guard is None:
+            return False
+        own = self.verifications.get(producer_id)
+        return own is not None and own.get((guard.transactional_id, guard.epoch)) is guard
+
+    @staticmethod
+    def _check_verified_sequence(guard: Verification, first_sequence: int, first_batch: bool) -> None:
+        """Refuses a batch that would overtake the one that begins the transaction.
+
+        Raises:
+            KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER.
+        """
+        lowest = guard.lowest_sequence
+        if (guard.supports_epoch_bump and first_batch and first_sequence != 0) or (
+            lowest is not None and first_sequence > lowest
+        ):
+            raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+
+    def check_coordinator_data(self, producer_id: int, epoch: int, transactional: bool) -> None:
+        """Whether a coordinator may append on behalf of a producer: the epoch counts, sequences do not exist.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE.
+        """
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            return
+        if epoch < entry.epoch:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
+        if entry.txn_first_offset >= 0 and not transactional:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+
+    # ---- end markers
+
+    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int) -> None:
+        """Whether an end marker may be appended.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            return
+        if transaction_version >= 2:
+            # KIP-1228: a marker of transaction.version 2 carries an epoch above its data's. An equal one without an
+            # open transaction repeats a marker whose answer was lost.
+            fenced = epoch < entry.epoch or (epoch == entry.epoch and entry.txn_first_offset >= 0)
+        else:
+            fenced = epoch < entry.epoch
+        if fenced:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
+        if entry.coordinator_epoch > coordinator_epoch:
+            raise KafkaError(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+
+    def add_marker(
+        self, producer_id: int, epoch: int, offset: int, timestamp_ms: int, coordinator_epoch: int, commit: bool
+    ) -> None:
+        """Keeps an end marker that was appended, or is replayed: the producer's transaction is over."""
+        entry = self._touch(producer_id, offset)
+        if epoch != entry.epoch:
+            entry.epoch = epoch
+            entry.batches = ()
+        entry.coordinator_epoch = coordinator_epoch
+        entry.last_timestamp_ms = timestamp_ms
+        first_offset = entry.txn_first_offset
+        if first_offset >= 0:
+            entry.txn_first_offset = -1
+            del self.open_transactions[producer_id]
+            self._completing.append((first_offset, offset))
+            if not commit:
+                earliest = next(iter(self.open_transactions.values()), offset + 1)
+                self.aborted.add(AbortedTransaction(producer_id, first_offset, offset, earliest))
+        self.verifications.pop(producer_id, None)
+
+    # ---- commit
+
+    def rollback(self, high_watermark: int) -> None:
+        """Takes back everything at or beyond `high_watermark`: its commit failed."""
+        self._take_back(high_watermark)
+        self.aborted.truncate(high_watermark)
+        self.find_open_transactions()
+
+    def find_open_transactions(self) -> None:
+        """Lists the open transactions anew, from what the entries say."""
+        still_open = [entry for entry in self.entries.values() if entry.txn_first_offset >= 0]
+        still_open.sort(key=lambda entry: entry.txn_first_offset)
+        self.open_transactions = {entry.producer_id: entry.txn_first_offset for entry in still_open}
+
+    # ---- verification
+
+    def begin_verification(
+        self, producer_id: int, transactional_id: str, epoch: int, supports_epoch_bump: bool, now_ms: int
+    ) -> Verification:
+        """Returns the guard for a request that the coordinator is about to verify, creating it if there is none.
+
+        Nothing that another request relies on changes here; `settle_verification` must follow.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH if a newer epoch has written to the partition.
+        """
+        entry = self.entries.get(producer_id)
+        if entry is not None and epoch < entry.epoch:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
+        own = self.verifications.setdefault(producer_id, {})
+        guard = own.get((transactional_id, epoch))
+        if guard is None:
+            guard = own[transactional_id, epoch] = Verification(transactional_id, epoch, supports_epoch_bump, now_ms)
+        return guard
+
+    def settle_verification(self, producer_id: int, guard: Verification, first_sequence: int, rejected: bool) -> None:
+        """Applies the coordinator's answer to the guard of a request.
+
+        Args:
+            producer_id: the request's producer.
+            guard: from `begin_verification`.
+            first_sequence: the first sequence of the request's batch. It counts from now on unless the request is
+                rejected, also if the coordinator could not be reached: the client sends the batch again, and no later
+                one may be appended before it.
+            rejected: True if the coordinator denied that the producer writes in this transaction. A guard that no
+                other request has settled is then removed.
+        """
+        if not rejected:
+            lowest = guard.lowest_sequence
+            guard.lowest_sequence = first_sequence if lowest is None else min(lowest, first_sequence)
+        elif guard.lowest_sequence is None and self._is_guarded(producer_id, guard):
+            own = self.verifications[producer_id]
+            del own[guard.transactional_id, guard.epoch]
+            if not own:
+                del self.verifications[producer_id]
+
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        """True if the producer has an open transaction of this epoch in the partition: nothing is left to verify."""
+        entry = self.entries.get(producer_id)
+        return entry is not None and entry.epoch == epoch and entry.txn_first_offset >= 0
+
+    # ---- expiry
+
+    def expire(self, wall_ms: int, expiration_ms: int, slice_size: int) -> Iterator[None]:
+        """Forgets producers that were idle and verifications that are older than `expiration_ms`.
+
+        A producer with an open transaction stays, and so does one whose last append is not durable yet. The generator
+        pauses after every `slice_size` producers.
+        """
+        until_pause = slice_size
+        for producer_id, entry in list(self.entries.items()):
+            if entry.txn_first_offset < 0 and wall_ms - entry.last_timestamp_ms >= expiration_ms:
+                current = self.entries.get(producer_id) is entry
+                if current and not self._has_notes_of(producer_id):
+                    del self.entries[producer_id]
+            until_pause -= 1
+            if not until_pause:
+                until_pause = slice_size
+                yield
+        for producer_id, own in list(self.verifications.items()):
+            for key in [key for key, guard in own.items() if wall_ms - guard.created_ms >= expiration_ms]:
+                del own[key]
+            if not own and self.verifications.get(producer_id) is own:
+                del self.verifications[producer_id]
+            until_pause -= 1
+            if not until_pause:
+                until_pause = slice_size
+                yield

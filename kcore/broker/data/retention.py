@@ -1,0 +1,184 @@
+"""What partitions need from time to time: forgetting idle producers, snapshots of the others, deleting what is too old
+or too much, and compaction.
+
+Runs in bounded slices between rounds of requests, partition by partition.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from kcore.broker.compaction.schedule import Cleaner
+from kcore.broker.data.batch_sizes import first_offset_within
+from kcore.log.errors import LogError
+
+if TYPE_CHECKING:
+    from kcore.broker.data.partition import Partition
+    from kcore.broker.data.partitions import Partitions
+    from kcore.clock import Now
+    from kcore.config import Config
+    from kcore.runtime.slices import Slices
+    from kcore_ext.runtime.timer_wheel import TimerWheel
+
+logger = logging.getLogger(__name__)
+
+PRODUCERS_A_SLICE = 1_000
+BATCHES_A_SLICE = 1_000
+PARTITIONS_A_SLICE = 50
+SNAPSHOT_INTERVAL_MS = 60_000
+SNAPSHOT_MIN_RECORDS = 50_000
+"""How many offsets a restart may have to replay in a partition before its producers are snapshotted."""
+
+
+class Periodic:
+    """A piece of sliced work that is begun again and again: each time an interval after it was begun last, but never
+    twice at the same time.
+
+    Args:
+        wheel: its timer.
+        slices: where it runs.
+        now: the time of the round.
+        interval_ms: from one beginning to the next.
+        work: makes the work.
+    """
+
+    __slots__ = ("_interval_ms", "_now", "_running", "_slices", "_wheel", "_work", "runs")
+
+    def __init__(
+        self, wheel: TimerWheel, slices: Slices, now: Now, interval_ms: int, work: Callable[[], Iterator[None]]
+    ) -> None:
+        self._wheel = wheel
+        self._slices = slices
+        self._now = now
+        self._interval_ms = interval_ms
+        self._work = work
+        self._running = False
+        self.runs = 0
+
+    def start(self) -> None:
+        """Arms the timer for the first time."""
+        self._wheel.add(self._now.now_ms + self._interval_ms, self)
+
+    def __call__(self) -> None:
+        """The timer fired."""
+        self._wheel.add(self._now.now_ms + self._interval_ms, self)
+        if not self._running:
+            self._running = True
+            self._slices.add(self._run())
+
+    def _run(self) -> Iterator[None]:
+        try:
+            yield from self._work()
+            self.runs += 1
+        finally:
+            self._running = False
+
+
+class Housekeeping:
+    """The periodic work of all partitions.
+
+    Args:
+        partitions: whose.
+        wheel: timers.
+        slices: where the work runs.
+        now: the time of the round.
+        config: how often, and when a producer counts as idle.
+
+    Attributes:
+        expiry: forgetting producers. retention: deleting. snapshots: of producers. compaction: by `cleaner`.
+    """
+
+    __slots__ = (
+        "_now",
+        "_partitions",
+        "_producer_expiration_ms",
+        "cleaner",
+        "compaction",
+        "expiry",
+        "retention",
+        "snapshots",
+    )
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        wheel: TimerWheel,
+        slices: Slices,
+        now: Now,
+        config: Config,
+    ) -> None:
+        self._partitions = partitions
+        self._now = now
+        self._producer_expiration_ms = config.producer_id_expiration_ms
+        self.expiry = Periodic(
+            wheel, slices, now, config.producer_id_expiration_check_interval_ms, self.expire_producers
+        )
+        self.retention = Periodic(wheel, slices, now, config.log_retention_check_interval_ms, self.enforce_retention)
+        self.cleaner = Cleaner(partitions, now, config)
+        self.compaction = Periodic(wheel, slices, now, max(config.log_cleaner_backoff_ms, 1), self.cleaner.run)
+        self.snapshots = Periodic(wheel, slices, now, SNAPSHOT_INTERVAL_MS, self.snapshot_producers)
+
+    def start(self) -> None:
+        """Arms the timers."""
+        self.expiry.start()
+        self.retention.start()
+        self.compaction.start()
+        self.snapshots.start()
+
+    def expire_producers(self) -> Iterator[None]:
+        """Forgets the producers that were idle too long, in all partitions."""
+        until_pause = PARTITIONS_A_SLICE
+        for partition in self._partitions:
+            if partition.recovering or partition.closed:
+                continue
+            yield from partition.producers.expire(self._now.wall_ms, self._producer_expiration_ms, PRODUCERS_A_SLICE)
+            until_pause -= 1
+            if not until_pause:
+                until_pause = PARTITIONS_A_SLICE
+                yield
+
+    def snapshot_producers(self, min_records: int = SNAPSHOT_MIN_RECORDS) -> Iterator[None]:
+        """Snapshots the producers of partitions whose recovery would replay much, one a slice.
+
+        Args:
+            min_records: how much; 1 for a node that is about to close.
+        """
+        for partition in self._partitions:
+            try:
+                if partition.snapshot_producers(min_records):
+                    yield
+            except LogError as error:
+                logger.warning("snapshot of the producers of %r: %s", partition, error)
+
+    def enforce_retention(self) -> Iterator[None]:
+        """Deletes what retention.ms and retention.bytes say, in all partitions whose cleanup.policy has delete."""
+        until_pause = PARTITIONS_A_SLICE
+        for partition in self._partitions:
+            if partition.config.delete and not partition.recovering and not partition.closed:
+                try:
+                    yield from self._retain(partition)
+                except LogError as error:
+                    logger.warning("retention of %r: %s", partition, error)
+            until_pause -= 1
+            if not until_pause:
+                until_pause = PARTITIONS_A_SLICE
+                yield
+
+    def _retain(self, partition: Partition) -> Iterator[None]:
+        config, log = partition.config, partition.log
+        if log.log_start_offset >= partition.high_watermark:
+            return
+        start_offset = log.log_start_offset
+        if config.retention_ms >= 0:
+            # Batches without any timestamp go with those around them.
+            kept = log.find_by_timestamp(self._now.wall_ms - config.retention_ms)
+            start_offset = partition.high_watermark if kept is None else kept.base_offset
+        if config.retention_bytes >= 0:
+            excess_bytes = log.size_bytes() - config.retention_bytes
+            if excess_bytes > 0:
+                within = yield from first_offset_within(partition, excess_bytes, BATCHES_A_SLICE)
+                start_offset = max(start_offset, within)
+        if start_offset > log.log_start_offset and not partition.closed:
+            partition.delete_before(start_offset)

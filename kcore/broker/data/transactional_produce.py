@@ -1,0 +1,181 @@
+"""A produce request on its way, and what is special about one that belongs to a transaction (KIP-890)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kcore.broker.data.transaction_verifier import FIRST_VERSION_THAT_ADDS, Call, is_rejection, produce_error
+from kcore.errors import CloseConnectionError, KafkaError
+from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.pending import Pending
+
+if TYPE_CHECKING:
+    from kcore.broker.apis.produce import ProduceApi
+    from kcore.broker.data.partition import Partition
+    from kcore.broker.data.producer_state import Verification
+    from kcore.broker.data.transaction_verifier import Results
+    from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse
+    from kcore.runtime.api import RequestContext
+    from kcore_ext.batch import BatchHeader
+
+
+class ProduceItem:
+    """One partition of a produce request.
+
+    Attributes:
+        data: the request's entry.
+        partition: where it goes; None if there is no such partition.
+        header: the header of its batch; None if there is no batch.
+        error: what speaks against it before its log is asked, or None.
+        guard: the verification of its transaction; None if none was needed.
+    """
+
+    __slots__ = ("data", "error", "guard", "header", "partition")
+
+    def __init__(
+        self,
+        data: PartitionProduceData,
+        partition: Partition | None,
+        header: BatchHeader | None,
+        error: KafkaError | None,
+    ) -> None:
+        self.data = data
+        self.partition = partition
+        self.header = header
+        self.error = error
+        self.guard: Verification | None = None
+
+    @property
+    def writes_transactionally(self) -> bool:
+        """Whether its batch belongs to a producer's transaction."""
+        header = self.header
+        return header is not None and header.is_transactional and header.producer_id >= 0
+
+
+class TransactionalProduce:
+    """A request with batches of a transaction: verified first, then appended.
+
+    Args:
+        api: appends and answers.
+        context: who asks.
+        request: what is asked.
+        items: its partitions.
+    """
+
+    __slots__ = ("_api", "_context", "_finished", "_items", "_pending", "_request", "_result")
+
+    def __init__(
+        self, api: ProduceApi, context: RequestContext, request: ProduceRequest, items: list[ProduceItem]
+    ) -> None:
+        self._api = api
+        self._context = context
+        self._request = request
+        self._items = items
+        self._pending: Pending | None = None
+        self._finished = False
+        self._result: ProduceResponse | Pending | None = None
+
+    def start(self) -> ProduceResponse | Pending | None:
+        """Verifies what is not known to be in the transaction, and goes on once that is done.
+
+        Raises:
+            CloseConnectionError: see `ProduceApi.handle`.
+        """
+        writing = [item for item in self._items if item.error is None and item.writes_transactionally]
+        producers = {(item.header.producer_id, item.header.producer_epoch) for item in writing if item.header}
+        if len(producers) > 1:
+            mixed = "the batches of a transaction are of more than one producer"
+            for item in self._items:
+                item.error = KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, mixed)
+            writing = []
+        adds = self._context.api_version >= FIRST_VERSION_THAT_ADDS
+        if not writing or not -1 <= self._request.acks <= 1 or not (adds or self._api.verify_transactions):
+            return self._api.finish(self._context, self._request, self._items)
+        unverified = self._guard(writing, adds)
+        if not unverified:
+            return self._api.finish(self._context, self._request, self._items)
+        (producer_id, producer_epoch) = producers.pop()
+        partitions = [(item.partition.topic, item.partition.index) for item in unverified if item.partition]
+        call = Call(
+            self._api.desk,
+            self._request.transactional_id or "",
+            producer_id,
+            producer_epoch,
+            partitions,
+            adds,
+            self._verified,
+            self._renew_guards,
+        )
+        self._api.desk.verify(call)
+        if self._finished:
+            return self._result
+        # Idempotent batches must keep their order: what stands behind this request on its connection waits.
+        self._pending = Pending(self._api, self._context, self._request, parked=True)
+        return self._pending
+
+    def _guard(self, writing: list[ProduceItem], adds: bool) -> list[ProduceItem]:
+        """Gives a guard to every item that needs verification, and returns these items."""
+        unverified = []
+        wall_ms = self._api.wall_ms
+        for item in writing:
+            partition, header = item.partition, item.header
+            assert partition is not None
+            assert header is not None
+            if partition.recovering or partition.closed:
+                item.error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                continue
+            producers = partition.producers
+            if producers.has_open_transaction(header.producer_id, header.producer_epoch):
+                continue
+            try:
+                item.guard = producers.begin_verification(
+                    header.producer_id, self._request.transactional_id or "", header.producer_epoch, adds, wall_ms
+                )
+            except KafkaError as error:
+                item.error = error
+                continue
+            unverified.append(item)
+        return unverified
+
+    def _renew_guards(self) -> None:
+        """Begins the verification again where the end of the last transaction has removed the guard."""
+        for item in self._items:
+            guard, partition, header = item.guard, item.partition, item.header
+            if guard is None or partition is None or header is None:
+                continue
+            try:
+                item.guard = partition.producers.begin_verification(
+                    header.producer_id,
+                    guard.transactional_id,
+                    guard.epoch,
+                    guard.supports_epoch_bump,
+                    self._api.wall_ms,
+                )
+            except KafkaError as error:
+                item.guard, item.error = None, error
+
+    def _verified(self, results: Results) -> None:
+        """Settles the guards with the coordinator's answer, and appends every batch that it did not refuse."""
+        version = self._context.api_version
+        for item in self._items:
+            guard, partition, header = item.guard, item.partition, item.header
+            if guard is None or partition is None or header is None:
+                continue
+            code = results[partition.topic, partition.index]
+            partition.producers.settle_verification(header.producer_id, guard, header.base_sequence, is_rejection(code))
+            if code:
+                item.error = KafkaError(*produce_error(code, version))
+        self._finished = True
+        pending = self._pending
+        if pending is None:
+            self._result = self._api.finish(self._context, self._request, self._items)
+            return
+        try:
+            result = self._api.finish(self._context, self._request, self._items)
+        except CloseConnectionError:
+            # The request is no longer the connection's present one; without acks nobody learns what became of it.
+            result = None
+        if isinstance(result, Pending):
+            result.on_complete(pending.complete)
+        else:
+            pending.complete(result)

@@ -1,0 +1,1 @@
+"""Cluster metadata: the metadata state machine, its image and records, topics, users."""

@@ -1,0 +1,145 @@
+"""The control plane, wired: metadata, settings, and the APIs that read and change them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kcore.broker import apis
+from kcore.broker.apis.api_versions import ApiVersionsApi
+from kcore.broker.configs.alter import ConfigChanges
+from kcore.broker.configs.broker_config import BrokerConfig
+from kcore.broker.configs.describe import SettingsView
+from kcore.broker.configs.group_config import GroupConfigs
+from kcore.broker.configs.topic_effective import TopicConfigs
+from kcore.broker.metadata.internal_topics import InternalTopics
+from kcore.broker.metadata.producer_ids import ProducerIds
+from kcore.broker.metadata.topic_creation import TopicCreation
+from kcore.protocol.api_keys import ApiKey
+from kcore.runtime.deferred import DeferredApi, Maker, deferred_apis
+
+if TYPE_CHECKING:
+    from kcore.broker.apis.init_producer_id import TransactionalProducers
+    from kcore.broker.data.log_dirs import LogDirs
+    from kcore.broker.metadata.machine import MetadataMachine
+    from kcore.broker.metadata.topics import Topics
+    from kcore.config import Config
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.cluster import ClusterView
+    from kcore.runtime.shard import Shard
+
+
+class ControlPlane:
+    """Topics, settings, features and producer ids of a node, as one object for the engine.
+
+    Whoever follows the metadata (`topics.listen`) must begin after this object is made: settings are then in force
+    when a change is told.
+
+    Args:
+        shard: the metadata, loaded or not.
+        topics: what the rest of the node sees of it.
+        config: the node's settings.
+        cluster: nodes, addresses and leaders.
+        new_id: makes sixteen random bytes.
+
+    Attributes:
+        shard: the metadata.
+        topics: the topics, for everybody.
+        broker_config: the broker's settings and where they come from.
+        topic_configs: each topic's settings in force.
+        group_configs: each group's settings in force.
+        internal_topics: makes the coordinators' topics.
+        producer_ids: gives out producer ids.
+    """
+
+    __slots__ = (
+        "_cluster",
+        "_config",
+        "_creation",
+        "_new_id",
+        "broker_config",
+        "group_configs",
+        "internal_topics",
+        "producer_ids",
+        "shard",
+        "topic_configs",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        shard: Shard[MetadataMachine],
+        topics: Topics,
+        config: Config,
+        cluster: ClusterView,
+        new_id: Callable[[], bytes],
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._new_id = new_id
+        self._creation = TopicCreation(config, cluster, new_id)
+        self.shard = shard
+        self.topics = topics
+        # The broker's settings first: those of topics and groups fall back to them.
+        self.broker_config = BrokerConfig(self.topics, config, cluster.node_id)
+        self.topic_configs = TopicConfigs(self.topics, config)
+        self.group_configs = GroupConfigs(self.topics, config)
+        self.internal_topics = InternalTopics(self.shard, self._creation)
+        self.producer_ids = ProducerIds(self.shard, cluster.node_id)
+
+    def apis(
+        self,
+        log_dirs: LogDirs,
+        *,
+        transactional: TransactionalProducers | None = None,
+        authorizer: Authorizer | None = None,
+    ) -> list[DeferredApi]:
+        """Every API of the control plane but ApiVersions, which is told of all of a node's APIs.
+
+        Args:
+            log_dirs: where partitions are kept.
+            transactional: serves InitProducerId with a transactional id.
+            authorizer: who may do what; None allows all.
+        """
+        shard, config, cluster, creation = self.shard, self._config, self._cluster, self._creation
+        view = SettingsView(self.broker_config, self.topic_configs)
+        changes = ConfigChanges(self.broker_config)
+        makers: dict[ApiKey, Maker] = {
+            ApiKey.METADATA: lambda: apis.MetadataApi(shard, cluster, config, creation, authorizer),
+            ApiKey.DESCRIBE_CLUSTER: lambda: apis.DescribeClusterApi(cluster, authorizer),
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS: lambda: apis.DescribeTopicPartitionsApi(
+                shard, cluster, config, authorizer
+            ),
+            ApiKey.CREATE_TOPICS: lambda: apis.CreateTopicsApi(shard, creation, view, authorizer),
+            ApiKey.DELETE_TOPICS: lambda: apis.DeleteTopicsApi(shard, config, authorizer),
+            ApiKey.CREATE_PARTITIONS: lambda: apis.CreatePartitionsApi(shard, creation, authorizer),
+            ApiKey.DESCRIBE_CONFIGS: lambda: apis.DescribeConfigsApi(shard, view, self.broker_config, authorizer),
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda: apis.IncrementalAlterConfigsApi(shard, changes, authorizer),
+            ApiKey.ALTER_CONFIGS: lambda: apis.AlterConfigsApi(shard, changes, authorizer),
+            ApiKey.LIST_CONFIG_RESOURCES: lambda: apis.ListConfigResourcesApi(shard, cluster, authorizer),
+            ApiKey.INIT_PRODUCER_ID: lambda: apis.InitProducerIdApi(
+                shard, self.producer_ids, self.topics, transactional, authorizer
+            ),
+            ApiKey.DESCRIBE_LOG_DIRS: lambda: apis.DescribeLogDirsApi(shard, log_dirs, authorizer),
+            ApiKey.ELECT_LEADERS: lambda: apis.ElectLeadersApi(shard, cluster, authorizer),
+            ApiKey.UPDATE_FEATURES: lambda: apis.UpdateFeaturesApi(shard, authorizer),
+            ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda: apis.ListPartitionReassignmentsApi(authorizer),
+            ApiKey.DESCRIBE_CLIENT_QUOTAS: lambda: apis.DescribeClientQuotasApi(authorizer),
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: lambda: apis.DescribeUserScramCredentialsApi(shard, authorizer),
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda: apis.AlterUserScramCredentialsApi(shard, authorizer),
+            ApiKey.DESCRIBE_ACLS: lambda: apis.DescribeAclsApi(shard, authorizer),
+            ApiKey.CREATE_ACLS: lambda: apis.CreateAclsApi(shard, authorizer, self._new_id),
+            ApiKey.DELETE_ACLS: lambda: apis.DeleteAclsApi(shard, authorizer),
+            # A lambda for these too: the name of a class is what imports it.
+            ApiKey.CREATE_DELEGATION_TOKEN: lambda: apis.CreateDelegationTokenApi(),  # noqa: PLW0108
+            ApiKey.RENEW_DELEGATION_TOKEN: lambda: apis.RenewDelegationTokenApi(),  # noqa: PLW0108
+            ApiKey.EXPIRE_DELEGATION_TOKEN: lambda: apis.ExpireDelegationTokenApi(),  # noqa: PLW0108
+            ApiKey.DESCRIBE_DELEGATION_TOKEN: lambda: apis.DescribeDelegationTokenApi(),  # noqa: PLW0108
+            ApiKey.SASL_HANDSHAKE: lambda: apis.SaslHandshakeApi(),  # noqa: PLW0108
+            ApiKey.SASL_AUTHENTICATE: lambda: apis.SaslAuthenticateApi(),  # noqa: PLW0108
+        }
+        return deferred_apis(apis.VERSIONS, makers)
+
+    def api_versions(self) -> ApiVersionsApi:
+        """A new ApiVersions API; the engine tells it with `serve` which APIs there are."""
+        return ApiVersionsApi(self.topics)

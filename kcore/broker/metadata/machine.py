@@ -1,0 +1,344 @@
+"""The metadata shard: the state machine whose log is `__cluster_metadata`-0, in KRaft's records (KIP-631)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from kcore.broker.acl.entries import Acl
+from kcore.broker.metadata.features import FEATURES, bootstrap_records
+from kcore.broker.metadata.image import ConfigKey, ConfigType, MetadataImage
+from kcore.broker.metadata.names import CLUSTER_METADATA, METADATA_TOPIC_ID
+from kcore.broker.metadata.records import Fact, image_records
+from kcore.log.interface import PartitionKey
+from kcore.protocol.records.metadata import (
+    AccessControlEntryRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
+    TopicRecord,
+    UserScramCredentialRecord,
+    decode_metadata_record,
+)
+from kcore.runtime.machine import Outcome, Record
+from kcore.runtime.shard import Shard
+
+if TYPE_CHECKING:
+    from kcore.broker.metadata.topics import Topics
+    from kcore.clock import Now
+    from kcore.log.errors import LogError
+    from kcore.log.interface import PartitionLog
+    from kcore.runtime.commit import CommitPipeline
+    from kcore.runtime.machine import ShardContext
+    from kcore.runtime.slices import Slices
+    from kcore_ext.runtime.timer_wheel import TimerWheel
+
+METADATA_PARTITION = PartitionKey(METADATA_TOPIC_ID, 0)
+"""Where the metadata's log is kept."""
+
+MAX_METADATA_BATCH_BYTES = 8 * 1024 * 1024
+"""What one decision may write: Kafka's largest metadata batch (`QuorumController`), enough for 10 000 partitions."""
+
+
+COMPACT_FROM_RECORDS = 10_000
+"""A log of fewer records is never compacted."""
+COMPACT_RATIO = 4
+"""A log is compacted when it has so many times the records that its image needs."""
+
+
+class MetadataMachine:
+    """The cluster's metadata.
+
+    The log is compacted in place: when it has grown well beyond what it says, the whole image is written again as one
+    batch, and what lies before that batch is deleted once it is durable. Replaying an image over what it was made of
+    changes nothing, so that it does not matter where between the two a node stops.
+
+    Args:
+        context: the machine's hands.
+        topics: shows the image to the rest of the node and knows the listeners.
+        truncate: deletes what lies before an offset, once what is being decided is durable.
+        start_offset: where the log begins. The batch that it begins in may hold older records, which do not count.
+
+    Attributes:
+        image: what the metadata says now.
+        block_next: the next id of the block of producer ids in hand; soft, as the rest of a block is given up at a
+            restart.
+        block_end: the first id behind that block.
+    """
+
+    __slots__ = (
+        "_changed",
+        "_compact_at",
+        "_image_size",
+        "_loaded",
+        "_node_id",
+        "_open",
+        "_records",
+        "_start_offset",
+        "_truncate",
+        "block_end",
+        "block_next",
+        "context",
+        "image",
+        "topics",
+    )
+
+    def __init__(
+        self, context: ShardContext, topics: Topics, truncate: Callable[[int], None], start_offset: int
+    ) -> None:
+        self.context = context
+        self.topics = topics
+        self._truncate = truncate
+        self._start_offset = start_offset
+        self._image_size = 0  # how many records the present decision has, if it is the image said again
+        self._node_id = -1  # who took the last block of producer ids
+        self._records = 0  # how many records the log has
+        self._compact_at = COMPACT_FROM_RECORDS
+        self.image = MetadataImage()
+        self.block_next = 0
+        self.block_end = 0
+        self._loaded = False
+        self._open = 0  # how many records of the present decision are still to be replayed
+        # Who is to be told of what, once the present decision is whole.
+        self._changed: dict[tuple[str, Any], Callable[[], None]] = {}
+
+    def outcome(self, records: list[Record], reply: Any = None) -> Outcome:
+        """What was decided. Every decision of this machine is made by it, so that listeners see decisions whole."""
+        self._open = len(records)
+        self._image_size = 0
+        return Outcome(records, reply)
+
+    # ---- durable state
+
+    def replay(self, offset: int, producer_id: int, key: Any, value: Fact) -> None:
+        """Applies one record. Listeners are told after the last one of a decision: a topic has all its partitions."""
+        if offset < self._start_offset:
+            return
+        record = value.record
+        REPLAY[type(record)](self, offset, record)
+        self._records += 1
+        if self._loaded:
+            self._open -= 1
+            if not self._open:
+                self._decided(offset)
+
+    def _decided(self, offset: int) -> None:
+        """The last record of a live decision was replayed, at `offset`."""
+        changed, self._changed = self._changed, {}
+        for tell in changed.values():
+            tell()
+        if self._image_size:
+            self._records = self._image_size
+            self._truncate(offset - self._image_size + 1)
+        elif self._records >= self._compact_at:
+            self._consider_compaction()
+
+    def replay_marker(self, offset: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
+        """Never called: producers do not write here."""
+        raise AssertionError("the metadata log holds no transactions of producers")
+
+    def decode(self, key: bytes | None, value: bytes | None) -> tuple[Any, Any] | None:
+        """A record of the log. One that is not known fails the load: it may change what those behind it mean."""
+        assert value is not None, "the metadata log has no tombstones"
+        return None, Fact(decode_metadata_record(value))
+
+    def _replay_topic(self, offset: int, record: TopicRecord) -> None:
+        if record.topic_id in self.image.ids:
+            return  # said again by a compaction, as below
+        self.image.add_topic(record.name, record.topic_id)
+        self._change(("topic", record.topic_id), lambda: self.topics.created(self.image.ids[record.topic_id]))
+
+    def _replay_partition(self, offset: int, record: PartitionRecord) -> None:
+        topic = self.image.ids[record.topic_id]
+        first = topic.partitions
+        if record.partition_id < first:
+            return
+        assert record.partition_id == first, f"{topic.name}: partition {record.partition_id} after {first}"
+        self.image.add_partition(topic, tuple(record.replicas))
+        if ("topic", topic.topic_id) not in self._changed:
+            self._change(
+                ("partitions", topic.topic_id), lambda: self.topics.grown(self.image.ids[topic.topic_id], first)
+            )
+
+    def _replay_remove_topic(self, offset: int, record: RemoveTopicRecord) -> None:
+        topic = self.image.ids[record.topic_id]
+        self.image.remove_topic(topic)
+        self._change(("removed", topic.topic_id), lambda: self.topics.deleted(topic))
+
+    def _replay_config(self, offset: int, record: ConfigRecord) -> None:
+        key = ConfigKey(record.resource_type, record.resource_name)
+        if self.image.settings_of(*key).get(record.name) == record.value:
+            return
+        self.image.put_setting(key, record.name, record.value)
+        if record.resource_type == ConfigType.TOPIC:
+            topic = self.image.names.get(record.resource_name)
+            if topic is not None and ("topic", topic.topic_id) in self._changed:
+                return  # a new topic's settings are part of its creation
+        self._change(("config", key), lambda: self.topics.configured(key))
+
+    def _replay_feature(self, offset: int, record: FeatureLevelRecord) -> None:
+        name, level = record.name, record.feature_level
+        if self.image.features.get(name, 0) == level:
+            return
+        if level:
+            self.image.features[name] = level
+        else:
+            self.image.features.pop(name, None)
+        self.image.features_epoch = offset
+        self._change(("feature", name), lambda: self.topics.levelled(name, level))
+
+    def _replay_producer_ids(self, offset: int, record: ProducerIdsRecord) -> None:
+        self._node_id = record.broker_id
+        if self._loaded and record.next_producer_id > self.image.next_producer_id:
+            self.block_next, self.block_end = self.image.next_producer_id, record.next_producer_id
+        self.image.next_producer_id = record.next_producer_id
+
+    def _replay_acl(self, offset: int, record: AccessControlEntryRecord) -> None:
+        if record.id in self.image.acls.by_id:
+            return  # said again by a compaction
+        acl = Acl(
+            record.resource_type,
+            record.resource_name,
+            record.pattern_type,
+            record.principal,
+            record.host,
+            record.operation,
+            record.permission_type,
+        )
+        self.image.acls.add(record.id, acl)
+
+    def _replay_remove_acl(self, offset: int, record: RemoveAccessControlEntryRecord) -> None:
+        self.image.acls.remove(record.id)
+
+    def _replay_scram(self, offset: int, record: UserScramCredentialRecord) -> None:
+        # Imported here: without users nobody needs hashes.
+        from kcore.security.scram import ScramCredential, ScramMechanism  # noqa: PLC0415
+
+        mechanism = ScramMechanism(record.mechanism)
+        self.image.put_scram(
+            record.name,
+            ScramCredential(mechanism, record.salt, record.stored_key, record.server_key, record.iterations),
+        )
+
+    def _replay_remove_scram(self, offset: int, record: RemoveUserScramCredentialRecord) -> None:
+        from kcore.security.scram import ScramMechanism  # noqa: PLC0415
+
+        self.image.remove_scram(record.name, ScramMechanism(record.mechanism))
+
+    def _change(self, what: tuple[str, Any], tell: Callable[[], None]) -> None:
+        if self._loaded:
+            self._changed.setdefault(what, tell)
+
+    # ---- life
+
+    def on_loaded(self) -> None:
+        """The log was read: everybody sees this image now. An empty log gets the features that a new cluster has."""
+        self._loaded = True
+        self.topics.replace(self.image)
+        if any(name not in self.image.features for name in FEATURES) and self.image.features_epoch < 0:
+            self.context.in_slices(self._bootstrap())
+        if self._records >= self._compact_at:
+            self._consider_compaction()
+
+    def _consider_compaction(self) -> None:
+        """Compacts the log if that is worth it; else looks again when the log has grown enough for it."""
+        needed = len(image_records(self.image, self._node_id))
+        self._compact_at = max(COMPACT_FROM_RECORDS, COMPACT_RATIO * needed)
+        if self._records >= self._compact_at:
+            self._records = needed  # do not ask for it twice
+            self.context.in_slices(self._compaction())
+
+    def _compaction(self) -> Iterator[Outcome | None]:
+        records = image_records(self.image, self._node_id)
+        outcome = self.outcome(records)
+        self._image_size = len(records)
+        yield outcome
+
+    def _bootstrap(self) -> Iterator[Outcome | None]:
+        yield self.outcome(bootstrap_records())
+
+    def on_unloaded(self) -> None:
+        """Nothing is told any more: the next machine compares with what was shown."""
+        self._loaded = False
+
+
+REPLAY: dict[type, Callable[[MetadataMachine, int, Any], None]] = {
+    TopicRecord: MetadataMachine._replay_topic,
+    PartitionRecord: MetadataMachine._replay_partition,
+    RemoveTopicRecord: MetadataMachine._replay_remove_topic,
+    ConfigRecord: MetadataMachine._replay_config,
+    FeatureLevelRecord: MetadataMachine._replay_feature,
+    ProducerIdsRecord: MetadataMachine._replay_producer_ids,
+    AccessControlEntryRecord: MetadataMachine._replay_acl,
+    RemoveAccessControlEntryRecord: MetadataMachine._replay_remove_acl,
+    UserScramCredentialRecord: MetadataMachine._replay_scram,
+    RemoveUserScramCredentialRecord: MetadataMachine._replay_remove_scram,
+}
+"""What each record does."""
+
+
+class Truncation:
+    """Deletes what lies before an offset of a log, once what begins there is durable.
+
+    A participant of two rounds: of the one that writes what begins there, and of the one that deletes the rest.
+    """
+
+    __slots__ = ("_log", "_offset", "_pipeline")
+
+    # Neither round flies: the first has what the metadata shard decided, which is seen everywhere at once, and the
+    # second moves the log's start.
+    overlaps = False
+
+    def __init__(self, log: PartitionLog, pipeline: CommitPipeline, offset: int) -> None:
+        self._log = log
+        self._pipeline = pipeline
+        self._offset = offset
+        pipeline.enlist(self)
+
+    def seal(self) -> None:
+        """Nothing is being collected."""
+
+    def committed(self) -> None:
+        """What begins at the offset is durable: the rest goes with the next round. Or it went with this one."""
+        log = self._log
+        if log.log_start_offset < self._offset < log.high_watermark:
+            log.delete_before(self._offset)
+            self._pipeline.enlist(self)
+
+    def failed(self, error: LogError) -> None:
+        """Everything stays; the next compaction tries again."""
+
+
+def metadata_shard(
+    log: PartitionLog, topics: Topics, *, pipeline: CommitPipeline, wheel: TimerWheel, slices: Slices, now: Now
+) -> Shard[MetadataMachine]:
+    """The shard of the metadata, not loaded yet.
+
+    Args:
+        log: the log at `METADATA_PARTITION`.
+        topics: what the rest of the node sees of it.
+        pipeline: commits what is decided.
+        wheel: the node's timers.
+        slices: where it is loaded.
+        now: the time of the round.
+    """
+
+    def truncate(offset: int) -> None:
+        Truncation(log, pipeline, offset)
+
+    return Shard(
+        CLUSTER_METADATA,
+        0,
+        log,
+        lambda context: MetadataMachine(context, topics, truncate, log.log_start_offset),
+        pipeline=pipeline,
+        wheel=wheel,
+        slices=slices,
+        now=now,
+        max_batch_bytes=MAX_METADATA_BATCH_BYTES,
+        overlaps=False,  # topics are looked up everywhere, and by no decision of this shard
+    )

@@ -1,0 +1,174 @@
+"""Facts of the metadata log, made: pure functions from what was decided to KRaft's records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kcore.broker.acl.entries import Acl
+from kcore.broker.metadata.image import ConfigType, MetadataImage
+from kcore.protocol.records.metadata import (
+    AccessControlEntryRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
+    TopicRecord,
+    UserScramCredentialRecord,
+    encode_metadata_record,
+)
+from kcore.runtime.machine import Record
+
+if TYPE_CHECKING:
+    from kcore.security.scram import ScramCredential
+
+
+class _NoKey:
+    """Records of the metadata log have no keys: the log is never compacted by key."""
+
+    __slots__ = ()
+
+    def encode_key(self) -> None:
+        """Null in the log."""
+        return
+
+
+NO_KEY = _NoKey()
+
+
+class Fact:
+    """A metadata record as a value that the runtime can write: KRaft frames its records in a way of its own."""
+
+    __slots__ = ("record",)
+
+    def __init__(self, record: MetadataRecord) -> None:
+        self.record = record
+
+    def encode_value(self, version: int) -> bytes:
+        """The record in its frame."""
+        return encode_metadata_record(self.record, version)
+
+    def __repr__(self) -> str:
+        return repr(self.record)
+
+
+def fact(value: MetadataRecord, version: int = 0) -> Record:
+    """One fact as the runtime takes it."""
+    return Record(NO_KEY, Fact(value), version)
+
+
+def topic_records(
+    name: str, topic_id: bytes, settings: Mapping[str, str], assignments: Sequence[Sequence[int]]
+) -> list[Record]:
+    """A new topic: itself, its settings, its partitions.
+
+    Args:
+        name: its name.
+        topic_id: its id.
+        settings: setting -> value.
+        assignments: for each partition the nodes that hold it, the leader first.
+    """
+    return [
+        fact(TopicRecord(name=name, topic_id=topic_id)),
+        *(config_record(ConfigType.TOPIC, name, setting, value) for setting, value in settings.items()),
+        *partition_records(topic_id, 0, assignments),
+    ]
+
+
+def partition_records(topic_id: bytes, first: int, assignments: Sequence[Sequence[int]]) -> list[Record]:
+    """New partitions of a topic, from number `first` on."""
+    return [
+        fact(
+            PartitionRecord(
+                partition_id=index,
+                topic_id=topic_id,
+                replicas=tuple(replicas),
+                isr=tuple(replicas),
+                leader=replicas[0],
+                leader_epoch=0,
+                partition_epoch=0,
+            )
+        )
+        for index, replicas in enumerate(assignments, first)
+    ]
+
+
+def removal_records(topic_ids: Iterable[bytes]) -> list[Record]:
+    """Topics that go."""
+    return [fact(RemoveTopicRecord(topic_id=topic_id)) for topic_id in topic_ids]
+
+
+def config_record(config_type: int, owner: str, setting: str, value: str | None) -> Record:
+    """A setting's new value; None: it has none any more."""
+    return fact(ConfigRecord(resource_type=config_type, resource_name=owner, name=setting, value=value))
+
+
+def feature_record(name: str, level: int) -> Record:
+    """A feature's finalized level."""
+    return fact(FeatureLevelRecord(name=name, feature_level=level))
+
+
+def producer_ids_record(node_id: int, next_producer_id: int) -> Record:
+    """A block of producer ids was taken: the next one begins at `next_producer_id`."""
+    return fact(ProducerIdsRecord(broker_id=node_id, broker_epoch=-1, next_producer_id=next_producer_id))
+
+
+def acl_record(acl_id: bytes, acl: Acl) -> Record:
+    """An entry of the access control lists."""
+    return fact(
+        AccessControlEntryRecord(
+            id=acl_id,
+            resource_type=acl.resource_type,
+            resource_name=acl.resource_name,
+            pattern_type=acl.pattern_type,
+            principal=acl.principal,
+            host=acl.host,
+            operation=acl.operation,
+            permission_type=acl.permission,
+        )
+    )
+
+
+def acl_removal_record(acl_id: bytes) -> Record:
+    """An entry of the access control lists that goes."""
+    return fact(RemoveAccessControlEntryRecord(id=acl_id))
+
+
+def scram_record(user: str, credential: ScramCredential) -> Record:
+    """What is kept of a user's password."""
+    return fact(
+        UserScramCredentialRecord(
+            name=user,
+            mechanism=credential.mechanism,
+            salt=credential.salt,
+            stored_key=credential.stored_key,
+            server_key=credential.server_key,
+            iterations=credential.iterations,
+        )
+    )
+
+
+def scram_removal_record(user: str, mechanism: int) -> Record:
+    """A user's password that goes."""
+    return fact(RemoveUserScramCredentialRecord(name=user, mechanism=mechanism))
+
+
+def image_records(image: MetadataImage, node_id: int) -> list[Record]:
+    """The fewest facts that say what an image says: replayed, alone or over what it was made of, they give it again."""
+    records = [feature_record(name, level) for name, level in image.features.items()]
+    if image.next_producer_id:
+        records.append(producer_ids_record(node_id, image.next_producer_id))
+    for topic in image.all():
+        own = image.settings_of(ConfigType.TOPIC, topic.name)
+        records += topic_records(topic.name, topic.topic_id, own, image.replicas[topic.topic_id])
+    for owner, settings in image.settings.items():
+        if owner.type != ConfigType.TOPIC:
+            records += [config_record(owner.type, owner.name, name, value) for name, value in settings.items()]
+    for user, credentials in image.scram.items():
+        records += [scram_record(user, credential) for credential in credentials.values()]
+    records += [acl_record(acl_id, acl) for acl_id, acl in image.acls.by_id.items()]
+    return records

@@ -1,0 +1,34 @@
+"""The users of SCRAM and PLAIN, as the metadata has them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kcore.security.scram import DEFAULT_FORM, SaltForm, ScramCredential, ScramMechanism
+
+if TYPE_CHECKING:
+    from kcore.broker.metadata.topics import Topics
+
+
+class ScramUsers:
+    """Looks users up in the metadata as it is now.
+
+    Args:
+        topics: shows the metadata.
+    """
+
+    __slots__ = ("_topics",)
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        """A user's credential for a mechanism, or None."""
+        return self._topics.image.scram.get(user, {}).get(mechanism)
+
+    def usual_form(self, mechanism: ScramMechanism) -> SaltForm:
+        """Returns the form that most credentials for a mechanism have; of two that are as frequent the larger."""
+        forms = self._topics.image.scram_forms.get(mechanism)
+        if not forms:
+            return DEFAULT_FORM
+        return SaltForm(*max(forms.items(), key=lambda item: (item[1], item[0]))[0])

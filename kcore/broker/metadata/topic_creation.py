@@ -1,0 +1,238 @@
+"""How a topic comes to be: what is checked, in which order, and what is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from kcore.broker.configs.topic_effective import read_topic_settings
+from kcore.broker.configs.values import MAX_VALUE_LENGTH, InvalidValueError
+from kcore.broker.metadata.internal_topics import InternalTopic, internal_topic
+from kcore.broker.metadata.names import METADATA_TOPIC_ID, collision_key, name_fault
+from kcore.broker.metadata.records import topic_records
+from kcore.errors import KafkaError
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.uuids import to_text
+
+if TYPE_CHECKING:
+    from kcore.broker.metadata.image import MetadataImage
+    from kcore.config import Config
+    from kcore.protocol.messages.create_topics import (
+        CreatableReplicaAssignment,
+        CreatableTopic,
+        CreatableTopicConfig,
+    )
+    from kcore.runtime.cluster import ClusterView
+    from kcore.runtime.machine import Record
+
+MAX_PARTITIONS_PER_REQUEST = 10_000
+"""More new partitions than this are refused in one request, as in Kafka: they are one batch of the metadata log."""
+
+DEFAULT = -1
+"""A count that says: the node's default."""
+
+
+class NewTopic(NamedTuple):
+    """A topic that may be made.
+
+    Attributes:
+        name: its name.
+        topic_id: its id.
+        settings: its own settings, as they were given.
+        assignments: for each partition the nodes that hold it, the leader first.
+    """
+
+    name: str
+    topic_id: bytes
+    settings: dict[str, str]
+    assignments: Sequence[tuple[int, ...]]
+
+    def records(self) -> list[Record]:
+        """The facts that make it."""
+        return topic_records(self.name, self.topic_id, self.settings, self.assignments)
+
+
+class TopicCreation:
+    """Checks and plans new topics.
+
+    Args:
+        config: the node's settings.
+        cluster: the nodes there are.
+        new_id: makes sixteen random bytes.
+    """
+
+    __slots__ = ("_cluster", "_config", "_new_id")
+
+    def __init__(self, config: Config, cluster: ClusterView, new_id: Callable[[], bytes]) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._new_id = new_id
+
+    def plan(self, image: MetadataImage, topic: CreatableTopic) -> NewTopic:
+        """What a topic asked for would be.
+
+        Args:
+            image: the topics there are.
+            topic: what is asked for.
+
+        Raises:
+            KafkaError: it cannot be; the first of Kafka's checks that fails says why.
+        """
+        check_name(image, topic.name)
+        settings = self._settings(topic.configs)
+        if topic.assignments:
+            if topic.num_partitions != DEFAULT or topic.replication_factor != DEFAULT:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, "with an assignment both counts must be -1: the assignment says them"
+                )
+            assignments = self._assigned(topic.assignments)
+        else:
+            factor = self._factor(topic.replication_factor)
+            assignments = self.placed(0, self._count(topic.num_partitions), factor)
+        return NewTopic(topic.name, self._fresh_id(image), settings, assignments)
+
+    def automatic(self, image: MetadataImage, name: str) -> NewTopic:
+        """What a topic is that is made because somebody asked for it: internal ones have counts of their own.
+
+        Raises:
+            KafkaError: it cannot be made.
+        """
+        check_name(image, name)
+        internal = internal_topic(name, self._config)
+        if internal is None:
+            internal = InternalTopic(self._config.num_partitions, self._config.default_replication_factor, {})
+        partitions, factor, settings = internal
+        if partitions > MAX_PARTITIONS_PER_REQUEST:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{partitions} partitions are too many for one request")
+        return NewTopic(name, self._fresh_id(image), settings, self.placed(0, partitions, factor))
+
+    def total_partitions(self, topics: Iterable[CreatableTopic]) -> int:
+        """How many partitions these topics would have together."""
+        return sum(
+            len(topic.assignments)
+            or (self._config.num_partitions if topic.num_partitions == DEFAULT else topic.num_partitions)
+            for topic in topics
+        )
+
+    def placed(self, first: int, partitions: int, factor: int) -> list[tuple[int, ...]]:
+        """Spreads new partitions over the nodes.
+
+        Args:
+            first: the number of the first of them.
+            partitions: how many.
+            factor: how many nodes hold each.
+
+        Raises:
+            KafkaError: INVALID_REPLICATION_FACTOR if there are not so many nodes.
+        """
+        nodes = self._cluster.nodes
+        if factor > len(nodes):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR, f"{factor} copies are wanted and {len(nodes)} nodes are there"
+            )
+        rings = [tuple(nodes[(start + copy) % len(nodes)] for copy in range(factor)) for start in range(len(nodes))]
+        return [rings[index % len(rings)] for index in range(first, first + partitions)]
+
+    def checked_replicas(self, replicas: Sequence[int], factor: int | None) -> tuple[int, ...]:
+        """Nodes that somebody chose for a partition.
+
+        Args:
+            replicas: the nodes, the leader first.
+            factor: how many they must be; None: any number.
+
+        Raises:
+            KafkaError: INVALID_REPLICA_ASSIGNMENT if they cannot hold it.
+        """
+        code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        if not replicas:
+            raise KafkaError(code, "a partition needs at least one node")
+        for node in replicas:
+            if node not in self._cluster.nodes:
+                raise KafkaError(code, f"there is no node {node}")
+        if len(set(replicas)) != len(replicas):
+            raise KafkaError(code, f"a node is named twice: {list(replicas)}")
+        if factor is not None and len(replicas) != factor:
+            raise KafkaError(code, f"{len(replicas)} nodes for a partition where the others have {factor}")
+        return tuple(replicas)
+
+    # ---- the parts of a plan
+
+    def _settings(self, configs: Iterable[CreatableTopicConfig]) -> dict[str, str]:
+        given = {config.name: config.value for config in configs}  # of a setting given twice the last counts
+        missing = [name for name, value in given.items() if value is None]
+        if missing:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"no value for {', '.join(missing)}")
+        settings = {name: value for name, value in given.items() if value is not None}
+        check_settings(settings, self._config)
+        return settings
+
+    def _assigned(self, assignments: Sequence[CreatableReplicaAssignment]) -> list[tuple[int, ...]]:
+        code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        by_index: dict[int, tuple[int, ...]] = {}
+        factor: int | None = None
+        for assignment in assignments:
+            if assignment.partition_index in by_index:
+                raise KafkaError(code, f"partition {assignment.partition_index} is assigned twice")
+            replicas = self.checked_replicas(assignment.broker_ids, factor)
+            factor = len(replicas)
+            by_index[assignment.partition_index] = replicas
+        if by_index.keys() != set(range(len(by_index))):
+            raise KafkaError(code, f"partitions must be 0 to {len(by_index) - 1}, found {sorted(by_index)}")
+        return [by_index[index] for index in range(len(by_index))]
+
+    def _factor(self, factor: int) -> int:
+        if factor == DEFAULT:
+            return self._config.default_replication_factor
+        if factor < 1:
+            raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, f"{factor} copies; it must be 1 or more, or -1")
+        return factor
+
+    def _count(self, partitions: int) -> int:
+        if partitions == DEFAULT:
+            return self._config.num_partitions
+        if partitions < 1:
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions; it must be 1 or more, or -1")
+        return partitions
+
+    def _fresh_id(self, image: MetadataImage) -> bytes:
+        """A random id that nobody has; none that reads like an option of a command line (a leading dash)."""
+        while True:
+            topic_id = self._new_id()
+            if (
+                topic_id not in image.ids
+                and topic_id not in {bytes(16), METADATA_TOPIC_ID}
+                and not to_text(topic_id).startswith("-")
+            ):
+                return topic_id
+
+
+def check_name(image: MetadataImage, name: str) -> None:
+    """Whether a new topic may be called so.
+
+    Raises:
+        KafkaError: the name is illegal, taken, or too much like another.
+    """
+    fault = name_fault(name)
+    if fault is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
+    if image.by_name(name) is not None:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
+    if collision_key(name) in image.collisions:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} differs from a topic that exists in dots and underscores only"
+        )
+
+
+def check_settings(settings: Mapping[str, str], config: Config) -> None:
+    """Whether a topic may have these settings.
+
+    Raises:
+        KafkaError: INVALID_CONFIG if not.
+    """
+    for name, value in settings.items():
+        if len(value) > MAX_VALUE_LENGTH:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"the value of {name} is longer than {MAX_VALUE_LENGTH}")
+    try:
+        read_topic_settings(settings, config)
+    except InvalidValueError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
