@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
-from kcore.spark.event import EventRow
-from kcore.spark.rebuild import rebuild
+from kcore.spark.events.event import EventRow
+from kcore.spark.state.rebuild import rebuild
 
 ROWS = 20_000
 

@@ -18,13 +18,13 @@ import pyarrow as pa
 
 from kcore.protocol.records import decode_key, decode_value
 from kcore.protocol.schema import ARRAY, STRUCT, WIRE_KINDS, Struct
-from kcore.spark.arrow import to_batch, to_batches
-from kcore.spark.ddl import arrow_struct
-from kcore.spark.decode import Decoder, decode_batch, record_ddl, record_types
-from kcore.spark.decode_compiled import CompiledDecoder
-from kcore.spark.decode_pure import PureDecoder
-from kcore.spark.event import EventRow
-from kcore.spark.segments import SegmentPartition, find_partitions, read_batches, read_rows
+from kcore.spark.decode.columns import Decoder, decode_batch, record_ddl, record_types
+from kcore.spark.decode.compiled import CompiledDecoder
+from kcore.spark.decode.ddl import arrow_struct
+from kcore.spark.decode.pure import PureDecoder
+from kcore.spark.events.arrow import to_batch, to_batches
+from kcore.spark.events.event import EventRow
+from kcore.spark.events.segments import SegmentPartition, find_partitions, read_batches, read_rows
 from kcore_ext.batch import BatchBuilder
 
 ROWS = 5_000

@@ -23,11 +23,11 @@ from bench.test_spark_rebuild import spark, tree_cpu_s  # noqa: F401  # a fixtur
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from kcore.protocol.records.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
-from kcore.spark.event import EventRow
-from kcore.spark.export import export
+from kcore.spark.events.event import EventRow
+from kcore.spark.events.sources import Part, Source, Span
+from kcore.spark.export.exporter import export
 from kcore.spark.jobs.audit import audit
 from kcore.spark.jobs.timeline import timeline
-from kcore.spark.sources import Part, Source, Span
 from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata
 
 EVENTS = int(os.environ.get("KCORE_BENCH_SPARK_EVENTS", "100000"))

@@ -32,15 +32,15 @@ from kcore.coordinator import Engine
 from kcore.log import PartitionKey
 from kcore.protocol.records import CONSUMER_OFFSETS, decode_key, decode_value
 from kcore.runtime.partitioner import partition_for
-from kcore.spark.arrow import from_batch
-from kcore.spark.batch_replay import REPLAYED, rebuild_batches
-from kcore.spark.export import ExportSource, export
-from kcore.spark.folder_frames import folder_state
+from kcore.spark.events.arrow import from_batch
+from kcore.spark.events.sources import FolderSource, Part
+from kcore.spark.export.exporter import ExportSource, export
+from kcore.spark.frames.folders import folder_state
 from kcore.spark.jobs.rebuild import rebuild as rebuild_job
-from kcore.spark.rebuild import Rebuilt, rebuild
-from kcore.spark.sources import FolderSource, Part
-from kcore.spark.state_tables import all_tables
-from kcore.spark.table_files import write_tables
+from kcore.spark.state.batch_replay import REPLAYED, rebuild_batches
+from kcore.spark.state.rebuild import Rebuilt, rebuild
+from kcore.spark.state.table_batches import all_tables
+from kcore.spark.state.table_files import write_tables
 from kcore_ext.batch import BatchBuilder
 from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata
 
@@ -324,10 +324,10 @@ def test_pandas_replays(benchmark: Benchmark, events: Path) -> None:
 
 PEAK = """
 import re, sys
-from kcore.spark.batch_replay import REPLAYED, rebuild_batches
-from kcore.spark.export import ExportSource
-from kcore.spark.state_tables import all_tables
-from kcore.spark.table_files import write_tables
+from kcore.spark.state.batch_replay import REPLAYED, rebuild_batches
+from kcore.spark.export.exporter import ExportSource
+from kcore.spark.state.table_batches import all_tables
+from kcore.spark.state.table_files import write_tables
 source = ExportSource(sys.argv[1])
 def peak_kb():
     return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])

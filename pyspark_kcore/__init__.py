@@ -1,6 +1,6 @@
 """What Spark imports by itself, because of its name: it makes `spark.read.format("kcore")` known to every session."""
 
-from kcore.spark.datasource import KcoreDataSource
+from kcore.spark.events.datasource import KcoreDataSource
 
 __all__ = ["DefaultSource", "KcoreDataSource"]
 

@@ -14,11 +14,11 @@ from kcore.cli import output, target
 from kcore.errors import ConfigError, KcoreError
 
 if TYPE_CHECKING:
-    from kcore.spark.export import ExportReport
-    from kcore.spark.manifest import ExportedFile, Manifest
-    from kcore.spark.sources import Source
+    from kcore.spark.events.sources import Source
+    from kcore.spark.export.exporter import ExportReport
+    from kcore.spark.export.manifest import ExportedFile, Manifest
 
-# Not taken from kcore.spark.export: arguments are known where the extra `spark` is not installed.
+# Not taken from kcore.spark.export.exporter: arguments are known where the extra `spark` is not installed.
 FORMATS = ("parquet", "jsonl")
 
 
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Exports, or verifies."""
     try:
-        from kcore.spark.export import export, open_export, verify  # noqa: PLC0415
+        from kcore.spark.export.exporter import export, open_export, verify  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError(f"exports need the extra `spark` (pip install kcore[spark]): {error}") from error
     if options.data[:1] == ["verify"]:
@@ -84,7 +84,7 @@ def _once(
 ) -> ExportReport:
     from kcore.broker.metadata.names import INTERNAL_TOPICS  # noqa: PLC0415
     from kcore.client.cluster import Cluster  # noqa: PLC0415
-    from kcore.spark.sources import ServerSource, open_source  # noqa: PLC0415
+    from kcore.spark.events.sources import ServerSource, open_source  # noqa: PLC0415
 
     topics = frozenset(options.topic) or INTERNAL_TOPICS
     more = {"start": options.from_offset, "stop": options.to_offset, "form": options.format}

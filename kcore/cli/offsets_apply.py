@@ -24,9 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Carries a plan out; 1 if any of its rows is not as the plan wants it, be it that the plan itself refuses it."""
-    from kcore.spark.restore_apply import apply  # noqa: PLC0415
-    from kcore.spark.restore_plan import load  # noqa: PLC0415
-    from kcore.spark.restore_target import open_brokers  # noqa: PLC0415
+    from kcore.spark.restore.apply import apply  # noqa: PLC0415
+    from kcore.spark.restore.plan import load  # noqa: PLC0415
+    from kcore.spark.restore.target import open_brokers  # noqa: PLC0415
 
     plan = load(options.plan)
     target.check(options)

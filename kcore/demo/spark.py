@@ -82,8 +82,8 @@ class SparkStory:
 
     def _export(self, data: Path, events: str) -> None:
         """`kcore export`, and its proof."""
-        from kcore.spark.export import export, verify  # noqa: PLC0415
-        from kcore.spark.sources import open_source  # noqa: PLC0415
+        from kcore.spark.events.sources import open_source  # noqa: PLC0415
+        from kcore.spark.export.exporter import export, verify  # noqa: PLC0415
 
         self.show.command(["kcore", "export", str(data), "--out", events])
         with open_source(data) as source:

@@ -2,7 +2,7 @@
 
 Spark's executors may have no build. The declarations of `kcore.protocol` are importable there all the same, so that
 what is on the wire is written down once: classes with their `FIELDS`, but without constructors and codec. Whoever has
-the fields can read the bytes (`kcore.spark.pure_record`).
+the fields can read the bytes (`kcore.spark.decode.pure_record`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Events that Arrow holds, replayed where they lie: an object a committed offset, and none for anything else.
 
-A walk does for each event what `kcore.spark.state.PartitionState.apply` and `kcore.spark.completeness.Completeness.saw`
-do with a row. Committed offsets of no producer, which are nearly all that a coordinator's log holds, are put where the
-engine's own recovery puts them. Every other event is handed over as a row.
+A walk does for each event what `kcore.spark.state.partition_state.PartitionState.apply` and
+`kcore.spark.state.completeness.Completeness.saw` do with a row. Committed offsets of no producer, which are nearly all
+that a coordinator's log holds, are put where the engine's own recovery puts them. Every other event is handed over as a
+row.
 """
 
 cimport cython

@@ -1,6 +1,6 @@
 """Records of batches from a log's bytes into columns of events, without an object a row.
 
-What a row says is what `kcore.spark.event.EventRow` says; topic and partition are the caller's to add.
+What a row says is what `kcore.spark.events.event.EventRow` says; topic and partition are the caller's to add.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer

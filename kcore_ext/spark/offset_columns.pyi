@@ -6,7 +6,7 @@ from kcore_ext.spark.record_columns import Finished
 
 @final
 class OffsetColumns:
-    """Collects rows of the table `offsets` (`kcore.spark.table_schemas`); as long as it has rows.
+    """Collects rows of the table `offsets` (`kcore.spark.state.table_schemas`); as long as it has rows.
 
     Args:
         coordinator_partition: the partition that they all come from.

@@ -14,8 +14,8 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 import kcore
 from kcore.client import Connection
-from kcore.spark.event import EventRow
-from kcore.spark.sources import open_source
+from kcore.spark.events.event import EventRow
+from kcore.spark.events.sources import open_source
 from kcore.testing import ServerProcess
 from tests.cli.conftest import SETTINGS, Place, Ran, populate
 from tests.kit import commit

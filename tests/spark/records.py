@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kcore.protocol import DecodeError
 from kcore.protocol.records import RecordKey, UnknownRecord, decode_key
 from kcore.protocol.schema import ARRAY, STRUCT, WIRE_KINDS, Struct
-from kcore.spark.record_types import TOPICS, name_of, record_types
+from kcore.spark.decode.record_types import TOPICS, name_of, record_types
 
 Record = tuple[str | None, bytes | None, bytes | None]
 """Topic, key, value."""

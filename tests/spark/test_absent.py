@@ -11,9 +11,9 @@ import pytest
 
 from kcore.errors import KcoreError
 from kcore.protocol.records.base import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
-from kcore.spark.absent import Absent, PlacedId, absent_partitions
 from kcore.spark.jobs import rebuild as rebuild_job
-from kcore.spark.rebuild_report import doubts_of
+from kcore.spark.state.absent import Absent, PlacedId, absent_partitions
+from kcore.spark.state.rebuild_report import doubts_of
 from kcore_ext.util.java_hash import partition_for
 
 

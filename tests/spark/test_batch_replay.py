@@ -15,13 +15,13 @@ from kcore.protocol.records.group_metadata import GroupMetadataKey, GroupMetadat
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from kcore.protocol.records.share_group_metadata import ShareGroupMetadataKey, ShareGroupMetadataValue
 from kcore.protocol.records.transaction_log import TransactionLogKey, TransactionLogValue
-from kcore.spark.arrow import EVENT_SCHEMA, from_batch, to_batch
-from kcore.spark.batch_replay import BatchReplay, rebuild_batches
-from kcore.spark.event import EventRow
-from kcore.spark.rebuild import AsOf, Rebuilt, rebuild
-from kcore.spark.segments import find_partitions, read_rows
-from kcore.spark.state_tables import state_tables, table_schema
-from kcore.spark.tables import table_rows
+from kcore.spark.events.arrow import EVENT_SCHEMA, from_batch, to_batch
+from kcore.spark.events.event import EventRow
+from kcore.spark.events.segments import find_partitions, read_rows
+from kcore.spark.state.batch_replay import BatchReplay, rebuild_batches
+from kcore.spark.state.rebuild import AsOf, Rebuilt, rebuild
+from kcore.spark.state.table_batches import state_tables, table_schema
+from kcore.spark.state.tables import table_rows
 from tests.seeds import SEED
 from tests.spark import oracle
 

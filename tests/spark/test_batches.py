@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcore.protocol.compression import CompressionType, compress
-from kcore.spark import batches, pure_batch
-from kcore.spark.arrow import LARGEST_MS, from_batch
-from kcore.spark.event import EventRow, LogFault
-from kcore.spark.segments import find_partitions, read_rows
-from kcore.spark.sources import Part, answer_rows
+from kcore.spark.events import batches, pure_batch
+from kcore.spark.events.arrow import LARGEST_MS, from_batch
+from kcore.spark.events.event import EventRow, LogFault
+from kcore.spark.events.segments import find_partitions, read_rows
+from kcore.spark.events.sources import Part, answer_rows
 from kcore_ext.batch import BatchBuilder, build_control_batch
 
 CODECS = list(CompressionType)

@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
-from kcore.spark.export import export
-from kcore.spark.sources import open_source
+from kcore.spark.events.sources import open_source
+from kcore.spark.export.exporter import export
 
 ROOT = Path(__file__).parents[2]
 RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from kcore.cli import main; sys.exit(main())"

@@ -23,15 +23,15 @@ from kcore.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from kcore.protocol.records.offset_commit import OffsetCommitKey
-from kcore.spark import live_records
-from kcore.spark.data_folder import write_data_folder
-from kcore.spark.event import EventRow
-from kcore.spark.export import export
+from kcore.spark.events.event import EventRow
+from kcore.spark.events.segments import find_partitions, read_rows
+from kcore.spark.events.sources import FolderSource, ServerSource
+from kcore.spark.export.exporter import export
 from kcore.spark.jobs import rebuild as rebuild_job
-from kcore.spark.rebuild import AsOf, Rebuilt, rebuild
-from kcore.spark.segments import find_partitions, read_rows
-from kcore.spark.sources import FolderSource, ServerSource
-from kcore.spark.tables import table_rows
+from kcore.spark.state import live_records
+from kcore.spark.state.data_folder import write_data_folder
+from kcore.spark.state.rebuild import AsOf, Rebuilt, rebuild
+from kcore.spark.state.tables import table_rows
 from kcore.testing import ServerProcess
 from tests import kit
 from tests.seeds import SEED

@@ -6,10 +6,10 @@ from collections import Counter
 from pathlib import Path
 
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
-from kcore.spark.arrow import to_batch, to_batches
-from kcore.spark.decode import decode_batch, decode_record, record_types
-from kcore.spark.event import EventRow
-from kcore.spark.segments import find_partitions, read_rows
+from kcore.spark.decode.columns import decode_batch, decode_record, record_types
+from kcore.spark.events.arrow import to_batch, to_batches
+from kcore.spark.events.event import EventRow
+from kcore.spark.events.segments import find_partitions, read_rows
 
 KEY = OffsetCommitKey(group="g", topic="t", partition=3)
 VALUE = OffsetCommitValue(offset=7, metadata="m", commit_timestamp=9)

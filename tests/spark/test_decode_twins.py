@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from kcore.protocol.records import RecordKey
 from kcore.protocol.records.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey
 from kcore.protocol.records.transaction_log import TransactionLogKey, TransactionLogValue
-from kcore.spark.decode import decode_batch, decode_record, decoder, record_types
-from kcore.spark.decode_compiled import CompiledDecoder
-from kcore.spark.decode_pure import PureDecoder
+from kcore.spark.decode.columns import decode_batch, decode_record, decoder, record_types
+from kcore.spark.decode.compiled import CompiledDecoder
+from kcore.spark.decode.pure import PureDecoder
 from tests.spark import records as known
 from tests.spark.records import Record
 
@@ -212,8 +212,8 @@ DECODING = """
 import pyarrow as pa
 from kcore.errors import KcoreError
 from kcore.spark import decode
-from kcore.spark.datasource import KcoreReader, Range
-from kcore.spark.sources import open_source
+from kcore.spark.events.datasource import KcoreReader, Range
+from kcore.spark.events.sources import open_source
 
 assert not decode.HAS_EXTENSION
 names = tuple(decode.record_types())
@@ -237,8 +237,8 @@ def test_everything_an_executor_does_is_done_without_the_extension(kafka_logs: P
 
     A data folder is refused in a sentence.
     """
-    from kcore.spark.export import export
-    from kcore.spark.sources import SegmentSource
+    from kcore.spark.events.sources import SegmentSource
+    from kcore.spark.export.exporter import export
 
     folder, events, data = tmp_path / "logs", tmp_path / "events", tmp_path / "data"
     folder.mkdir()

@@ -18,12 +18,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kcore.protocol.records import UnknownRecord, decode_key
-from kcore.spark.arrow import from_batch
-from kcore.spark.batch_replay import rebuild_batches
-from kcore.spark.event import EventRow
-from kcore.spark.rebuild import AsOf, rebuild
-from kcore.spark.sources import FolderSource
-from kcore.spark.tables import table_rows
+from kcore.spark.events.arrow import from_batch
+from kcore.spark.events.event import EventRow
+from kcore.spark.events.sources import FolderSource
+from kcore.spark.state.batch_replay import rebuild_batches
+from kcore.spark.state.rebuild import AsOf, rebuild
+from kcore.spark.state.tables import table_rows
 from kcore.testing import ServerProcess
 from tests.kit import wait_until
 from tests.seeds import SEED

@@ -14,11 +14,11 @@ import pytest
 
 import kcore
 from kcore.errors import KcoreError
-from kcore.spark.arrow import from_batch, to_batch, to_batches
-from kcore.spark.event import EventRow, LogFault
-from kcore.spark.export import ExportSource, export, open_export, verify
-from kcore.spark.manifest import JOURNAL, Manifest
-from kcore.spark.sources import FolderSource, Part, SegmentSource, ServerSource, Source, Span, open_source
+from kcore.spark.events.arrow import from_batch, to_batch, to_batches
+from kcore.spark.events.event import EventRow, LogFault
+from kcore.spark.events.sources import FolderSource, Part, SegmentSource, ServerSource, Source, Span, open_source
+from kcore.spark.export.exporter import ExportSource, export, open_export, verify
+from kcore.spark.export.manifest import JOURNAL, Manifest
 from tests import kit
 from tests.seeds import SEED
 
@@ -350,7 +350,7 @@ def test_a_manifest_is_not_written_anew_for_each_file(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files are noted in a journal, which is read behind it, half a line at its end or not, until it is taken in."""
-    monkeypatch.setattr("kcore.spark.manifest.MOST_NOTED", 5)
+    monkeypatch.setattr("kcore.spark.export.manifest.MOST_NOTED", 5)
     saved: list[int] = []
     save = Manifest.save
     monkeypatch.setattr(Manifest, "save", lambda self, folder: (saved.append(1), save(self, folder))[1])

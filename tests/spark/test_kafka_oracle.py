@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kcore.spark.rebuild import END, AsOf, Rebuilt, rebuild
-from kcore.spark.segments import SegmentPartition, find_partitions, read_rows
-from kcore.spark.tables import table_rows
+from kcore.spark.events.segments import SegmentPartition, find_partitions, read_rows
+from kcore.spark.state.rebuild import END, AsOf, Rebuilt, rebuild
+from kcore.spark.state.tables import table_rows
 from tests.spark import oracle
 
 Oracle = dict[str, dict[str, list[dict[str, Any]]]]

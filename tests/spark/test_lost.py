@@ -12,13 +12,13 @@ import kcore
 from kcore.spark.audit.finding import Finding
 from kcore.spark.audit.frames import said_of_part
 from kcore.spark.audit.kinds import ERROR, INFO, WARNING
-from kcore.spark.batches import check
-from kcore.spark.event import LogFault
-from kcore.spark.export import export
-from kcore.spark.folder_frames import rebuilt_of
-from kcore.spark.rebuild import END, AsOf
-from kcore.spark.sources import open_source
-from kcore.spark.state import COORDINATOR_TOPICS
+from kcore.spark.events.batches import check
+from kcore.spark.events.event import LogFault
+from kcore.spark.events.sources import open_source
+from kcore.spark.export.exporter import export
+from kcore.spark.frames.folders import rebuilt_of
+from kcore.spark.state.partition_state import COORDINATOR_TOPICS
+from kcore.spark.state.rebuild import END, AsOf
 from tests import kit
 
 Place = tuple[str, int]

@@ -11,9 +11,9 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 import kcore
 from kcore.errors import ConfigError, KcoreError
-from kcore.spark.datasource import KcoreDataSource
-from kcore.spark.export import export
-from kcore.spark.sources import open_source
+from kcore.spark.events.datasource import KcoreDataSource
+from kcore.spark.events.sources import open_source
+from kcore.spark.export.exporter import export
 from tests import kit
 
 

@@ -12,13 +12,13 @@ import pytest
 from kcore.client import Connection
 from kcore.client.cluster import Cluster
 from kcore.protocol.records.base import CONSUMER_OFFSETS
-from kcore.spark.export import export
+from kcore.spark.events.sources import ServerSource, open_source
+from kcore.spark.export.exporter import export
 from kcore.spark.jobs import job
 from kcore.spark.jobs.restore_plan import committed_then, plan_restore
-from kcore.spark.restore import Then
-from kcore.spark.restore_apply import apply
-from kcore.spark.restore_plan import COMPACTED, DAMAGED, WHOLE, load
-from kcore.spark.sources import ServerSource, open_source
+from kcore.spark.restore.apply import apply
+from kcore.spark.restore.plan import COMPACTED, DAMAGED, WHOLE, load
+from kcore.spark.restore.planning import Then
 from kcore.testing import ServerProcess
 from kcore_ext.util.java_hash import partition_for
 from tests.kit import COMMIT_VERSION, batch, commit, committed, make_topic, produce

@@ -24,9 +24,9 @@ from kcore.client.cluster import Cluster
 from kcore.errors import KcoreError
 from kcore.inspect.groups import Target
 from kcore.spark.jobs.restore_plan import plan_restore
-from kcore.spark.restore import Then
-from kcore.spark.restore_apply import Applied, apply
-from kcore.spark.restore_plan import Checked, Plan, PlanRow, load
+from kcore.spark.restore.apply import Applied, apply
+from kcore.spark.restore.plan import Checked, Plan, PlanRow, load
+from kcore.spark.restore.planning import Then
 from kcore.testing import ServerProcess
 from tests.kit import COMMIT_VERSION, commit, committed, wait_until
 
@@ -372,7 +372,7 @@ def test_the_command(
 def test_a_folder_takes_a_plan_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The same of a data folder that no server has open."""
     import kcore
-    from kcore.spark.restore_target import OneEngine
+    from kcore.spark.restore.target import OneEngine
     from tests.kit import batch, make_topic, produce
 
     folder = tmp_path / "data"

@@ -24,13 +24,13 @@ from kcore.protocol.records.streams_group_member_metadata import (
     StreamsGroupMemberMetadataValue,
 )
 from kcore.protocol.records.streams_group_metadata import StreamsGroupMetadataKey, StreamsGroupMetadataValue
-from kcore.spark.event import EventRow
-from kcore.spark.export import export
+from kcore.spark.events.event import EventRow
+from kcore.spark.events.sources import Part, Source, Span
+from kcore.spark.export.exporter import export
 from kcore.spark.jobs.restore_plan import committed_then, plan_restore
-from kcore.spark.restore import Then
-from kcore.spark.restore_apply import apply
-from kcore.spark.restore_target import OneEngine
-from kcore.spark.sources import Part, Source, Span
+from kcore.spark.restore.apply import apply
+from kcore.spark.restore.planning import Then
+from kcore.spark.restore.target import OneEngine
 from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata
 from tests import kit
 

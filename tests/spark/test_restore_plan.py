@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcore.errors import KcoreError
-from kcore.spark.restore import DAMAGE, LOST, NOT_THEN, Then, counts, make_rows
-from kcore.spark.restore_plan import ACTIONS, COMPACTED, DAMAGED, WHOLE, Checked, Plan, PlanRow, load
-from kcore.spark.restore_target import Committed, Log, TargetState
+from kcore.spark.restore.plan import ACTIONS, COMPACTED, DAMAGED, WHOLE, Checked, Plan, PlanRow, load
+from kcore.spark.restore.planning import DAMAGE, LOST, NOT_THEN, Then, counts, make_rows
+from kcore.spark.restore.target import Committed, Log, TargetState
 
 TOPIC_ID = "a" * 32
 ROW = PlanRow("g", "t", 0, 30, 10, "set", "back by 20", 10, "note", WHOLE, TOPIC_ID)

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from kcore.errors import KcoreError
-from kcore.spark.export import export
-from kcore.spark.frames import rebuild_state, table_of
+from kcore.spark.events.segments import find_partitions, read_rows
+from kcore.spark.events.sources import SegmentSource
+from kcore.spark.export.exporter import export
+from kcore.spark.frames.transforms import rebuild_state, table_of
 from kcore.spark.jobs import rebuild as rebuild_job
-from kcore.spark.segments import find_partitions, read_rows
-from kcore.spark.sources import SegmentSource
-from kcore.spark.table_schemas import TABLES
+from kcore.spark.state.table_schemas import TABLES
 from tests.spark import oracle
 
 pytestmark = pytest.mark.spark

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from kcore.spark.arrow import to_batch
-from kcore.spark.decode import decode, decode_batch
-from kcore.spark.event import EventRow
-from kcore.spark.export import export
-from kcore.spark.frames import rebuild_state, table_of
-from kcore.spark.rebuild import rebuild
-from kcore.spark.segments import find_partitions, read_rows
-from kcore.spark.sources import SegmentSource
-from kcore.spark.tables import table_rows
+from kcore.spark.decode.columns import decode, decode_batch
+from kcore.spark.events.arrow import to_batch
+from kcore.spark.events.event import EventRow
+from kcore.spark.events.segments import find_partitions, read_rows
+from kcore.spark.events.sources import SegmentSource
+from kcore.spark.export.exporter import export
+from kcore.spark.frames.transforms import rebuild_state, table_of
+from kcore.spark.state.rebuild import rebuild
+from kcore.spark.state.tables import table_rows
 from tests.seeds import SEED
 from tests.spark.test_export import FixedSource
 from tests.spark.test_spark import plain

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kcore.spark.batch_replay import rebuild_batches
-from kcore.spark.frames import LogFacts, replay_batches
-from kcore.spark.rebuild import END, Rebuilt
-from kcore.spark.segments import SegmentPartition, find_partitions, read_batches
-from kcore.spark.state_tables import TableBatch, all_tables, rows_batch, table_schema
-from kcore.spark.table_files import Written, put_tables, staging_folder, write_tables
-from kcore.spark.table_schemas import TABLES
+from kcore.spark.events.segments import SegmentPartition, find_partitions, read_batches
+from kcore.spark.frames.transforms import LogFacts, replay_batches
+from kcore.spark.state.batch_replay import rebuild_batches
+from kcore.spark.state.rebuild import END, Rebuilt
+from kcore.spark.state.table_batches import TableBatch, all_tables, rows_batch, table_schema
+from kcore.spark.state.table_files import Written, put_tables, staging_folder, write_tables
+from kcore.spark.state.table_schemas import TABLES
 
 
 def written(folder: Path, *groups: str) -> list[Written]:

@@ -21,8 +21,8 @@ from kcore.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from kcore.runtime import Pending
-from kcore.spark.sources import ServerSource
-from kcore.spark.tables import group_shard_rows, transaction_rows
+from kcore.spark.events.sources import ServerSource
+from kcore.spark.state.tables import group_shard_rows, transaction_rows
 from tests import kit
 from tests.transaction.world import Identity, World
 

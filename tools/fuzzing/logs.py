@@ -51,9 +51,9 @@ class Columns(Target):
     def __init__(self) -> None:
         import pyarrow as pa  # noqa: PLC0415
 
-        from kcore.spark.decode import decode_batch, record_types  # noqa: PLC0415
-        from kcore.spark.decode_compiled import CompiledDecoder  # noqa: PLC0415
-        from kcore.spark.decode_pure import PureDecoder  # noqa: PLC0415
+        from kcore.spark.decode.columns import decode_batch, record_types  # noqa: PLC0415
+        from kcore.spark.decode.compiled import CompiledDecoder  # noqa: PLC0415
+        from kcore.spark.decode.pure import PureDecoder  # noqa: PLC0415
 
         self.pa, self.decode = pa, decode_batch
         self.names = tuple(record_types())
@@ -97,12 +97,12 @@ class Replays(Target):
     name = "replays"
 
     def __init__(self) -> None:
-        from kcore.spark.arrow import to_batch  # noqa: PLC0415
-        from kcore.spark.batch_replay import rebuild_batches  # noqa: PLC0415
-        from kcore.spark.event import EventRow  # noqa: PLC0415
-        from kcore.spark.rebuild import AsOf, rebuild  # noqa: PLC0415
-        from kcore.spark.state_tables import state_tables  # noqa: PLC0415
-        from kcore.spark.tables import table_rows  # noqa: PLC0415
+        from kcore.spark.events.arrow import to_batch  # noqa: PLC0415
+        from kcore.spark.events.event import EventRow  # noqa: PLC0415
+        from kcore.spark.state.batch_replay import rebuild_batches  # noqa: PLC0415
+        from kcore.spark.state.rebuild import AsOf, rebuild  # noqa: PLC0415
+        from kcore.spark.state.table_batches import state_tables  # noqa: PLC0415
+        from kcore.spark.state.tables import table_rows  # noqa: PLC0415
 
         self.row, self.to_batch, self.as_of = EventRow, to_batch, AsOf
         self.in_columns, self.in_rows, self.tables, self.table_rows = rebuild_batches, rebuild, state_tables, table_rows

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from kcore.spark.audit.finding import Evidence, Fact, Finding, finding
 from kcore.spark.audit.history import History
-from kcore.spark.event import EventRow
+from kcore.spark.events.event import EventRow
 
 
 class Log:

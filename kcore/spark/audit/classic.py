@@ -9,7 +9,7 @@ from kcore.protocol import DecodeError
 from kcore.protocol.consumer_protocol import PROTOCOL_TYPE, Assignment
 from kcore.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
 from kcore.spark.audit.check import Check, Handler, Last, Log
-from kcore.spark.event import EventRow
+from kcore.spark.events.event import EventRow
 
 
 class Generations(Check):

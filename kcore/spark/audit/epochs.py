@@ -10,8 +10,8 @@ from typing import Any
 
 from kcore.group.consumer.member import LEFT_FOR_A_WHILE
 from kcore.spark.audit.check import Check, Handler, Last, Log
-from kcore.spark.event import EventRow
-from kcore.spark.group_records import parts_of
+from kcore.spark.events.event import EventRow
+from kcore.spark.state.group_records import parts_of
 
 _PARTS = {
     "Metadata": ("epoch", "group-epoch-went-back", "group epoch"),

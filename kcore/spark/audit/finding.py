@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from kcore.spark.audit.kinds import KINDS
-from kcore.spark.table_schemas import Columns
+from kcore.spark.state.table_schemas import Columns
 
 
 class Evidence(NamedTuple):

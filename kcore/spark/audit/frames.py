@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.spark.audit.finding import FACT_DDL, Evidence, Fact, Finding, findings_ddl
 from kcore.spark.audit.logs import GRACE_MS, Logs
-from kcore.spark.event import EventRow, LogFault
-from kcore.spark.folder_frames import shares
-from kcore.spark.record_types import TOPICS
-from kcore.spark.sources import open_source
+from kcore.spark.decode.record_types import TOPICS
+from kcore.spark.events.event import EventRow, LogFault
+from kcore.spark.events.sources import open_source
+from kcore.spark.frames.folders import shares
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from kcore.spark.sources import Part, Source
+    from kcore.spark.events.sources import Part, Source
 
 SAID_DDL = f"finding struct<{findings_ddl()}>, fact struct<{FACT_DDL}>"
 """What looking at a partition gives: a finding or a fact a row."""
@@ -67,7 +67,7 @@ def said_of_partitions(
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    from kcore.spark.frames import EVENT_COLUMNS, FACT_COLUMNS  # noqa: PLC0415
+    from kcore.spark.frames.transforms import EVENT_COLUMNS, FACT_COLUMNS  # noqa: PLC0415
 
     known = dict(cleaned_to or {})
     columns = [*EVENT_COLUMNS, *(name for name in FACT_COLUMNS if name in events.columns)]
@@ -164,7 +164,7 @@ def compare_all(batches: Iterable[pa.RecordBatch], logs: Logs) -> Iterator[pa.Re
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[EventRow | LogFault]:
     """The rows of a batch; what could not be read in its place."""
-    from kcore.spark.arrow import from_batch  # noqa: PLC0415
+    from kcore.spark.events.arrow import from_batch  # noqa: PLC0415
 
     faults = zip(batch.column("fault").to_pylist(), batch.column("fault_detail").to_pylist(), strict=True)
     for row, (kind, detail) in zip(from_batch(batch), faults, strict=True):
@@ -185,7 +185,7 @@ def _in_batches(rows: Iterable[Any], make: Callable[[list[Any]], pa.RecordBatch]
 def _said_batch(rows: list[Finding | Fact]) -> pa.RecordBatch:
     import pyarrow as pa  # noqa: PLC0415
 
-    from kcore.spark.ddl import arrow_struct  # noqa: PLC0415
+    from kcore.spark.decode.ddl import arrow_struct  # noqa: PLC0415
 
     said = arrow_struct(SAID_DDL)
     columns = [[_plain(row) if isinstance(row, kind) else None for row in rows] for kind in (Finding, Fact)]
@@ -196,7 +196,7 @@ def _said_batch(rows: list[Finding | Fact]) -> pa.RecordBatch:
 def _finding_batch(rows: list[Finding]) -> pa.RecordBatch:
     import pyarrow as pa  # noqa: PLC0415
 
-    from kcore.spark.ddl import arrow_struct  # noqa: PLC0415
+    from kcore.spark.decode.ddl import arrow_struct  # noqa: PLC0415
 
     return pa.RecordBatch.from_struct_array(pa.array(list(map(_plain, rows)), arrow_struct(findings_ddl())))
 

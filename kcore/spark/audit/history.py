@@ -15,7 +15,7 @@ the log began there.
 from __future__ import annotations
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
-from kcore.spark.event import EventRow
+from kcore.spark.events.event import EventRow
 
 COMPACTED = (CONSUMER_OFFSETS, TRANSACTION_STATE)
 MAX_KEYS = 100_000

@@ -7,8 +7,8 @@ from typing import Final
 
 from kcore.spark.audit.check import Check, Log
 from kcore.spark.audit.finding import Evidence, Finding, finding
-from kcore.spark.event import EventRow, LogFault
-from kcore.spark.sources import Part
+from kcore.spark.events.event import EventRow, LogFault
+from kcore.spark.events.sources import Part
 
 SHOWN: Final = 5
 """So many files are named."""

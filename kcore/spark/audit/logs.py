@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 from kcore.protocol.records.base import TRANSACTION_STATE
 from kcore.spark.audit.finding import Fact
-from kcore.spark.record_types import TOPICS
-from kcore.spark.sources import Part
+from kcore.spark.decode.record_types import TOPICS
+from kcore.spark.events.sources import Part
 from kcore_ext.util.java_hash import partition_for
 
 GRACE_MS: Final = 15_000

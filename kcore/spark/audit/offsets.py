@@ -13,7 +13,7 @@ from kcore.group.shard import GroupShard
 from kcore.protocol.records.legacy_offset_commit import LegacyOffsetCommitKey
 from kcore.protocol.records.offset_commit import OffsetCommitKey
 from kcore.spark.audit.check import Check, Handler, Log
-from kcore.spark.event import EventRow
+from kcore.spark.events.event import EventRow
 from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata
 
 Place = tuple[str, str, int]

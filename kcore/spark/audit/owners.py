@@ -13,7 +13,7 @@ from kcore.protocol.records.streams_group_current_member_assignment import Strea
 from kcore.spark.audit.check import Check, Handler, Log
 from kcore.spark.audit.classic import named
 from kcore.spark.audit.finding import Evidence
-from kcore.spark.event import EventRow
+from kcore.spark.events.event import EventRow
 
 Place = tuple[str, int]
 """Topic id or subtopology, partition."""

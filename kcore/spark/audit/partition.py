@@ -27,9 +27,9 @@ from kcore.spark.audit.owners import Owners
 from kcore.spark.audit.producers import ProducerEpochs
 from kcore.spark.audit.share_states import ShareEpochs
 from kcore.spark.audit.transactions import Transitions
-from kcore.spark.event import EventRow, LogFault
-from kcore.spark.machines import group_machine
-from kcore.spark.producers import marker_of
+from kcore.spark.events.event import EventRow, LogFault
+from kcore.spark.state.machines import group_machine
+from kcore.spark.state.producers import marker_of
 from kcore.transaction.transaction import of_value
 from kcore_ext.group.offsets import OffsetDecoder
 

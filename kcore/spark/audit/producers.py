@@ -10,8 +10,8 @@ from typing import Final
 from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.audit.check import Check, Log
 from kcore.spark.audit.finding import Evidence, Fact
-from kcore.spark.event import EventRow
-from kcore.spark.producers import marker_of
+from kcore.spark.events.event import EventRow
+from kcore.spark.state.producers import marker_of
 
 FORGOTTEN_MS: Final = 86_400_000
 """Kafka forgets a producer that was idle so long (`producer.id.expiration.ms`), and takes any epoch from it then."""

@@ -13,8 +13,8 @@ from kcore.protocol.records.share_snapshot import ShareSnapshotKey, ShareSnapsho
 from kcore.protocol.records.share_update import ShareUpdateKey, ShareUpdateValue
 from kcore.spark.audit.check import Check, Handler, Log
 from kcore.spark.audit.finding import Evidence
-from kcore.spark.event import EventRow
-from kcore.spark.share_state import UNCHANGED
+from kcore.spark.events.event import EventRow
+from kcore.spark.state.share_state import UNCHANGED
 
 
 class _Epochs(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from kcore.protocol.records.transaction_log import TransactionLogKey
 from kcore.spark.audit.check import Check, Handler, Log
 from kcore.spark.audit.finding import Evidence, Fact
-from kcore.spark.event import EventRow
+from kcore.spark.events.event import EventRow
 from kcore.transaction.states import COMPLETION, DEAD, EMPTY, NAMES, ONGOING, PREPARE_COMMIT, PREVIOUS
 from kcore.transaction.transaction import LAST_EPOCH, NO_PRODUCER_ID, Transaction
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.errors import KcoreError
 from kcore.printable import clean
-from kcore.spark.absent import absent_partitions
 from kcore.spark.audit.finding import Evidence, Finding, finding
 from kcore.spark.audit.frames import audit_logs, finding_of, frame_of, logs_of, said_of_folder
 from kcore.spark.audit.kinds import SEVERITIES, WARNING, rank
 from kcore.spark.audit.logs import GRACE_MS
 from kcore.spark.audit.report import lines, summary
+from kcore.spark.decode.record_types import TOPICS
+from kcore.spark.events.sources import Part, open_source
+from kcore.spark.export.manifest import write_whole
 from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, session
-from kcore.spark.manifest import write_whole
-from kcore.spark.record_types import TOPICS
-from kcore.spark.sources import Part, open_source
+from kcore.spark.state.absent import absent_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 from kcore.errors import KcoreError
 from kcore.printable import clean
 from kcore.protocol.records.base import CONSUMER_OFFSETS
-from kcore.spark.absent import absent_partitions
-from kcore.spark.data_folder import Written, check_empty, write_data_folder
-from kcore.spark.event import EventRow
-from kcore.spark.folder_frames import folder_living, folder_tables
-from kcore.spark.frames import LogFacts
+from kcore.spark.events.event import EventRow
+from kcore.spark.events.sources import open_source
+from kcore.spark.export.manifest import write_whole
+from kcore.spark.frames.folders import folder_living, folder_tables
+from kcore.spark.frames.transforms import LogFacts
 from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, parse_offsets, session
-from kcore.spark.manifest import write_whole
-from kcore.spark.rebuild_report import absent_rows, doubts_of, placed_ids
-from kcore.spark.sources import open_source
-from kcore.spark.state import COORDINATOR_TOPICS
-from kcore.spark.table_files import Written as WrittenFile
-from kcore.spark.table_files import put_tables, staging_folder, write_tables
+from kcore.spark.state.absent import absent_partitions
+from kcore.spark.state.data_folder import Written, check_empty, write_data_folder
+from kcore.spark.state.partition_state import COORDINATOR_TOPICS
+from kcore.spark.state.rebuild_report import absent_rows, doubts_of, placed_ids
+from kcore.spark.state.table_files import Written as WrittenFile
+from kcore.spark.state.table_files import put_tables, staging_folder, write_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession

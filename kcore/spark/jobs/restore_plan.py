@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.errors import ConfigError
 from kcore.protocol.records.base import CONSUMER_OFFSETS
-from kcore.spark.absent import PlacedId, absent_partitions
-from kcore.spark.folder_frames import folder_state
+from kcore.spark.events.sources import open_source
+from kcore.spark.frames.folders import folder_state
 from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, parse_offsets, session
-from kcore.spark.restore import Then, counts, make_rows
-from kcore.spark.restore_plan import COMPACTED, DAMAGED, REFUSE, WHOLE, Checked, Plan, is_csv
-from kcore.spark.restore_target import Brokers, by_group, look, open_brokers
-from kcore.spark.sources import open_source
+from kcore.spark.restore.plan import COMPACTED, DAMAGED, REFUSE, WHOLE, Checked, Plan, is_csv
+from kcore.spark.restore.planning import Then, counts, make_rows
+from kcore.spark.restore.target import Brokers, by_group, look, open_brokers
+from kcore.spark.state.absent import PlacedId, absent_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.errors import KcoreError
+from kcore.spark.events.sources import open_source
+from kcore.spark.export.manifest import write_whole
 from kcore.spark.jobs.rebuild import facts_of
 from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, session
-from kcore.spark.manifest import write_whole
-from kcore.spark.sources import open_source
-from kcore.spark.state import COORDINATOR_TOPICS
+from kcore.spark.state.partition_state import COORDINATOR_TOPICS
 from kcore.spark.timeline.frames import (
     GAP_MS,
     STORM_COUNT,

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from kcore.group.consumer.member import LEFT_FOR_A_WHILE
 from kcore.group.consumer.states import MemberState
-from kcore.spark.group_records import CONSUMER, SHARE, STREAMS
-from kcore.spark.keyed_groups import STREAMS_STABLE
+from kcore.spark.state.group_records import CONSUMER, SHARE, STREAMS
+from kcore.spark.state.keyed_groups import STREAMS_STABLE
 from kcore.spark.timeline import causes
 from kcore.spark.timeline.facts import Fact
 from kcore.spark.timeline.rebalance import NOTHING, Label, Part, Parts, Place, Rebalance, moves_between

@@ -1,8 +1,8 @@
 """What the walk over a partition says, as rows of documented kinds. Types are Spark's; times are ms since the epoch.
 
 Times are those of the records: when the coordinator wrote them. `whole` says whether the log still held everything at
-and before the row (see `kcore.spark.completeness`); where it is false, earlier events of the same thing may be missing,
-so that a cause or a duration may be wrong.
+and before the row (see `kcore.spark.state.completeness`); where it is false, earlier events of the same thing may be
+missing, so that a cause or a duration may be wrong.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from kcore.spark.table_schemas import GROUP, MEMBER, PARTITION, Columns
+from kcore.spark.state.table_schemas import GROUP, MEMBER, PARTITION, Columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -145,7 +145,7 @@ def fact_batches(facts: Iterator[Fact], rows_per_batch: int) -> Iterator[pa.Reco
 def _batch(kind: str, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     import pyarrow as pa  # noqa: PLC0415
 
-    from kcore.spark.ddl import arrow_struct  # noqa: PLC0415
+    from kcore.spark.decode.ddl import arrow_struct  # noqa: PLC0415
 
     own = arrow_struct(fact_ddl(kind))
     columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), own, strict=True)]

@@ -7,7 +7,7 @@ from itertools import chain, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kcore.spark.frames import LogFacts, coordinator_events
+from kcore.spark.frames.transforms import LogFacts, coordinator_events
 from kcore.spark.timeline.facts import FACT_DDL, Fact, fact_batches
 from kcore.spark.timeline.history import History, Wanted
 from kcore.spark.timeline.tables import TABLES
@@ -52,7 +52,7 @@ def timeline_facts(
     """What happened in every coordinator partition, as rows of all kinds of facts (`FACT_DDL`).
 
     Args:
-        events: as for `kcore.spark.frames.coordinator_events`; duplicates of an offset are passed over.
+        events: as for `kcore.spark.frames.transforms.coordinator_events`; duplicates of an offset are passed over.
         wanted: what is asked for.
         logs: what is known of the logs beside their rows.
         tasks: in how many tasks to walk; None: as many as a shuffle has. With more of them than there are partitions,
@@ -73,7 +73,7 @@ def timeline_facts(
 
 def walk_batches(batches: Iterable[pa.RecordBatch], wanted: Wanted, logs: LogFacts) -> Iterator[pa.RecordBatch]:
     """Walks sorted rows partition after partition; runs on executors."""
-    from kcore.spark.arrow import from_batch  # noqa: PLC0415
+    from kcore.spark.events.arrow import from_batch  # noqa: PLC0415
 
     rows = chain.from_iterable(map(from_batch, batches))
     return fact_batches(_facts(rows, wanted, logs), ROWS_PER_BATCH)

@@ -15,10 +15,10 @@ from kcore.protocol.records import (
     decode_value,
 )
 from kcore.protocol.schema import ZERO_UUID
-from kcore.spark.completeness import Completeness
-from kcore.spark.event import EventRow
-from kcore.spark.group_records import OFFSET_COMMIT_TYPES, Part, parts_of
-from kcore.spark.producers import marker_of
+from kcore.spark.events.event import EventRow
+from kcore.spark.state.completeness import Completeness
+from kcore.spark.state.group_records import OFFSET_COMMIT_TYPES, Part, parts_of
+from kcore.spark.state.producers import marker_of
 from kcore.spark.timeline.classic import (
     CLASSIC,
     ClassicGroup,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kcore.spark.table_schemas import GROUP, PARTITION, Columns
+from kcore.spark.state.table_schemas import GROUP, PARTITION, Columns
 from kcore.spark.timeline.facts import FACTS
 
 WINDOW: Final = ("window_start_ms", "bigint", "when the window begins")

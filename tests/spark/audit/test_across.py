@@ -10,7 +10,7 @@ from kcore.protocol.records import CONSUMER_OFFSETS
 from kcore.spark.audit.finding import Evidence, Fact, finding
 from kcore.spark.audit.logs import Logs
 from kcore.spark.audit.partition import examine
-from kcore.spark.sources import Part
+from kcore.spark.events.sources import Part
 from kcore.transaction.states import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,

@@ -19,10 +19,10 @@ from kcore.spark.audit.finding import Finding
 from kcore.spark.audit.frames import finding_of, said_of_folder, said_of_partitions
 from kcore.spark.audit.kinds import rank
 from kcore.spark.audit.report import SENTENCE_LETTERS, lines, summary
-from kcore.spark.event import EventRow, LogFault
-from kcore.spark.export import export
+from kcore.spark.events.event import EventRow, LogFault
+from kcore.spark.events.sources import FolderSource, Part, Source, Span, open_source
+from kcore.spark.export.exporter import export
 from kcore.spark.jobs import audit as audit_job
-from kcore.spark.sources import FolderSource, Part, Source, Span, open_source
 from kcore.transaction.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
 from kcore_ext.batch import BatchBuilder
 from tests.log.batches import key

@@ -14,10 +14,10 @@ from kcore.spark.audit.finding import Fact, Finding
 from kcore.spark.audit.kinds import INFO
 from kcore.spark.audit.logs import Logs
 from kcore.spark.audit.partition import examine
-from kcore.spark.event import EventRow
-from kcore.spark.record_types import TOPICS
-from kcore.spark.segments import find_partitions, read_rows
-from kcore.spark.sources import ServerSource
+from kcore.spark.decode.record_types import TOPICS
+from kcore.spark.events.event import EventRow
+from kcore.spark.events.segments import find_partitions, read_rows
+from kcore.spark.events.sources import ServerSource
 from tests.spark import oracle
 from tests.spark.traffic import HISTORY, QUICK_ENDS, Sender, Traffic
 from tests.transaction.world import Identity, World

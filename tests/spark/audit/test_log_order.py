@@ -11,8 +11,8 @@ import pytest
 from kcore.protocol.records.group_metadata import GroupMetadataKey
 from kcore.spark.audit.finding import Evidence, Finding, finding
 from kcore.spark.audit.partition import audit
-from kcore.spark.event import EventRow, LogFault
-from kcore.spark.segments import find_partitions, read_rows
+from kcore.spark.events.event import EventRow, LogFault
+from kcore.spark.events.segments import find_partitions, read_rows
 from tests.spark.audit.written import Written, found
 
 

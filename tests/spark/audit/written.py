@@ -24,7 +24,7 @@ from kcore.spark.audit.across import compare, sort_key
 from kcore.spark.audit.finding import Evidence, Fact, Finding
 from kcore.spark.audit.logs import Logs
 from kcore.spark.audit.partition import examine
-from kcore.spark.event import EventRow, LogFault
+from kcore.spark.events.event import EventRow, LogFault
 from kcore.transaction.states import TransactionStatus
 
 START_MS = 1_700_000_000_000

@@ -11,7 +11,7 @@ from kcore.protocol.records import CONSUMER_OFFSETS
 from kcore.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from kcore.protocol.schema import ZERO_UUID
-from kcore.spark.event import EventRow
+from kcore.spark.events.event import EventRow
 from kcore.spark.timeline.facts import FACTS
 from kcore.spark.timeline.history import History, Wanted
 

@@ -48,7 +48,7 @@ from kcore.protocol.records.streams_group_target_assignment_metadata import (
     StreamsGroupTargetAssignmentMetadataKey,
     StreamsGroupTargetAssignmentMetadataValue,
 )
-from kcore.spark.batches import rows_of
+from kcore.spark.events.batches import rows_of
 from kcore.spark.timeline import causes
 from kcore.spark.timeline.history import Wanted
 from tests.group.consumer.members import Member, World

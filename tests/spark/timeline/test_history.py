@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
-from kcore.spark.sources import ServerSource
+from kcore.spark.events.sources import ServerSource
 from kcore.spark.timeline import causes
 from kcore.spark.timeline.history import Wanted
 from tests import kit

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from kcore.spark.events.segments import find_partitions, read_rows
 from kcore.spark.jobs.timeline import DONE, REPORT, Asked, timeline
-from kcore.spark.segments import find_partitions, read_rows
 from kcore.spark.timeline.facts import FACTS, fact_ddl
 from kcore.spark.timeline.frames import (
     Bounds,

@@ -1,0 +1,1 @@
+"""Records of internal topics decoded into typed columns."""

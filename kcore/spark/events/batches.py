@@ -1,0 +1,208 @@
+"""Record batches as event rows, read by the compiled extension, or by its pure-Python twin where that is missing."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from kcore.spark.events import pure_batch
+from kcore.spark.events.event import CREATE_TIME, LOG_APPEND_TIME, EventRow
+
+try:
+    from kcore.protocol.compression import decompress
+    from kcore_ext.batch import CorruptBatchError, iter_records, parse_header, validate_crc
+    from kcore_ext.spark.event_columns import EventColumns
+
+    HAS_EXTENSION = True
+except ImportError:  # an executor without a build
+    HAS_EXTENSION = False
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LAST_OFFSET: Final = 2**63 - 1
+LENGTH_OVERHEAD: Final = 12
+"""What stands before and in a batch's length field, and is not counted in it."""
+
+_HEAD: Final = struct.Struct(">qiiBIhiqq")  # up to the newest timestamp
+
+
+class Header(NamedTuple):
+    """What is needed of a batch's header before its records are looked at."""
+
+    base_offset: int
+    last_offset: int
+    size_bytes: int
+    max_timestamp_ms: int
+
+
+class BatchError(ValueError):
+    """Bytes that are no whole, undamaged batch.
+
+    Attributes:
+        kind: `truncated` or `corrupt`.
+        size_bytes: how far the batch reaches, by its header; 0 if that cannot be trusted.
+        offset: its base offset by its header; -1 if that cannot be trusted.
+    """
+
+    def __init__(self, kind: str, detail: str, size_bytes: int = 0, offset: int = -1) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.size_bytes = size_bytes
+        self.offset = offset
+
+
+def check(buffer: memoryview, position: int) -> Header:
+    """The header of the batch at `position`, once its CRC was found right.
+
+    Raises:
+        BatchError: it is cut short or damaged.
+    """
+    left = len(buffer) - position
+    if left < pure_batch.HEADER_BYTES:
+        raise BatchError("truncated", f"{left} bytes are left at position {position}, no whole header")
+    base_offset, length, _, magic, _, _, last_delta, _, max_timestamp_ms = _HEAD.unpack_from(buffer, position)
+    size_bytes = length + LENGTH_OVERHEAD
+    if size_bytes < pure_batch.HEADER_BYTES or base_offset < 0:
+        raise BatchError("corrupt", f"no batch begins at position {position}")
+    if magic != pure_batch.MAGIC:
+        # Message sets of Kafka before 0.11 (magic 0, 1): internal topics of today have none.
+        raise BatchError("corrupt", f"magic {magic} at position {position}", size_bytes, base_offset)
+    if size_bytes > left:
+        detail = f"the batch at position {position} needs {size_bytes} bytes, {left} are there"
+        raise BatchError("truncated", detail, 0, base_offset)
+    if not _CRC_IS_RIGHT(buffer[position : position + size_bytes]):
+        detail = f"the CRC of the batch at position {position} is wrong"
+        raise BatchError("corrupt", detail, size_bytes, base_offset)
+    return Header(base_offset, base_offset + last_delta, size_bytes, max_timestamp_ms)
+
+
+def rows_of(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
+    """The rows of one whole batch whose CRC is right.
+
+    Raises:
+        BatchError: its records are damaged all the same; those before the damage were given.
+    """
+    return _BACKEND(topic, partition, batch)
+
+
+class Gatherer(Protocol):
+    """Collects batches of one partition as Arrow."""
+
+    def add(self, batch: Any, first: int, stop: int | None) -> None:
+        """Takes the rows of one whole batch whose CRC is right, from offset `first` on, and before `stop`.
+
+        Raises:
+            BatchError: its records are damaged all the same; those before the damage were taken.
+        """
+
+    def __len__(self) -> int:
+        """How many rows it has."""
+
+    def take(self) -> pa.RecordBatch:
+        """The rows, at least one; it has none then."""
+
+
+def gatherer(topic: str, partition: int) -> Gatherer:
+    """What collects the batches of a partition: without an object a row where there is the extension."""
+    make: Callable[[str, int], Gatherer] = CompiledGatherer if HAS_EXTENSION else RowGatherer
+    return make(topic, partition)
+
+
+class CompiledGatherer:
+    """Goes from a log's bytes to Arrow's buffers. See `Gatherer`."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self._place = (topic, partition)
+        self._columns = EventColumns()
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def add(self, batch: Any, first: int, stop: int | None) -> None:
+        """See Gatherer."""
+        try:
+            self._columns.append(batch, 0, first, LAST_OFFSET if stop is None else stop, decompress)
+        except CorruptBatchError as error:
+            raise _damaged(batch, error) from error
+
+    def take(self) -> pa.RecordBatch:
+        """See Gatherer."""
+        from kcore.spark.events.arrow import filled_batch  # noqa: PLC0415
+
+        return filled_batch(*self._place, len(self._columns), self._columns.take())
+
+
+class RowGatherer:
+    """Collects rows. See `Gatherer`."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self._place = (topic, partition)
+        self._rows: list[EventRow] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, batch: Any, first: int, stop: int | None) -> None:
+        """See Gatherer."""
+        for row in rows_of(*self._place, batch):
+            if row.offset >= first and (stop is None or row.offset < stop):
+                self._rows.append(row)
+
+    def take(self) -> pa.RecordBatch:
+        """See Gatherer."""
+        from kcore.spark.events.arrow import to_batch  # noqa: PLC0415
+
+        rows, self._rows = self._rows, []
+        return to_batch(rows)
+
+
+def rows_compiled(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
+    """What `rows_of` is where there is the extension."""
+    header = parse_header(batch)
+    kind = LOG_APPEND_TIME if header.is_log_append_time else CREATE_TIME
+    producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
+    transactional, control = header.is_transactional, header.is_control
+    last_sequence = -1 if first < 0 else header.last_sequence
+    if not header.record_count:
+        yield EventRow(
+            None, None, topic, partition, header.last_offset, header.max_timestamp_ms, kind, (),
+            producer_id, epoch, last_sequence, transactional, control, True,
+        )  # fmt: skip
+        return
+    make = EventRow._make
+    try:
+        for record in iter_records(batch, decompress=decompress):
+            yield make(
+                (
+                    record.key, record.value, topic, partition, record.offset, record.timestamp_ms, kind,
+                    record.headers, producer_id, epoch, last_sequence, transactional, control, False,
+                )
+            )  # fmt: skip
+    except CorruptBatchError as error:
+        raise _damaged(batch, error) from error
+
+
+def _crc_ext(batch: Any) -> bool:
+    try:
+        return validate_crc(batch)
+    except CorruptBatchError:
+        return False
+
+
+def rows_pure(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
+    """What `rows_of` is elsewhere."""
+    try:
+        yield from pure_batch.rows(topic, partition, batch)
+    except pure_batch.MalformedError as error:
+        raise _damaged(batch, error) from error
+
+
+def _damaged(batch: Any, error: Exception) -> BatchError:
+    """Records that are damaged, in a whole batch."""
+    return BatchError("corrupt", str(error), len(batch), int.from_bytes(batch[:8], "big", signed=True))
+
+
+_BACKEND: Callable[[str, int, Any], Iterator[EventRow]] = rows_compiled if HAS_EXTENSION else rows_pure
+_CRC_IS_RIGHT: Callable[[Any], bool] = _crc_ext if HAS_EXTENSION else pure_batch.crc_is_right

@@ -1,0 +1,255 @@
+"""`spark.read.format("kcore")`: exports, kcore data folders and raw segment files of Kafka, as one DataFrame.
+
+Options:
+
+    path                 the folder (`.load(path)`)
+    topic                a topic, or several with commas between them; all without it
+    partition            a partition, or several with commas between them
+    startingOffset       the first offset that is wanted
+    endingOffset         the offset before which to stop
+    startingTimestamp    in ms since the epoch: rows with earlier timestamps are left out
+    endingTimestamp      in ms since the epoch: rows with this timestamp or later ones are left out
+    rowsPerPartition     how many offsets one task reads at most (default 1000000); 0: a partition a task
+    includeBatches       `true`: also rows for batches that compaction has left without records (see `batch_only`)
+    includeFaults        `true`: also rows for what could not be read, with the columns `fault` and `fault_detail`
+    pushFilters          `true`: filters on topic, partition and offset choose what is read at all; Spark wants the
+                         setting `spark.sql.python.filterPushdown.enabled` for it
+    maxOffsetsPerTrigger streams: how many offsets of a partition one micro-batch takes at most
+
+Spark looks for the module `pyspark_kcore` by itself, so nothing need be registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from kcore.spark.events.arrow import EVENT_DDL, FAULT_DDL, beside_faults, fault_batch
+from kcore.spark.events.event import LogFault
+from kcore.spark.events.reader_options import names, number, numbers, text, truth
+from kcore.spark.events.sources import Part, Source, open_source
+
+ROWS_PER_PARTITION = 1_000_000
+
+
+@dataclass(frozen=True)
+class Range:
+    """What of a source is wanted.
+
+    Attributes:
+        topics: which topics; None: all.
+        partitions: which partitions; None: all.
+        start: the first offset.
+        stop: the offset before which to stop; None: the end.
+        from_ms: rows with earlier timestamps are left out.
+        until_ms: rows with this timestamp or later ones are left out; None: none.
+        batches: whether rows without records are wanted.
+        faults: whether rows for what could not be read are wanted.
+    """
+
+    topics: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+    start: int = 0
+    stop: int | None = None
+    from_ms: int | None = None
+    until_ms: int | None = None
+    batches: bool = False
+    faults: bool = False
+
+    @classmethod
+    def of(cls, options: Any) -> Range:
+        """The range that options ask for. ConfigError, with an option's name, for what none of its values is."""
+        return cls(
+            names(options, "topic"),
+            numbers(options, "partition"),
+            number(options, "startingOffset", 0) or 0,
+            number(options, "endingOffset", 0),
+            number(options, "startingTimestamp"),
+            number(options, "endingTimestamp"),
+            truth(options, "includeBatches"),
+            truth(options, "includeFaults"),
+        )
+
+    def wants(self, part: Part) -> bool:
+        """Whether anything of a partition is wanted."""
+        return (self.topics is None or part.topic in self.topics) and (
+            self.partitions is None or part.partition in self.partitions
+        )
+
+    def within(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that are wanted, of those whose offsets are. A row without a timestamp is older than any other."""
+        masks = []
+        if not self.batches:
+            masks.append(pc.invert(batch.column("batch_only")))
+        if self.from_ms is not None or self.until_ms is not None:
+            micros = pc.fill_null(batch.column("timestamp").cast(pa.int64()), -1000)
+            if self.from_ms is not None:
+                masks.append(pc.greater_equal(micros, self.from_ms * 1000))
+            if self.until_ms is not None:
+                masks.append(pc.less(micros, self.until_ms * 1000))
+        return batch.filter(reduce(pc.and_, masks)) if masks else batch
+
+    def narrowed(self, pushed: Filter) -> Range | None:
+        """This range and a filter's; None for a filter that says nothing of ranges."""
+        column = getattr(pushed, "attribute", None)
+        name = column[0] if isinstance(column, tuple) and len(column) == 1 else None
+        value: Any = getattr(pushed, "value", None)
+        if name == "topic" and isinstance(pushed, EqualTo | In):
+            return replace(self, topics=_common(self.topics, _values(pushed)))
+        if name == "partition" and isinstance(pushed, EqualTo | In):
+            return replace(self, partitions=_common(self.partitions, _values(pushed)))
+        if name != "offset" or not isinstance(value, int):
+            return None
+        if isinstance(pushed, EqualTo):
+            return self._offsets(value, value + 1)
+        if isinstance(pushed, GreaterThan):
+            return self._offsets(value + 1, None)
+        if isinstance(pushed, GreaterThanOrEqual):
+            return self._offsets(value, None)
+        if isinstance(pushed, LessThan):
+            return self._offsets(0, value)
+        if isinstance(pushed, LessThanOrEqual):
+            return self._offsets(0, value + 1)
+        return None
+
+    def _offsets(self, start: int, stop: int | None) -> Range:
+        stops = [limit for limit in (self.stop, stop) if limit is not None]
+        return replace(self, start=max(self.start, start), stop=min(stops) if stops else None)
+
+
+def _values(pushed: Any) -> frozenset[Any]:
+    values = pushed.value
+    return frozenset(values if isinstance(values, tuple | list) else (values,))
+
+
+def _common(one: frozenset[Any] | None, other: frozenset[Any]) -> frozenset[Any]:
+    return other if one is None else one & other
+
+
+Piece = tuple[Part, int, int | None]
+"""A partition, the first offset, and the offset before which to stop or None."""
+
+
+@dataclass
+class Slice(InputPartition):
+    """What one task reads: a range of offsets of some partitions.
+
+    Attributes:
+        pieces: the ranges, in order.
+    """
+
+    pieces: tuple[Piece, ...]
+
+    def __init__(self, pieces: tuple[Piece, ...]) -> None:
+        super().__init__(None)
+        self.pieces = pieces
+
+
+def slices(source: Source, wanted: Range, rows_per_slice: int) -> list[Slice]:
+    """Divides a source among tasks: a large partition among several, a source of one reader not at all."""
+    pieces: list[Piece] = []
+    for part in source.parts():
+        if not wanted.wants(part):
+            continue
+        start, stop = max(wanted.start, part.start), wanted.stop
+        if part.end is not None:
+            stop = part.end if stop is None else min(stop, part.end)
+        if stop is None or not rows_per_slice or not source.parallel:
+            if stop is None or start < stop:
+                pieces.append((part, start, stop))
+            continue
+        firsts = range(start, stop, rows_per_slice)
+        pieces.extend((part, first, min(first + rows_per_slice, stop)) for first in firsts)
+    return slices_of(source, pieces)
+
+
+def slices_of(source: Source, pieces: Sequence[Piece]) -> list[Slice]:
+    """A task for each piece, or one for all where a source has one reader at a time."""
+    if source.parallel:
+        return [Slice((piece,)) for piece in pieces]
+    return [Slice(tuple(pieces))] if pieces else []
+
+
+def read_slice(path: str, wanted: Range, part: Slice) -> Iterator[Any]:
+    """The record batches of a slice; behind them, if they are wanted, those of its faults."""
+    faults: list[LogFault] = []
+    with open_source(path) as source:
+        for place, start, stop in part.pieces:
+            batches = map(wanted.within, source.batches(place, start, stop, faults.append))
+            yield from map(beside_faults, batches) if wanted.faults else batches
+    if wanted.faults and faults:
+        yield fault_batch(faults)
+
+
+class KcoreDataSource(DataSource):
+    """The data source `kcore`; see the module's docstring for its options."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` calls it."""
+        return "kcore"
+
+    def schema(self) -> str:
+        """Its columns; see `kcore.spark.events.arrow`."""
+        return f"{EVENT_DDL}, {FAULT_DDL}" if truth(self.options, "includeFaults") else EVENT_DDL
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        """For `spark.read`. Spark refuses readers that take filters while its setting for that is off, so they ask."""
+        kind = PushingReader if truth(self.options, "pushFilters") else KcoreReader
+        return kind(text(self.options, "path"), Range.of(self.options), self.options)
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
+        """For `spark.readStream`."""
+        from kcore.spark.events.stream import KcoreStreamReader  # noqa: PLC0415
+
+        return KcoreStreamReader(text(self.options, "path"), Range.of(self.options), self.options)
+
+
+class KcoreReader(DataSourceReader):
+    """Reads a folder as it is now."""
+
+    def __init__(self, path: str, wanted: Range, options: Any) -> None:
+        self._path = path
+        self._wanted = wanted
+        size = number(options, "rowsPerPartition", 0)
+        self._rows_per_slice = ROWS_PER_PARTITION if size is None else size
+
+    def partitions(self) -> list[Slice]:
+        """What the tasks read."""
+        with open_source(self._path) as source:
+            return slices(source, self._wanted, self._rows_per_slice)
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        """One task's record batches. Where there is no slice at all, Spark makes up a partition, of nothing."""
+        return read_slice(self._path, self._wanted, partition) if isinstance(partition, Slice) else iter(())
+
+
+class PushingReader(KcoreReader):
+    """A reader that filters are pushed down to."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
+        """Takes up what filters say of topics, partitions and offsets; they are not applied a second time."""
+        for pushed in filters:
+            narrowed = self._wanted.narrowed(pushed)
+            if narrowed is None:
+                yield pushed
+            else:
+                self._wanted = narrowed

@@ -1,0 +1,192 @@
+"""Record batches v2 in plain Python: the twin of `kcore_ext.batch`, for executors that have no build of it.
+
+The layout is in the docstring of `kcore_ext.batch`. Only reading is here, and only what a reader of logs needs; what is
+wrong with damaged records is said in the words of `kcore_ext.batch.records`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Final
+
+from kcore.spark.events.event import CREATE_TIME, LOG_APPEND_TIME, EventRow, Headers
+
+MAGIC: Final = 2
+HEADER_BYTES: Final = 61
+CODECS: Final = 0x07
+HIGHEST_CODEC: Final = 4
+LOG_APPEND: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+MAX_SEQUENCE: Final = 2**31 - 1
+SMALLEST_RECORD: Final = 7  # seven fields of a byte
+MAX_DECOMPRESSED_BYTES: Final = 64 << 20
+
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_CASTAGNOLI: Final = 0x82F63B78
+
+
+class MalformedError(ValueError):
+    """The records of a batch are damaged, or compressed in a way that cannot be undone.
+
+    Args:
+        position: where, in bytes from the start of the batch, or of its decompressed records.
+        reason: what was found.
+    """
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(f"corrupt record batch at byte {position}: {reason}")
+
+
+def crc_is_right(batch: Any) -> bool:
+    """Whether the CRC-32C of a whole batch is right."""
+    return _crc32c(bytes(batch[21:])) == int.from_bytes(batch[17:21], "big")
+
+
+def _crc32c(data: bytes) -> int:
+    try:
+        from crc32c import crc32c  # noqa: PLC0415
+    except ImportError:
+        return slow_crc32c(data)
+    return int(crc32c(data))
+
+
+def slow_crc32c(data: bytes) -> int:
+    """CRC-32C, a byte at a time: some ten megabytes a second, where the package crc32c is missing too."""
+    table, crc = _table(), 0xFFFFFFFF
+    for byte in data:
+        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
+    return crc ^ 0xFFFFFFFF
+
+
+@cache
+def _table() -> tuple[int, ...]:
+    entries = []
+    for entry in range(256):
+        for _ in range(8):
+            entry = entry >> 1 ^ (_CASTAGNOLI if entry & 1 else 0)  # noqa: PLW2901
+        entries.append(entry)
+    return tuple(entries)
+
+
+def rows(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
+    """The rows of one whole batch.
+
+    Raises:
+        MalformedError: its records are damaged; those before the damage were given.
+    """
+    fields = _HEADER.unpack_from(batch, 0)
+    base, attributes, last_delta = fields[0], fields[5], fields[6]
+    base_ms, max_ms, producer_id, epoch, first, count = fields[7:13]
+    kind = LOG_APPEND_TIME if attributes & LOG_APPEND else CREATE_TIME
+    facts = bool(attributes & TRANSACTIONAL), bool(attributes & CONTROL)
+    last_sequence = -1 if first < 0 else (first + last_delta) & MAX_SEQUENCE  # they wrap from 2147483647 to 0
+    if not count:
+        where = (None, None, topic, partition, base + last_delta, max_ms, kind, ())
+        yield EventRow(*where, producer_id, epoch, last_sequence, *facts, True)
+        return
+    data, start = _records(batch, attributes & CODECS)
+    if count < 0 or count > len(data) // SMALLEST_RECORD:
+        raise MalformedError(57, f"{count} records in {len(data)} bytes")
+    at = 0
+    for _ in range(count):
+        try:
+            delta_ms, delta, key, value, headers, at = _record(data, at)
+        except _BrokenError as error:
+            raise MalformedError(start + at, str(error)) from None
+        timestamp_ms = max_ms if kind == LOG_APPEND_TIME else _int64(base_ms + delta_ms)
+        what = (key, value, topic, partition, _int64(base + delta), timestamp_ms, kind, headers)
+        yield EventRow(*what, producer_id, epoch, last_sequence, *facts, False)
+    if at != len(data):
+        raise MalformedError(start + at, "bytes behind the last record")
+
+
+def _records(batch: Any, codec: int) -> tuple[bytes, int]:
+    """The records as they are counted, and what positions in them are counted from."""
+    packed = bytes(batch[HEADER_BYTES:])
+    if not codec:
+        return packed, HEADER_BYTES
+    if codec > HIGHEST_CODEC:
+        raise MalformedError(21, f"codec {codec}, known are 0 to 4")
+    from kcore.protocol.compression import CompressionError, decompress  # noqa: PLC0415  # needs cramjam
+
+    try:
+        return decompress(codec, packed, MAX_DECOMPRESSED_BYTES), 0
+    except CompressionError as error:
+        raise MalformedError(HEADER_BYTES, f"codec {codec}: {error}") from error
+
+
+class _BrokenError(ValueError):
+    """What is wrong with a record."""
+
+
+def _record(data: bytes, at: int) -> tuple[int, int, bytes | None, bytes | None, Headers, int]:
+    """The record at `at`: timestamp delta, offset delta, key, value, headers; and where it ends."""
+    size, at = _varint(data, at, len(data), "the length of a record is cut short or too long")
+    if size < 0 or size > len(data) - at:
+        raise _BrokenError("a record is longer than what is left of the batch")
+    end = at + size
+    if size == 0:
+        raise _BrokenError("a record without attributes")
+    delta_ms, at = _unsigned(data, at + 1, end, 10, "a timestamp delta is cut short or too long")
+    delta_ms = _int64((delta_ms & 0xFFFFFFFFFFFFFFFF) >> 1 ^ -(delta_ms & 1))
+    delta, at = _varint(data, at, end, "an offset delta is cut short or too long")
+    key, at = _field(data, at, end, "a key does not fit in its record")
+    value, at = _field(data, at, end, "a value does not fit in its record")
+    wrong = "a header count is negative or does not fit in its record"
+    count, at = _varint(data, at, end, wrong)
+    if count < 0 or count > end - at:
+        raise _BrokenError(wrong)
+    headers: Headers = ()
+    if count:
+        headers, at = _headers(data, at, end, count)
+    if at != end:
+        raise _BrokenError("a record has bytes behind its headers")
+    return delta_ms, delta, key, value, headers, end
+
+
+def _headers(data: bytes, at: int, end: int, count: int) -> tuple[Headers, int]:
+    found = []
+    wrong = "the key of a header is null or does not fit in its record"
+    for _ in range(count):
+        name, at = _field(data, at, end, wrong)
+        if name is None:
+            raise _BrokenError(wrong)
+        value, at = _field(data, at, end, "the value of a header does not fit in its record")
+        found.append((name.decode("utf-8", "replace"), value))
+    return tuple(found), at
+
+
+def _field(data: bytes, at: int, end: int, wrong: str) -> tuple[bytes | None, int]:
+    """A length, -1 for null, and as many bytes."""
+    size, at = _varint(data, at, end, wrong)
+    if size < -1 or size > end - at:
+        raise _BrokenError(wrong)
+    return (None, at) if size < 0 else (data[at : at + size], at + size)
+
+
+def _varint(data: bytes, at: int, end: int, wrong: str) -> tuple[int, int]:
+    """A zig-zag varint of 32 bits: at most five bytes, of which the bits above the 32nd are dropped as in Kafka."""
+    if at < end and data[at] < 0x80:
+        raw, at = data[at], at + 1
+    else:
+        raw, at = _unsigned(data, at, end, 5, wrong)
+        raw &= 0xFFFFFFFF
+    return (raw >> 1) ^ -(raw & 1), at
+
+
+def _unsigned(data: bytes, at: int, end: int, longest: int, wrong: str) -> tuple[int, int]:
+    raw = 0
+    for index in range(min(longest, end - at)):
+        byte = data[at + index]
+        raw |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return raw, at + index + 1
+    raise _BrokenError(wrong)
+
+
+def _int64(number: int) -> int:
+    """Numbers wrap as they do in Kafka."""
+    return (number + (1 << 63) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)

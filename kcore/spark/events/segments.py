@@ -1,0 +1,334 @@
+"""Raw segment files of a Kafka broker's log folder: `TOPIC-PARTITION/BASEOFFSET.log`.
+
+Nothing of a broker's is expected to be in order: the last segment may be half written, a copy may hold two segments
+with the same records (taken while the cleaner swapped them), indexes and checkpoints may be missing. What can be read
+is read; the rest is reported.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from kcore.spark.events.batches import BatchError, Header, check, gatherer, rows_of
+from kcore.spark.events.event import EventRow, LogFault
+from kcore.spark.events.pure_batch import MAGIC
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
+_SEGMENT = re.compile(r"\d{20}\.log")
+_LEFTOVER = re.compile(r"\d{20}\.log\.(swap|cleaned|deleted)")
+_INDEX = re.compile(r"\d{20}\.(index|timeindex|txnindex)")
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+OFFSETS_PER_SEGMENT = 2**31
+"""Indexes hold offsets as four bytes from the file's own one on: a broker begins a new file before that is too few."""
+
+_BASE_DIGITS = 20
+_OFFSET_BYTES = 8
+_MAGIC_AT = 16  # behind offset, length and leader epoch
+_MAGIC = bytes([MAGIC])
+
+
+class SegmentPartition(NamedTuple):
+    """One partition of a log folder.
+
+    Attributes:
+        topic: its topic.
+        partition: its number.
+        paths: its segment files, oldest first.
+        checkpoint: where the cleaner's checkpoint beside it says that compaction has come to; None where there is none.
+        missing: (base offset, a file that is there all the same) of segments that are not there.
+        leftovers: files of segments that a broker was writing or deleting, by name; none of them is read.
+    """
+
+    topic: str
+    partition: int
+    paths: tuple[str, ...]
+    checkpoint: int | None = None
+    missing: tuple[tuple[int, str], ...] = ()
+    leftovers: tuple[str, ...] = ()
+
+    @property
+    def first_offset(self) -> int:
+        """The base offset of the oldest segment: compaction keeps that, whatever it takes."""
+        return int(Path(self.paths[0]).stem) if self.paths else 0
+
+    @property
+    def active_offset(self) -> int:
+        """The base offset of the newest segment: the cleaner never touches it."""
+        return int(Path(self.paths[-1]).stem) if self.paths else 0
+
+
+def find_partitions(root: str | Path) -> list[SegmentPartition]:
+    """The partitions below a broker's log folder, or the one that `root` itself is, by topic and number."""
+    root = Path(root)
+    folders = [root] if _FOLDER.fullmatch(root.name) and _segments(root) else sorted(p for p in root.iterdir())
+    found = []
+    for folder in folders:
+        match = _FOLDER.fullmatch(folder.name)
+        if match is None or not folder.is_dir():
+            continue
+        paths, leftovers = _segments(folder), _named(folder, _LEFTOVER)
+        if paths or leftovers:
+            topic, partition = match["topic"], int(match["partition"])
+            checkpoint = _checkpoint(folder.parent / CLEANER_CHECKPOINT).get((topic, partition))
+            rest = (checkpoint, _missing(folder, leftovers), tuple(leftovers))
+            found.append(SegmentPartition(topic, partition, tuple(map(str, paths)), *rest))
+    return sorted(found)
+
+
+def _missing(folder: Path, leftovers: list[str]) -> tuple[tuple[int, str], ...]:
+    """Segments that are not there and should be.
+
+    A cleaner's `.swap` takes its segment's place before anything else happens: alone, it was copied too soon, or the
+    broker died. Whoever deletes a segment names its log first: an index alone was left by somebody else.
+    """
+    names = [name[:_BASE_DIGITS] for name in _named(folder, _SEGMENT)]
+    signs = [name for name in leftovers if name.endswith(".swap") or not names]
+    named = {name[:_BASE_DIGITS] for name in leftovers}
+    signs += [name for name in _named(folder, _INDEX) if name[:_BASE_DIGITS] not in named]
+    found = {int(name[:_BASE_DIGITS]): name for name in reversed(signs) if name[:_BASE_DIGITS] not in names}
+    return tuple(sorted(found.items()))
+
+
+def _named(folder: Path, pattern: re.Pattern[str]) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if pattern.fullmatch(path.name))
+
+
+def _segments(folder: Path) -> list[Path]:
+    return [folder / name for name in _named(folder, _SEGMENT)]
+
+
+def _checkpoint(path: Path) -> dict[tuple[str, int], int]:
+    """The cleaner's checkpoint: a version, a count, then `topic partition offset` a line."""
+    if not path.is_file():
+        return {}
+    entries = {}
+    for line in path.read_text().splitlines()[2:]:
+        words = line.split()
+        if len(words) == 3 and words[1].isdigit() and words[2].isdigit():
+            entries[words[0], int(words[1])] = int(words[2])
+    return entries
+
+
+def read_rows(
+    part: SegmentPartition,
+    start: int = 0,
+    stop: int | None = None,
+    on_fault: Callable[[LogFault], None] = lambda fault: None,
+) -> Iterator[EventRow]:
+    """The rows of a partition by offset, each offset once.
+
+    Args:
+        part: which.
+        start: the first offset that is wanted.
+        stop: the offset before which to stop; None: the end.
+        on_fault: told of everything that could not be read.
+    """
+    for path, header, batch, first in _batches(part, start, stop, on_fault):
+        try:
+            for row in rows_of(part.topic, part.partition, batch):
+                if row.offset >= first and (stop is None or row.offset < stop):
+                    yield row
+        except BatchError as fault:
+            _report(part, path, fault, header.base_offset, on_fault)
+
+
+def read_batches(
+    part: SegmentPartition,
+    start: int = 0,
+    stop: int | None = None,
+    on_fault: Callable[[LogFault], None] = lambda fault: None,
+    batch_rows: int = 10_000,
+) -> Iterator[pa.RecordBatch]:
+    """The same as Arrow, in batches of `batch_rows` rows or somewhat more."""
+    gathered = gatherer(part.topic, part.partition)
+    for path, header, batch, first in _batches(part, start, stop, on_fault):
+        try:
+            gathered.add(batch, first, stop)
+        except BatchError as fault:
+            _report(part, path, fault, header.base_offset, on_fault)
+        if len(gathered) >= batch_rows:
+            yield gathered.take()
+    if len(gathered):
+        yield gathered.take()
+
+
+Found = tuple[str, Header, memoryview, int]
+"""A batch: its file, its header, its bytes, and the first of its offsets that was not read before."""
+
+
+def _batches(
+    part: SegmentPartition, start: int, stop: int | None, on_fault: Callable[[LogFault], None]
+) -> Iterator[Found]:
+    """The batches of a partition that have wanted offsets, in order."""
+    next_offset = start
+    bases = [int(Path(path).stem) for path in part.paths]
+    missing = _Missing(part, start, on_fault)
+    for index, path in enumerate(part.paths):
+        if stop is not None and bases[index] >= stop:
+            break
+        missing.before(bases[index])
+        if index + 1 < len(bases) and bases[index + 1] <= start:
+            continue
+        for found in _segment_batches(part, path, next_offset, stop, on_fault, start):
+            yield found
+            next_offset = found[1].last_offset + 1
+    missing.before(stop)
+
+
+class _Missing:
+    """Tells of segments that are not there, as reading comes by."""
+
+    def __init__(self, part: SegmentPartition, start: int, on_fault: Callable[[LogFault], None]) -> None:
+        self._part = part
+        self._start = start
+        self._on_fault = on_fault
+        self._left = list(part.missing)
+
+    def before(self, offset: int | None) -> None:
+        """What lies before an offset, or before None, the end; not what lies in front of what is wanted."""
+        while self._left and (offset is None or self._left[0][0] < offset):
+            base, name = self._left.pop(0)
+            if offset is None or offset > self._start:
+                detail = f"{base:020d}.log is not there, and {name} is"
+                self._on_fault(LogFault(self._part.topic, self._part.partition, base, "missing", detail))
+
+
+def _segment_batches(
+    part: SegmentPartition,
+    path: str,
+    start: int,
+    stop: int | None,
+    on_fault: Callable[[LogFault], None],
+    first: int,
+) -> Iterator[Found]:
+    next_offset, again = start, _Again(part, path, on_fault)
+    with open(path, "rb") as file:
+        if not file.seek(0, 2):
+            return
+        # Not closed but left to its last reader: a fault that somebody keeps still refers to its bytes.
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    view = memoryview(data)
+    awaited = int(Path(path).stem)  # in the file, whatever is wanted of it
+    beyond = awaited + OFFSETS_PER_SEGMENT
+    position = 0
+    while position < len(view):
+        try:
+            header = _checked(view, position, next_offset, beyond)
+        except BatchError as fault:
+            again.end()
+            if not data[position:].strip(b"\0"):  # room that was taken before it was needed
+                zeros = BatchError("truncated", f"from position {position} on there are zeros")
+                _report(part, path, zeros, next_offset, on_fault)
+                return
+            position = _behind_damage(data, position, fault.size_bytes, range(max(awaited, next_offset), beyond))
+            following = _offset_at(view, position) if position < len(view) else beyond
+            if not awaited <= fault.offset < following:
+                fault.offset = awaited
+            if following > first:
+                _report(part, path, fault, awaited, on_fault)
+            continue
+        awaited = max(awaited, header.last_offset + 1)
+        batch_at, position = position, position + header.size_bytes
+        if header.last_offset < next_offset:
+            if header.last_offset >= first:
+                again.saw(header)
+            continue
+        again.end()
+        if stop is not None and header.base_offset >= stop:
+            return
+        yield path, header, view[batch_at:position], next_offset
+        next_offset = header.last_offset + 1
+    again.end()
+
+
+def _checked(view: memoryview, position: int, next_offset: int, beyond: int) -> Header:
+    """The header at `position`, once its CRC was found right, and its offset, which no CRC covers, not absurd.
+
+    An offset that is too high would make repetitions of all batches behind it.
+
+    Raises:
+        BatchError: it is cut short or damaged.
+    """
+    header = check(view, position)
+    stray = header.last_offset >= beyond
+    if not stray and header.base_offset > next_offset:
+        behind = position + header.size_bytes
+        following = _offset_at(view, behind)
+        stray = next_offset <= following < header.base_offset and _is_batch(view, behind)
+    if stray:
+        detail = f"the batch at position {position} claims offset {header.base_offset}, where {next_offset} was next"
+        raise BatchError("corrupt", detail, header.size_bytes)
+    return header
+
+
+def _offset_at(view: memoryview, position: int) -> int:
+    return int.from_bytes(view[position : position + _OFFSET_BYTES], "big", signed=True)
+
+
+def _is_batch(view: memoryview, position: int) -> bool:
+    try:
+        check(view, position)
+    except BatchError:
+        return False
+    return True
+
+
+def _behind_damage(data: mmap.mmap, position: int, size_bytes: int, offsets: range) -> int:
+    """Where the next whole batch with one of these offsets begins; the end of the data if there is none.
+
+    Args:
+        data: a segment file.
+        position: where the damaged batch begins.
+        size_bytes: how long it claims to be, which no CRC covers; 0 if it claims nothing.
+        offsets: those that are awaited.
+    """
+    view = memoryview(data)
+    claimed = position + size_bytes
+    if size_bytes and (claimed == len(data) or (claimed < len(data) and _is_batch(view, claimed))):
+        return claimed
+    at = position + 1
+    while (magic_at := data.find(_MAGIC, at + _MAGIC_AT)) >= 0:
+        at = magic_at - _MAGIC_AT
+        if _offset_at(view, at) in offsets and _is_batch(view, at):
+            return at
+        at += 1
+    return len(data)
+
+
+def _report(
+    part: SegmentPartition, path: str, fault: BatchError, next_offset: int, on_fault: Callable[[LogFault], None]
+) -> None:
+    offset = fault.offset if fault.offset >= 0 else next_offset
+    on_fault(LogFault(part.topic, part.partition, offset, fault.kind, f"{Path(path).name}: {fault}"))
+
+
+class _Again:
+    """Batches of a file whose offsets were read before; a run of them is one fault."""
+
+    __slots__ = ("_file", "_first", "_last", "_on_fault", "_part")
+
+    def __init__(self, part: SegmentPartition, path: str, on_fault: Callable[[LogFault], None]) -> None:
+        self._part = part
+        self._file = Path(path).name
+        self._on_fault = on_fault
+        self._first = self._last = -1
+
+    def saw(self, header: Header) -> None:
+        """One more batch whose offsets are known."""
+        if self._first < 0:
+            self._first = header.base_offset
+        self._last = header.last_offset
+
+    def end(self) -> None:
+        """The run is over."""
+        if self._first >= 0:
+            detail = f"{self._file}: offsets {self._first} to {self._last} stand in the log once more"
+            self._on_fault(LogFault(self._part.topic, self._part.partition, self._first, "duplicate", detail))
+            self._first = -1

@@ -1,0 +1,406 @@
+"""Where rows come from: raw segment files, a kcore data folder, an export, a running server. All look alike here."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kcore.errors import KcoreError
+from kcore.protocol.records.base import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kcore.spark.events import segments
+from kcore.spark.events.event import EventRow, LogFault
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kcore.log import PartitionLog
+
+OnFault = Callable[[LogFault], None]
+
+
+def ignore(fault: LogFault) -> None:
+    """Lets a fault be."""
+
+
+class Part(NamedTuple):
+    """One partition that a source holds.
+
+    Attributes:
+        topic: its topic.
+        partition: its number.
+        start: the first offset that may be asked for.
+        end: the offset behind the last one, None where only reading tells.
+        cleaned_to: where compaction has come to; None if the source does not know for sure. A broker's checkpoint is no
+            such knowledge: it is written when the cleaner is through with a log, whose files it replaced one by one.
+        active_offset: the base offset of the newest segment, which is never compacted; None if there are no segments.
+        log_start: where the log begins; what was in front of it is not there, and compaction did not take it.
+        asked_from: of an export, where it was to begin though the log was there before; 0: nowhere.
+        leftovers: files beside the log that hold parts of it, and that are not read.
+    """
+
+    topic: str
+    partition: int
+    start: int = 0
+    end: int | None = None
+    cleaned_to: int | None = None
+    active_offset: int | None = None
+    log_start: int = 0
+    asked_from: int = 0
+    leftovers: tuple[str, ...] = ()
+
+    @property
+    def front(self) -> str | None:
+        """What is to be said, for people, of a front that is missing; None if nothing is.
+
+        Topics that are compacted keep their fronts. Others lose them with time, which is as it should be.
+        """
+        if not self.asked_from and not (self.log_start and self.topic in (CONSUMER_OFFSETS, TRANSACTION_STATE)):
+            return None
+        why = ", as it was asked for" if self.asked_from else ""
+        return f"the log begins at offset {self.log_start}{why}: what was before is unknown"
+
+
+class Span(NamedTuple):
+    """What is asked of a source.
+
+    Attributes:
+        part: one of its `parts()`.
+        start: the first offset that is wanted.
+        stop: the offset before which to stop; None: the end.
+        on_fault: told of what could not be read.
+        columns: those that are looked at, `offset` among them; others may be missing then. None: all.
+    """
+
+    part: Part
+    start: int = 0
+    stop: int | None = None
+    on_fault: OnFault = ignore
+    columns: Collection[str] | None = None
+
+    def has(self, offset: int) -> bool:
+        """Whether an offset is wanted."""
+        return offset >= self.start and (self.stop is None or offset < self.stop)
+
+    def lacks(self, offset: int, kind: str, detail: str) -> None:
+        """Tells of something that could not be read; see `LogFault`."""
+        self.on_fault(LogFault(self.part.topic, self.part.partition, offset, kind, detail))
+
+
+class Source(ABC):
+    """Partitions of event logs.
+
+    Attributes:
+        parallel: whether several processes may read it at once.
+    """
+
+    parallel = True
+
+    @abstractmethod
+    def parts(self) -> list[Part]:
+        """Its partitions, by topic and number."""
+
+    def rows(
+        self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
+    ) -> Iterator[EventRow]:
+        """A partition's rows by offset, each offset once. The arguments are those of `Span`."""
+        return self.read_rows(Span(part, start, stop, on_fault))
+
+    def batches(
+        self,
+        part: Part,
+        start: int = 0,
+        stop: int | None = None,
+        on_fault: OnFault = ignore,
+        columns: Collection[str] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The same as record batches of `kcore.spark.events.arrow.EVENT_SCHEMA`. The arguments are those of `Span`."""
+        return self.read_batches(Span(part, start, stop, on_fault, columns))
+
+    @abstractmethod
+    def read_rows(self, span: Span) -> Iterator[EventRow]:
+        """What `rows` gives."""
+
+    def read_batches(self, span: Span) -> Iterator[pa.RecordBatch]:
+        """What `batches` gives."""
+        from kcore.spark.events.arrow import to_batches  # noqa: PLC0415
+
+        return to_batches(self.read_rows(span))
+
+    def close(self) -> None:  # noqa: B027  # most have nothing open
+        """Lets go of what is open."""
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class SegmentSource(Source):
+    """A log folder of a Kafka broker, or a copy of parts of one."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._parts = {part[:2]: part for part in segments.find_partitions(path)}
+
+    def parts(self) -> list[Part]:
+        """See Source."""
+        return [
+            Part(
+                part.topic,
+                part.partition,
+                part.first_offset,
+                active_offset=part.active_offset,
+                log_start=part.first_offset,
+                leftovers=part.leftovers,
+            )
+            for part in self._parts.values()
+        ]
+
+    def read_rows(self, span: Span) -> Iterator[EventRow]:
+        """See Source."""
+        return segments.read_rows(self._parts[span.part[:2]], span.start, span.stop, span.on_fault)
+
+    def read_batches(self, span: Span) -> Iterator[pa.RecordBatch]:
+        """See Source."""
+        return segments.read_batches(self._parts[span.part[:2]], span.start, span.stop, span.on_fault)
+
+
+class FolderSource(Source):
+    """A kcore data folder that no server has open. It is opened by one process at a time."""
+
+    parallel = False
+
+    def __init__(self, path: str | Path) -> None:
+        try:
+            from kcore.inspect.sources import topic_names  # noqa: PLC0415
+            from kcore.log import LmdbLogEngine  # noqa: PLC0415
+        except ImportError as error:
+            raise KcoreError(
+                f"{path} is a data folder: without kcore's extension only its export can be read"
+            ) from error
+        self._engine = LmdbLogEngine(path, create=False)
+        names = topic_names(self._engine)
+        self._keys = {
+            (names[key.topic_id], key.partition): key for key in self._engine.partitions() if key.topic_id in names
+        }
+
+    def parts(self) -> list[Part]:
+        """See Source."""
+        found = []
+        for (topic, partition), key in sorted(self._keys.items()):
+            log = self._engine.open(key)
+            start = log.log_start_offset
+            found.append(Part(topic, partition, start, log.high_watermark, log.cleaned_to, log_start=start))
+        return found
+
+    def read_rows(self, span: Span) -> Iterator[EventRow]:
+        """See Source."""
+        from kcore.spark.events.batches import BatchError, rows_of  # noqa: PLC0415
+
+        for first, batch in self._stored(span):
+            try:
+                for row in rows_of(*span.part[:2], batch):
+                    if row.offset >= first and span.has(row.offset):
+                        yield row
+            except BatchError as fault:
+                span.lacks(fault.offset, fault.kind, str(fault))
+
+    def read_batches(self, span: Span) -> Iterator[pa.RecordBatch]:
+        """See Source."""
+        from kcore.spark.events.arrow import BATCH_ROWS  # noqa: PLC0415
+        from kcore.spark.events.batches import BatchError, gatherer  # noqa: PLC0415
+
+        gathered = gatherer(*span.part[:2])
+        for first, batch in self._stored(span):
+            try:
+                gathered.add(batch, first, span.stop)
+            except BatchError as fault:
+                span.lacks(fault.offset, fault.kind, str(fault))
+            if len(gathered) >= BATCH_ROWS:
+                yield gathered.take()
+        if len(gathered):
+            yield gathered.take()
+
+    def _stored(self, span: Span) -> Iterator[tuple[int, bytes]]:
+        """The batches with wanted offsets that are whole, each with the first offset that is wanted."""
+        from kcore.spark.events.batches import BatchError, check  # noqa: PLC0415
+
+        log = self._engine.open(self._keys[span.part[:2]])
+        first = max(span.start, log.log_start_offset)
+        if first >= log.high_watermark:
+            return
+        for base, batch in _around_damage(log, first, span.stop, span.lacks):
+            try:
+                check(memoryview(batch), 0)
+            except BatchError as fault:
+                span.lacks(base, fault.kind, str(fault))
+            else:
+                yield first, batch
+
+    def close(self) -> None:
+        """See Source."""
+        self._engine.close()
+
+
+def _around_damage(
+    log: PartitionLog, position: int, stop: int | None, damaged: Callable[[int, str, str], None]
+) -> Iterator[tuple[int, bytes]]:
+    """The batches of a stored log; where one is missing or cannot be read, those behind it."""
+    from kcore.log import CorruptLogError  # noqa: PLC0415
+
+    while True:
+        try:
+            for base, batch in log.batches(position, stop, check_crc=False):
+                yield base, batch
+                position = base + 1
+            return
+        except CorruptLogError as error:
+            at = position if error.offset is None else error.offset
+            around = log.summaries(at, 2)
+            if around and around[0].base_offset <= at:  # it is there, and it is not whole
+                damaged(at, "corrupt", error.what)
+            behind = [batch.base_offset for batch in around if batch.base_offset > at]
+            if not behind:
+                return
+            position = behind[0]
+
+
+class ServerSource(Source):
+    """The topics of a running server, kcore's or any Kafka-compatible one, read through Fetch.
+
+    Args:
+        server: a connection or an engine, or a `kcore.client.cluster.Cluster`, whose partitions' leaders are asked.
+        topics: which topics; None: all.
+    """
+
+    parallel = False
+    FETCH_BYTES = 4 << 20
+    FETCH_VERSION = 12  # Fetch 13 asks by topic id (KIP-516)
+
+    def __init__(self, server: Any, topics: Collection[str] | None = None) -> None:
+        self._server = server
+        self._topics = topics
+
+    def parts(self) -> list[Part]:
+        """See Source. KcoreError if a partition's leader refuses."""
+        from kcore.inspect.groups import EARLIEST, LATEST, list_offset  # noqa: PLC0415
+        from kcore.protocol.messages.metadata import MetadataRequest  # noqa: PLC0415
+
+        topics = self._server.send(MetadataRequest(topics=None)).topics
+        wanted = [topic for topic in topics if self._topics is None or topic.name in self._topics]
+        if hasattr(self._server, "leader"):
+            self._server.partitions([topic.name for topic in wanted])
+        found = []
+        for topic in wanted:
+            for part in topic.partitions:
+                where = (topic.name, part.partition_index)
+                leader = self._leader(*where)
+                start, end = (list_offset(leader, *where, timestamp) for timestamp in (EARLIEST, LATEST))
+                found.append(Part(*where, start, end, log_start=start))
+        return sorted(found)
+
+    def _leader(self, topic: str, partition: int) -> Any:
+        return self._server.leader(topic, partition) if hasattr(self._server, "leader") else self._server
+
+    def read_rows(self, span: Span) -> Iterator[EventRow]:
+        """See Source. KcoreError if the partition's leader refuses."""
+        part = span.part
+        position = max(span.start, part.start)
+        end = part.end if span.stop is None or part.end is None else min(part.end, span.stop)
+        while end is None or position < end:
+            records = memoryview(self._fetch(part, position))
+            before = position
+            position = yield from answer_rows(part, records, position, end, span.on_fault)
+            if position == before:
+                return
+
+    def _fetch(self, part: Part, position: int) -> bytes:
+        from kcore.protocol.error_codes import code_name  # noqa: PLC0415
+        from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic  # noqa: PLC0415
+
+        size = self.FETCH_BYTES
+        asked = FetchPartition(partition=part.partition, fetch_offset=position, partition_max_bytes=size)
+        topics = [FetchTopic(topic=part.topic, partitions=[asked])]
+        request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=size, session_epoch=-1, topics=topics)
+        leader = self._leader(part.topic, part.partition)
+        answer = leader.send(request, self.FETCH_VERSION).responses[0].partitions[0]
+        if answer.error_code:
+            raise KcoreError(f"{part.topic}-{part.partition}@{position}: {code_name(answer.error_code)}")
+        return answer.records or b""
+
+
+def answer_rows(
+    part: Part, records: memoryview, first: int, end: int | None, on_fault: OnFault
+) -> Generator[EventRow, None, int]:
+    """The rows of a fetch's answer.
+
+    Args:
+        part: the partition that was asked for.
+        records: the batches that came, the last one maybe cut short.
+        first: the offset that was asked for: what comes before it in its batch is left out.
+        end: the offset before which to stop; None: none.
+        on_fault: told of what could not be read.
+
+    Returns:
+        The offset that comes next.
+    """
+    from kcore.spark.events.batches import BatchError, check, rows_of  # noqa: PLC0415
+
+    at, position = 0, first
+    while at < len(records):
+        try:
+            header = check(records, at)
+            size_bytes, behind = header.size_bytes, header.last_offset + 1
+            for row in rows_of(part.topic, part.partition, bytes(records[at : at + size_bytes])):
+                if row.offset >= first and (end is None or row.offset < end):
+                    yield row
+        except BatchError as fault:
+            if fault.kind == "truncated":
+                break  # the answer was full: the batch comes with the next one
+            on_fault(LogFault(part.topic, part.partition, position, fault.kind, str(fault)))
+            if not fault.size_bytes:
+                break  # where the next batch begins is not known
+            last_delta = int.from_bytes(records[at + 23 : at + 27], "big", signed=True)
+            size_bytes, behind = fault.size_bytes, fault.offset + max(last_delta, 0) + 1
+        at += size_bytes
+        position = max(position, behind)
+    return position
+
+
+def open_source(path: str | Path) -> Source:
+    """The source that lies in a folder: an export, a broker's log folder, or a kcore data folder.
+
+    Raises:
+        KcoreError: it is none of them; where folders in it are, it names these.
+    """
+    from kcore.spark.export.manifest import MANIFEST  # noqa: PLC0415
+
+    path = Path(path)
+    if (path / MANIFEST).is_file():
+        from kcore.spark.export.exporter import ExportSource  # noqa: PLC0415
+
+        return ExportSource(path)
+    if not path.is_dir():
+        raise KcoreError(f"{path} is no folder")
+    if segments.find_partitions(path):
+        return SegmentSource(path)
+    if not (path / DATA_FILE).is_file() and (inside := _log_folders(path)):
+        raise KcoreError(f"{path} holds no logs, but folders that do: name one of {', '.join(inside)}")
+    return FolderSource(path)
+
+
+DATA_FILE = "data.mdb"
+"""What a kcore data folder has; the module that says so needs the extension."""
+
+
+def _log_folders(path: Path) -> list[str]:
+    """The folders in a folder that could be opened themselves: a broker may have several, side by side."""
+    from kcore.spark.export.manifest import MANIFEST  # noqa: PLC0415
+
+    return [
+        str(one)
+        for one in sorted(path.iterdir())
+        if one.is_dir() and ((one / MANIFEST).is_file() or (one / DATA_FILE).is_file() or segments.find_partitions(one))
+    ]

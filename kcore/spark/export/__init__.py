@@ -1,0 +1,1 @@
+"""Exports of event logs and their manifests."""

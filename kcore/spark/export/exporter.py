@@ -1,0 +1,419 @@
+"""Export of event logs: Parquet or JSON lines by topic and partition, with a manifest; resumable, and verifiable.
+
+events/manifest.json
+events/topic=__consumer_offsets/partition=7/00000000000000000000.parquet
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kcore.errors import KcoreError
+from kcore.spark.events.arrow import BATCH_ROWS, EVENT_SCHEMA, from_batch, in_range, to_batches
+from kcore.spark.events.event import EventRow, LogFault
+from kcore.spark.events.sources import OnFault, Part, Source, Span
+from kcore.spark.export.manifest import (
+    JOURNAL,
+    MANIFEST,
+    MAX_FAULTS,
+    ExportedFault,
+    ExportedFile,
+    ExportedPartition,
+    Manifest,
+    digest,
+    put_in_place,
+)
+
+ROWS_PER_FILE = 500_000
+
+Wanted = Callable[[str], bool]
+
+
+class ExportReport(NamedTuple):
+    """What a run of an export wrote.
+
+    Attributes:
+        files: how many files.
+        rows: how many rows are in them.
+        faults: what it could not read.
+        begun_late: (topic, partition, offset) of what an earlier run began behind where this one was to begin.
+    """
+
+    files: int
+    rows: int
+    faults: list[LogFault]
+    begun_late: list[tuple[str, int, int]]
+
+
+def export(
+    source: Source,
+    out: str | Path,
+    *,
+    wanted: Wanted = lambda topic: True,
+    start: int = 0,
+    stop: int | None = None,
+    form: str = "parquet",
+    rows_per_file: int = ROWS_PER_FILE,
+    on_file: Callable[[ExportedFile], None] = lambda file: None,
+    manifest: Manifest | None = None,
+) -> ExportReport:
+    """Writes what a source holds and an export does not hold yet.
+
+    A run that was stopped, however, is taken up where the manifest ends; what it had begun is thrown away.
+
+    Args:
+        source: what to export.
+        out: the export's folder, made if it is not there.
+        wanted: which topics.
+        start: the first offset of every partition.
+        stop: the offset before which to stop; None: the end.
+        form: one of `manifest.FORMATS`; an export keeps the one that it began with.
+        rows_per_file: at most so many rows go into a file.
+        on_file: told of each file once it is in the manifest.
+        manifest: what `open_export` gave, for a process that exports again and again: it need not be read each time.
+
+    Raises:
+        KcoreError: the folder holds an export in another format.
+    """
+    folder = Path(out)
+    again = manifest is not None and (folder / MANIFEST).exists()
+    if manifest is None:
+        manifest = open_export(folder, form)
+    report = ExportReport(0, 0, [], [])
+    known_faults = _faults(manifest)
+    for part in source.parts():
+        if wanted(part.topic):
+            exported = _place(part, manifest, start)
+            if exported.asked_from > start:
+                report.begun_late.append((*part[:2], exported.asked_from))
+            batches = _noting(source, part, exported, stop, report.faults.append)
+            for written in _files(_Pieces(batches), exported, folder, manifest, rows_per_file):
+                on_file(written)
+                report = report._replace(files=report.files + 1, rows=report.rows + written.count)
+    if not again or _faults(manifest) != known_faults:
+        manifest.save(folder)
+    return report
+
+
+def _faults(manifest: Manifest) -> list[list[ExportedFault]]:
+    return [list(part.faults) for part in manifest.partitions.values()]
+
+
+def open_export(folder: Path, form: str) -> Manifest:
+    """What a folder holds of an export; the folder is made, and what a run that was stopped had begun is thrown away.
+
+    Raises:
+        KcoreError: the folder holds an export in another format, or its manifest cannot be read.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest = Manifest.load(folder) if (folder / MANIFEST).exists() else Manifest(form)
+    if manifest.form != form:
+        raise KcoreError(f"{folder} holds an export in {manifest.form}, not {form}")
+    if (folder / JOURNAL).exists():
+        manifest.save(folder)  # its last line may be half a line
+    _drop_leftovers(folder, manifest)
+    return manifest
+
+
+def _drop_leftovers(folder: Path, manifest: Manifest) -> None:
+    """Removes files that a run wrote which never came to name them."""
+    named = {one.path for part in manifest.partitions.values() for one in part.files}
+    for path in folder.glob("topic=*/partition=*/*"):
+        if path.relative_to(folder).as_posix() not in named:
+            path.unlink()
+
+
+def _place(part: Part, manifest: Manifest, start: int) -> ExportedPartition:
+    """A partition's place in the manifest, as this run begins."""
+    place = (part.topic, part.partition)
+    exported = manifest.partitions.get(place)
+    if exported is None:
+        exported = manifest.partitions[place] = ExportedPartition(
+            *place,
+            max(start, 0),
+            log_start=max(start, part.log_start),
+            asked_from=max(start if start > part.log_start else 0, part.asked_from),
+        )
+    known = [offset for offset in (exported.cleaned_to, part.cleaned_to) if offset is not None]
+    exported.cleaned_to = None if part.cleaned_to is None else max(known)
+    exported.active_offset = part.active_offset
+    exported.forget_end()
+    return exported
+
+
+def _noting(
+    source: Source, part: Part, exported: ExportedPartition, stop: int | None, on_fault: OnFault
+) -> Iterator[pa.RecordBatch]:
+    """What of a partition is not exported yet; what cannot be read is noted for the manifest, too."""
+
+    def told(fault: LogFault) -> None:
+        on_fault(fault)
+        exported.lacks(ExportedFault(fault.offset, fault.kind, fault.detail))
+
+    return source.batches(part, exported.next_offset, stop, told)
+
+
+def _files(
+    pieces: _Pieces, exported: ExportedPartition, folder: Path, manifest: Manifest, rows_per_file: int
+) -> Iterator[ExportedFile]:
+    """Writes a partition's files; each is in the manifest when it is given."""
+    place = (exported.topic, exported.partition)
+    while (written := _write_file(folder, place, pieces, manifest.form, rows_per_file)) is not None:
+        exported.files.append(written)
+        exported.next_offset = written.last_offset + 1
+        manifest.note(folder, exported)
+        yield written
+
+
+class _Pieces:
+    """Rows that are taken in pieces of any size, whatever that of their batches."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._rest: pa.RecordBatch | None = None
+
+    def take(self, limit: int) -> pa.RecordBatch | None:
+        """The next rows, at most `limit` of them; None if there are none left, or if none may be taken."""
+        if not limit:
+            return None
+        batch = self._rest if self._rest is not None else next(self._batches, None)
+        if batch is None:
+            return None
+        self._rest = batch.slice(limit) if batch.num_rows > limit else None
+        return batch.slice(0, limit)
+
+
+def _write_file(
+    folder: Path, place: tuple[str, int], pieces: _Pieces, form: str, rows_per_file: int
+) -> ExportedFile | None:
+    """Writes the next file of a partition; None if there are no rows left."""
+    piece = pieces.take(rows_per_file)
+    if piece is None:
+        return None
+    topic, partition = place
+    first_offset = piece.column("offset")[0].as_py()
+    path = folder / f"topic={quote(topic)}" / f"partition={partition}" / f"{first_offset:020d}.{form}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    count = 0
+    with open(temporary, "wb") as file:
+        write, finish = _writer(file, form)
+        try:
+            while piece is not None:
+                write(piece)
+                count += piece.num_rows
+                last_offset = piece.column("offset")[-1].as_py()
+                piece = pieces.take(rows_per_file - count)
+        finally:
+            finish()  # before its file is closed
+        file.flush()
+        os.fsync(file.fileno())
+    put_in_place(temporary, path)
+    relative = path.relative_to(folder).as_posix()
+    return ExportedFile(relative, first_offset, last_offset, count, path.stat().st_size, digest(path))
+
+
+def _writer(file: Any, form: str) -> tuple[Callable[[pa.RecordBatch], None], Callable[[], None]]:
+    if form == "jsonl":
+        return lambda batch: file.writelines(map(as_json, from_batch(batch))), lambda: None
+    writer = pq.ParquetWriter(file, EVENT_SCHEMA, compression="zstd")
+    return writer.write_batch, writer.close
+
+
+def as_json(row: EventRow) -> bytes:
+    """A row as a line of JSON; bytes are base64, as in Spark's `to_json`."""
+    fields = row._asdict()
+    fields["key"], fields["value"] = _text(row.key), _text(row.value)
+    fields["headers"] = [[name, _text(value)] for name, value in row.headers]
+    return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
+
+
+def of_json(line: bytes) -> EventRow:
+    """The row of a line."""
+    fields = json.loads(line)
+    fields["key"], fields["value"] = _bytes(fields["key"]), _bytes(fields["value"])
+    fields["headers"] = tuple((name, _bytes(value)) for name, value in fields["headers"])
+    return EventRow(**fields)
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+class ExportSource(Source):
+    """An export, read by its manifest."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._folder = Path(path)
+        self._manifest = Manifest.load(self._folder)
+
+    def parts(self) -> list[Part]:
+        """See Source."""
+        return [
+            Part(
+                *place,
+                part.files[0].first_offset if part.files else part.next_offset,
+                part.next_offset,
+                # With segments it can only be a broker's checkpoint; see `Part`.
+                part.cleaned_to if part.active_offset is None else None,
+                part.active_offset,
+                part.log_start,
+                part.asked_from,
+            )
+            for place, part in sorted(self._manifest.partitions.items())
+        ]
+
+    def read_rows(self, span: Span) -> Iterator[EventRow]:
+        """See Source."""
+        for batch in self.read_batches(span):
+            yield from from_batch(batch)
+
+    def read_batches(self, span: Span) -> Iterator[pa.RecordBatch]:
+        """See Source. What lies in Parquet is Arrow already, and no object is made of a row."""
+        told = self._told(span)
+        for batch in self._rows_of_files(span):
+            yield from _interspersed(batch, told, span)
+        for fault in told:
+            span.lacks(*fault)
+
+    def _told(self, span: Span) -> deque[tuple[int, str, str]]:
+        """What could not be read of a range when it was exported, by offset. What lies beside all rows counts too."""
+        exported = self._manifest.partitions[span.part[:2]]
+        first = exported.files[0].first_offset if exported.files else exported.next_offset
+        reaches_end = span.stop is None or span.stop >= exported.next_offset
+        found = [
+            (fault.offset, fault.kind, fault.detail)
+            for fault in exported.faults
+            if span.has(fault.offset)
+            or (fault.offset < first and span.start <= first)
+            or (fault.offset >= exported.next_offset and reaches_end)
+        ]
+        return deque(sorted(found, key=lambda fault: fault[0]))
+
+    def _rows_of_files(self, span: Span) -> Iterator[pa.RecordBatch]:
+        columns, stop = span.columns, span.stop
+        wanted = None if columns is None else [field.name for field in EVENT_SCHEMA if field.name in columns]
+        for one in self._manifest.partitions[span.part[:2]].files:
+            if one.last_offset < span.start or (stop is not None and one.first_offset >= stop):
+                continue
+
+            def report(detail: object, of: ExportedFile = one) -> None:
+                span.lacks(of.first_offset, "corrupt", f"{of.path}: {detail}")
+
+            try:
+                inside = span.has(one.first_offset) and span.has(one.last_offset)
+                for batch in self._file_batches(self._folder / one.path, report, wanted):
+                    found = batch if inside else in_range(batch, span.start, stop)
+                    if found.num_rows:
+                        yield found
+            except (OSError, ValueError, KeyError, TypeError) as error:  # pyarrow's errors are of these
+                report(error)
+
+    def _file_batches(
+        self, path: Path, report: Callable[[object], None], wanted: list[str] | None
+    ) -> Iterator[pa.RecordBatch]:
+        if self._manifest.form == "jsonl":
+            with open(path, "rb") as file:
+                yield from to_batches(_json_rows(file, report))
+            return
+        with pq.ParquetFile(path) as parquet:
+            yield from parquet.iter_batches(BATCH_ROWS, columns=wanted, use_threads=False)
+
+
+def _interspersed(batch: pa.RecordBatch, told: deque[tuple[int, str, str]], span: Span) -> Iterator[pa.RecordBatch]:
+    """The rows of a batch; faults of its range are told, and taken away, where they stand."""
+    while told and told[0][0] <= batch.column("offset")[-1].as_py():
+        before = bisect_left(batch.column("offset").to_pylist(), told[0][0])
+        if before:
+            yield batch.slice(0, before)
+        span.lacks(*told.popleft())
+        batch = batch.slice(before)
+    yield batch
+
+
+def _json_rows(lines: Iterable[bytes], report: Callable[[object], None]) -> Iterator[EventRow]:
+    """The rows of those lines that hold one."""
+    for number, line in enumerate(lines, 1):
+        try:
+            yield of_json(line)
+        except (ValueError, KeyError, TypeError) as error:
+            report(f"line {number}: {error}")
+
+
+def verify(folder: str | Path) -> list[str]:
+    """What is wrong with an export: an empty list means that every file is there, as it was written, and in order, and
+    that all of what was to be exported could be read.
+
+    Raises:
+        KcoreError: there is no manifest that could say.
+    """
+    folder = Path(folder)
+    manifest = Manifest.load(folder)
+    findings: list[str] = []
+    named = set()
+    for part in manifest.partitions.values():
+        findings += _lacking(part)
+        behind = 0
+        for one in part.files:
+            named.add(one.path)
+            findings += [f"{one.path}: {what}" for what in _file_faults(folder / one.path, one)]
+            if one.first_offset < behind:
+                findings.append(f"{one.path}: begins at {one.first_offset}, before the end of the file before it")
+            behind = one.last_offset + 1
+        if part.files and part.next_offset != behind:
+            place = f"{part.topic}-{part.partition}"
+            findings.append(f"{place}: the manifest goes on at {part.next_offset}, the files end at {behind}")
+    found = {path.relative_to(folder).as_posix() for path in folder.glob("topic=*/partition=*/*")}
+    return findings + [f"{path}: is not in the manifest" for path in sorted(found - named)]
+
+
+def _lacking(part: ExportedPartition) -> Iterator[str]:
+    place = f"{part.topic}-{part.partition}"
+    for fault in part.faults:
+        yield f"{place}@{fault.offset}: {fault.kind} when it was exported: {fault.detail}"
+    if len(part.faults) >= MAX_FAULTS:
+        yield f"{place}: there may be more, which could not be read when it was exported"
+
+
+def _file_faults(path: Path, one: ExportedFile) -> Iterator[str]:
+    if not path.is_file():
+        yield "is missing"
+    elif path.stat().st_size != one.size_bytes:
+        yield f"has {path.stat().st_size} bytes, not {one.size_bytes}"
+    elif digest(path) != one.sha256:
+        yield "was changed: its checksum is another"
+    else:
+        try:
+            count, first, last = _held(path)
+        except (OSError, ValueError, KeyError, TypeError) as error:  # pyarrow's errors are of these
+            yield f"cannot be read: {error}"
+            return
+        if (count, first, last) != (one.count, one.first_offset, one.last_offset):
+            said = f"{one.count} of {one.first_offset} to {one.last_offset}"
+            yield f"has {count} rows of offsets {first} to {last}, and the manifest says {said}"
+
+
+def _held(path: Path) -> tuple[int, int, int]:
+    """How many rows a file has whose bytes are as they were written, and the offsets of the first and the last."""
+    if path.suffix == ".jsonl":
+        with open(path, "rb") as file:
+            offsets = [int(json.loads(line)["offset"]) for line in file]
+    else:
+        with pq.ParquetFile(path) as parquet:
+            offsets = parquet.read(columns=["offset"]).column("offset").to_pylist()
+    return (len(offsets), offsets[0], offsets[-1]) if offsets else (0, -1, -1)

@@ -1,0 +1,207 @@
+"""States out of folders: each task reads its coordinator partitions itself and replays them where it reads them.
+
+No event passes through Spark, nor is any shuffled or sorted: a partition's log lies in the order of its offsets. What
+comes as a frame (of Spark's own Kafka source, say) goes through `frames` instead; both give the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kcore.errors import KcoreError
+from kcore.spark.frames.transforms import STATE_DDL
+from kcore.spark.state.partition_state import COORDINATOR_TOPICS, LOSSES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kcore.spark.events.sources import Part, Source
+    from kcore.spark.state.rebuild import AsOf, Rebuilt
+
+Moments = Mapping[tuple[str, int], "AsOf"]
+Give = Callable[[Iterable["Rebuilt"]], Iterator["pa.RecordBatch"]]
+
+
+def folder_state(
+    spark: SparkSession,
+    path: str | Path,
+    *,
+    topics: Iterable[str] = COORDINATOR_TOPICS,
+    partitions: Iterable[int] | None = None,
+    offsets: Mapping[tuple[str, int], int] | None = None,
+    timestamp_ms: int | None = None,
+) -> DataFrame:
+    """The state of every coordinator partition in a folder, as rows of all tables (`frames.STATE_DDL`).
+
+    Args:
+        spark: a session.
+        path: an export, a data folder, or a broker's log folder, where executors find it too.
+        topics: which internal topics.
+        partitions: which of their partitions; None: all.
+        offsets: (topic, partition) -> the offset before which to stop; others are read to their ends.
+        timestamp_ms: stop before the first record with a later timestamp.
+
+    Raises:
+        KcoreError: an offset is of a partition that is not there.
+    """
+    return _replayed(spark, path, (topics, partitions), (offsets, timestamp_ms), (_tables, STATE_DDL))
+
+
+def folder_tables(
+    spark: SparkSession,
+    path: str | Path,
+    staging: str | Path,
+    *,
+    offsets: Mapping[tuple[str, int], int] | None = None,
+    timestamp_ms: int | None = None,
+) -> DataFrame:
+    """The same as files in a folder that executors share: each task writes its own, and a row for each of them.
+
+    The columns are those of `table_files.WRITTEN_DDL`; `table_files.put_tables` takes them. The other arguments are
+    those of `folder_state`.
+    """
+    from kcore.spark.state.table_files import WRITTEN_DDL  # noqa: PLC0415
+
+    folder = str(staging)
+
+    def give(results: Iterable[Rebuilt]) -> Iterator[pa.RecordBatch]:
+        return _files(results, folder)
+
+    return _replayed(spark, path, (COORDINATOR_TOPICS, None), (offsets, timestamp_ms), (give, WRITTEN_DDL))
+
+
+def folder_living(
+    spark: SparkSession,
+    path: str | Path,
+    *,
+    offsets: Mapping[tuple[str, int], int] | None = None,
+    timestamp_ms: int | None = None,
+) -> DataFrame:
+    """The records that these states are made of, in the columns of `EVENT_DDL`.
+
+    Rows of a partition stand together and in the order in which they are to be replayed; see `LiveRecords.rows`. The
+    arguments are those of `folder_state`.
+    """
+    from kcore.spark.events.arrow import EVENT_DDL  # noqa: PLC0415
+
+    return _replayed(spark, path, (COORDINATOR_TOPICS, None), (offsets, timestamp_ms), (_living, EVENT_DDL))
+
+
+def _replayed(
+    spark: SparkSession,
+    path: str | Path,
+    wanted: tuple[Iterable[str], Iterable[int] | None],
+    moment: tuple[Mapping[tuple[str, int], int] | None, int | None],
+    what: tuple[Give, str],
+) -> DataFrame:
+    from kcore.spark.events.sources import open_source  # noqa: PLC0415
+    from kcore.spark.state.rebuild import AsOf  # noqa: PLC0415
+
+    (topics, partitions), (offsets, timestamp_ms), (give, ddl) = wanted, moment, what
+    names, numbers = frozenset(topics), None if partitions is None else frozenset(partitions)
+    moments = {place: AsOf(offset, timestamp_ms) for place, offset in (offsets or {}).items()}
+    otherwise = AsOf(None, timestamp_ms)
+    with open_source(path) as source:
+        parts = [p for p in source.parts() if p.topic in names and (numbers is None or p.partition in numbers)]
+        _check_places(path, source, offsets or {})
+        tasks = shares(parts, 4 * spark.sparkContext.defaultParallelism if source.parallel else 1)
+    folder = str(path)
+
+    def replay(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with open_source(folder) as source:
+            for batch in batches:
+                for task in batch.column("id").to_pylist():
+                    yield from give(
+                        rebuilt_of(source, part, moments.get(part[:2], otherwise), give is _living)
+                        for part in tasks[task]
+                    )
+
+    return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(replay, ddl)
+
+
+def _check_places(path: str | Path, source: Source, offsets: Mapping[tuple[str, int], int]) -> None:
+    """KcoreError for an offset of a partition that is not there: its state would be another than was asked for."""
+    missing = sorted(offsets.keys() - {part[:2] for part in source.parts()})
+    if missing:
+        names = ", ".join(f"{topic}-{partition}" for topic, partition in missing)
+        raise KcoreError(f"{path} holds no {names}, of which a state before an offset was asked for")
+
+
+def shares(parts: Iterable[Part], count: int) -> list[list[Part]]:
+    """Divides partitions among so many tasks, those of known sizes by size; none is left without any."""
+    sized = sorted(parts, key=lambda part: (part.start - (part.end or part.start), *part[:2]))
+    return [share for number in range(count) if (share := sized[number::count])]
+
+
+# ---- what runs on executors
+
+
+def rebuilt_of(source: Source, part: Part, as_of: AsOf, with_records: bool) -> Rebuilt:
+    """One partition; what could not be read of it is among its faults."""
+    from kcore.spark.events.arrow import from_batch  # noqa: PLC0415
+    from kcore.spark.events.event import LogFault  # noqa: PLC0415
+    from kcore.spark.state.batch_replay import REPLAYED, rebuild_batches  # noqa: PLC0415
+    from kcore.spark.state.rebuild import rebuild  # noqa: PLC0415
+
+    unread: list[LogFault] = []
+    if with_records:
+        rows = chain.from_iterable(map(from_batch, source.batches(part, on_fault=unread.append)))
+        result = rebuild(
+            *part[:2],
+            rows,
+            as_of,
+            cleaned_to=part.cleaned_to,
+            active_offset=part.active_offset,
+            log_start=part.log_start,
+            with_records=True,
+        )
+    else:
+        names = [name for name, _ in REPLAYED]
+        batches = source.batches(part, on_fault=unread.append, columns=names)
+        result = rebuild_batches(
+            *part[:2],
+            batches,
+            as_of,
+            cleaned_to=part.cleaned_to,
+            active_offset=part.active_offset,
+            log_start=part.log_start,
+        )
+    front = part.front
+    if front is not None:
+        result.state.completeness.lost = True
+        result.state.fault(part.log_start, "front", front)
+    for fault in unread:
+        if fault.kind == "truncated" and fault.offset < min(part.active_offset or 0, result.state.next_offset):
+            result.state.completeness.lost = True  # only the newest segment may end so
+        if fault.kind in LOSSES and (not result.cut or fault.offset < (as_of.offset or 0)):
+            result.state.completeness.lost = True  # compaction may have left a gap in front of it
+        result.state.fault(fault.offset, fault.kind, fault.detail)
+    return result
+
+
+def _tables(results: Iterable[Rebuilt]) -> Iterator[pa.RecordBatch]:
+    from kcore.spark.state.table_batches import all_tables, in_one_frame  # noqa: PLC0415
+
+    return in_one_frame(all_tables(results))
+
+
+def _files(results: Iterable[Rebuilt], folder: str) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa  # noqa: PLC0415
+
+    from kcore.spark.state.table_batches import all_tables  # noqa: PLC0415
+    from kcore.spark.state.table_files import write_tables  # noqa: PLC0415
+
+    for written in write_tables(all_tables(results), folder):
+        yield pa.RecordBatch.from_pylist([written._asdict()])
+
+
+def _living(results: Iterable[Rebuilt]) -> Iterator[pa.RecordBatch]:
+    from kcore.spark.events.arrow import to_batches  # noqa: PLC0415
+
+    for result in results:
+        if result.live is not None:
+            yield from to_batches(result.live.rows())

@@ -1,0 +1,137 @@
+"""Functions DataFrame -> DataFrame. None of them makes a session, reads or writes: that is for `jobs`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+from kcore.spark.state.table_schemas import TABLES, table_ddl
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from kcore.spark.state.rebuild import AsOf, Rebuilt
+
+EVENT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
+FACT_COLUMNS = ("producer_id", "producer_epoch", "last_sequence", "transactional", "control", "batch_only")
+STATE_DDL = "`table` string, " + ", ".join(f"`{name}` struct<{table_ddl(name)}>" for name in TABLES)
+"""All tables in one frame: `table` says which of the structs a row has."""
+
+
+class LogFacts(NamedTuple):
+    """What is known of partitions beside their rows, by (topic, partition); see `sources.Part`."""
+
+    cleaned_to: Mapping[tuple[str, int], int] = {}
+    active_offset: Mapping[tuple[str, int], int] = {}
+
+
+def coordinator_events(events: DataFrame) -> DataFrame:
+    """The rows that coordinators' state is made of, with all columns that a rebuild looks at.
+
+    Args:
+        events: `EVENT_COLUMNS`, and as many of `FACT_COLUMNS` as there are. Spark's own Kafka source has none of
+            these: read it with `kafka.isolation.level=read_committed`, since it never shows how a transaction ended.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    from kcore.protocol.records.base import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE  # noqa: PLC0415
+
+    topics = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
+    columns = [*EVENT_COLUMNS, *(name for name in FACT_COLUMNS if name in events.columns)]
+    return events.where(f.col("topic").isin(*topics)).select(*columns)
+
+
+def rebuild_state(
+    events: DataFrame,
+    *,
+    offsets: Mapping[tuple[str, int], int] | None = None,
+    timestamp_ms: int | None = None,
+    facts: LogFacts | None = None,
+) -> DataFrame:
+    """The state of every coordinator partition, as rows of all tables (`STATE_DDL`).
+
+    Each partition is replayed in the order of its offsets by one task, and held in that task's memory; its log is not.
+
+    Args:
+        events: as for `coordinator_events`; duplicates of an offset are passed over.
+        offsets: (topic, partition) -> the offset before which to stop; partitions that are not in it are read to
+            their ends.
+        timestamp_ms: stop before the first record with a later timestamp.
+        facts: what is known of the logs beside their rows.
+    """
+    from kcore.spark.state.rebuild import AsOf  # noqa: PLC0415
+
+    moments = {place: AsOf(offset, timestamp_ms) for place, offset in (offsets or {}).items()}
+    otherwise = AsOf(None, timestamp_ms)
+
+    def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return replay_batches(batches, moments, otherwise, facts or LogFacts())
+
+    return _by_partition(events).mapInArrow(replay, STATE_DDL)
+
+
+def _by_partition(events: DataFrame) -> DataFrame:
+    """Each coordinator partition in one task, by offset."""
+    return (
+        coordinator_events(events)
+        .repartition("topic", "partition")
+        .sortWithinPartitions("topic", "partition", "offset")
+    )
+
+
+def table_of(state: DataFrame, name: str) -> DataFrame:
+    """One table of `rebuild_state`'s answer."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    return state.where(f.col("table") == name).select(f"{name}.*")
+
+
+# ---- what runs on executors
+
+
+def replay_batches(
+    batches: Iterable[pa.RecordBatch],
+    moments: Mapping[tuple[str, int], AsOf],
+    otherwise: AsOf,
+    facts: LogFacts,
+) -> Iterator[pa.RecordBatch]:
+    """Replays sorted rows partition after partition; gives the tables' rows in batches."""
+    from kcore.spark.state.table_batches import all_tables, in_one_frame  # noqa: PLC0415
+
+    return in_one_frame(all_tables(_rebuilt(batches, moments, otherwise, facts)))
+
+
+def _rebuilt(
+    batches: Iterable[pa.RecordBatch],
+    moments: Mapping[tuple[str, int], AsOf],
+    otherwise: AsOf,
+    facts: LogFacts,
+) -> Iterator[Rebuilt]:
+    from kcore.spark.state.batch_replay import BatchReplay  # noqa: PLC0415
+
+    place: tuple[str, int] | None = None
+    replay: BatchReplay | None = None
+    for found, piece in chain.from_iterable(map(_pieces, batches)):
+        if found != place or replay is None:
+            if replay is not None and place is not None:
+                yield replay.end(facts.active_offset.get(place))
+            place = found
+            replay = BatchReplay(*place, moments.get(place, otherwise), facts.cleaned_to.get(place))
+        replay.add(piece)
+    if replay is not None and place is not None:
+        yield replay.end(facts.active_offset.get(place))
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int], pa.RecordBatch]]:
+    """The parts of a batch that are of one partition each."""
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    columns = [batch.column(name) for name in ("topic", "partition")]
+    ends = {end for column in columns for end in pc.run_end_encode(column).run_ends.to_pylist()}
+    start = 0
+    for end in sorted(ends):
+        topic, partition = (column[start].as_py() for column in columns)
+        yield (topic, partition), batch.slice(start, end - start)
+        start = end

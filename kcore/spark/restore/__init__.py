@@ -1,0 +1,1 @@
+"""Restores of committed offsets: target, plan and application."""

@@ -1,0 +1,157 @@
+"""From what was committed as of a moment, and a target as it is now, to a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from kcore.spark.restore.plan import COMPACTED, DAMAGED, REFUSE, SET, SKIP, UNCHECKED, WHOLE, PlanRow, sorted_rows
+from kcore.spark.restore.target import HELD_OPEN, NO_LOG, Committed, Log, Place, TargetState
+
+
+class Then(NamedTuple):
+    """What the log says of one offset as of the moment.
+
+    Attributes:
+        group: the group.
+        topic: the topic.
+        partition: its partition.
+        offset: what was committed; None if that cannot be known, because compaction took it away, or damage.
+        metadata: the remark beside it.
+        topic_id: the topic's id then, 32 hexadecimal digits; "" if the record does not say.
+        history: `WHOLE`, `COMPACTED` or `DAMAGED`.
+        pending: whether an open transaction held another offset.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    offset: int | None
+    metadata: str = ""
+    topic_id: str = ""
+    history: str = WHOLE
+    pending: bool = False
+
+    @property
+    def place(self) -> Place:
+        """Topic and partition."""
+        return self.topic, self.partition
+
+
+LOST = "compaction took away what was committed then, if anything was: see the offsets of later moments"
+DAMAGE = "parts of the log are missing: what was committed then, if anything was, is not known"
+NOT_THEN = "nothing was committed then: what is there stays"
+PENDING = "a transaction was open then, whose offset does not count"
+OUTLIVED = "the log was compacted since; this record is still there"
+MAYBE_OLDER = "parts of the log are missing: a later offset may have been committed"
+REMARKS = {COMPACTED: OUTLIVED, DAMAGED: MAYBE_OLDER}
+"""History -> what is to be said of an offset that is known all the same."""
+
+
+def make_rows(then: Iterable[Then], target: TargetState | None, include_same: bool = False) -> list[PlanRow]:
+    """The rows of a plan, by group, topic and partition.
+
+    Args:
+        then: what was committed, one of each group, topic and partition.
+        target: what it is checked against; None: nothing.
+        include_same: whether offsets that are right already are to be committed again, which renews their retention.
+    """
+    known = list(then)
+    rows = [_row(one, target, include_same) for one in known]
+    if target is not None:
+        rows += _not_then({(one.group, *one.place) for one in known}, {one.group for one in known}, target)
+    return sorted_rows(rows)
+
+
+def _not_then(known: Collection[tuple[str, str, int]], groups: Collection[str], target: TargetState) -> list[PlanRow]:
+    """Offsets that the target has and that the groups did not have then."""
+    return [
+        PlanRow(group, topic, partition, now.offset, None, SKIP, NOT_THEN, metadata=now.metadata)
+        for group in groups
+        for (topic, partition), now in target.committed[group].items()
+        if (group, topic, partition) not in known
+    ]
+
+
+def _row(one: Then, target: TargetState | None, include_same: bool) -> PlanRow:
+    remarks = []
+    if one.pending:
+        remarks.append(PENDING)
+    if one.history in REMARKS and one.offset is not None:
+        remarks.append(REMARKS[one.history])
+    lost = DAMAGE if one.history == DAMAGED else LOST
+    if target is None:
+        action = REFUSE if one.offset is None else UNCHECKED
+        why = lost if one.offset is None else "no target was looked at"
+        return _made(one, None, one.offset, action, [why, *remarks])
+    now = target.committed[one.group].get(one.place, Committed(None))
+    log = target.logs.get(one.place)
+    fault = refusal(one, now, log, target)
+    if fault is not None or one.offset is None or log is None:
+        return _made(one, now, None, REFUSE, [fault or lost, *remarks], log)
+    to, clipped = clip(one.offset, log)
+    if clipped is not None:
+        remarks.insert(0, clipped)
+    if to == now.offset and one.metadata == now.metadata and not include_same:
+        return _made(one, now, to, SKIP, ["it is so already", *remarks], log)
+    return _made(one, now, to, SET, [moved(now, to), *remarks], log)
+
+
+def _made(
+    one: Then, now: Committed | None, to: int | None, action: str, why: list[str], log: Log | None = None
+) -> PlanRow:
+    return PlanRow(
+        one.group,
+        one.topic,
+        one.partition,
+        None if now is None else now.offset,
+        to,
+        action,
+        "; ".join(why),
+        one.offset,
+        one.metadata,
+        one.history,
+        "" if log is None else log.topic_id,
+    )
+
+
+def refusal(one: Then, now: Committed, log: Log | None, target: TargetState) -> str | None:
+    """Why an offset must not be restored, None if it may."""
+    group = target.refused.get(one.group)
+    if group is not None:
+        return group
+    if one.topic in target.unknown_topics:
+        return "the topic is gone"
+    if log is None:
+        return NO_LOG
+    if one.topic_id and log.topic_id and one.topic_id != log.topic_id:
+        return "the topic is another one of the same name: its offsets are of other records"
+    if now.pending:
+        return HELD_OPEN
+    return None
+
+
+def clip(offset: int, log: Log) -> tuple[int, str | None]:
+    """An offset within a log, and what was done to it."""
+    if offset < log.start:
+        return log.start, f"clipped to the log's start, {log.start}: what lay before is gone"
+    if offset > log.end:
+        return log.end, f"clipped to the log's end, {log.end}"
+    return offset, None
+
+
+def moved(now: Committed, to: int) -> str:
+    """How far an offset moves, for people."""
+    if now.offset is None:
+        return "nothing is committed now"
+    if to == now.offset:
+        return "the same offset, committed again"
+    return f"back by {now.offset - to}" if to < now.offset else f"forward by {to - now.offset}"
+
+
+def counts(rows: Iterable[PlanRow]) -> Mapping[str, int]:
+    """How many rows there are of each action."""
+    found = dict.fromkeys((SET, SKIP, REFUSE, UNCHECKED), 0)
+    for row in rows:
+        found[row.action] += 1
+    return found

@@ -1,0 +1,1 @@
+"""Coordinator state rebuilt from event logs, and its tables."""

@@ -1,0 +1,133 @@
+"""Rebuild from record batches: what `rebuild` makes of rows, and most of them never become any.
+
+Plain committed offsets go from Arrow's buffers into the engine's state in compiled code, as in the engine's own
+recovery. Whatever else a log holds takes the way of a row: `PartitionState.replay`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kcore.group.shard import GroupShard
+from kcore.protocol.records.base import CONSUMER_OFFSETS
+from kcore.spark.events.event import EventRow
+from kcore.spark.state.partition_state import PartitionState
+from kcore.spark.state.rebuild import END, AsOf, Rebuilt
+from kcore_ext.group.offsets import OffsetAndMetadata
+from kcore_ext.spark.batch_replay import EventInput, EventReplay
+from kcore_ext.spark.column_store import Input
+
+LATEST: Final = 2**63 - 1
+"""The largest offset and time that there are; none is later."""
+
+REPLAYED: Final = (
+    ("key", pa.binary()),
+    ("value", pa.binary()),
+    ("offset", pa.int64()),
+    ("timestamp", pa.timestamp("us", "UTC")),
+    ("producer_id", pa.int64()),
+    ("producer_epoch", pa.int32()),
+    ("last_sequence", pa.int32()),
+    ("transactional", pa.bool_()),
+    ("control", pa.bool_()),
+    ("batch_only", pa.bool_()),
+)
+"""The columns that a replay looks at, as `EventInput` takes them; the first three must be there."""
+
+
+class BatchReplay:
+    """One partition, batch after batch.
+
+    Args:
+        topic: the internal topic.
+        partition: its partition.
+        as_of: the moment.
+        cleaned_to: where compaction has come to, if that is known.
+    """
+
+    def __init__(self, topic: str, partition: int, as_of: AsOf = END, cleaned_to: int | None = None) -> None:
+        self._state = PartitionState(topic, partition, cleaned_to)
+        self._added = 0
+        self._plain = 0
+        replay = self._state.replay
+        self._walk = EventReplay(
+            topic,
+            partition,
+            LATEST if as_of.offset is None else min(as_of.offset, LATEST),
+            LATEST if as_of.timestamp_ms is None else min(as_of.timestamp_ms, LATEST),
+            cleaned_to is None,
+            _offsets_of(self._state.groups) if topic == CONSUMER_OFFSETS else None,
+            lambda fields: replay(EventRow._make(fields)),
+        )
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Replays the next events of the log.
+
+        Args:
+            batch: has the columns of `REPLAYED`, or at least the first three of them; by offset. Offsets that come
+                again, and those that come too late, are passed over.
+        """
+        walk, state = self._walk, self._state
+        key, value, offset, *others = (_input(batch, *column) for column in REPLAYED)
+        if key is None or value is None or offset is None:
+            raise ValueError(f"events without a key, a value or an offset: there are {batch.schema.names}")
+        walk.replay(EventInput(batch.num_rows, key, value, offset, *others))
+        state.groups.offsets.offset_count += walk.added - self._added
+        state.records += walk.plain - self._plain
+        self._added, self._plain = walk.added, walk.plain
+
+    def end(self, active_offset: int | None = None, log_start: int = 0) -> Rebuilt:
+        """The state, once the log is read to its end; the arguments are those of `rebuild`."""
+        walk, state = self._walk, self._state
+        if walk.first >= 0:
+            state.first_offset, state.next_offset = walk.first, walk.last + 1
+            state.last_timestamp_ms = walk.last_timestamp_ms
+        if walk.log_first >= 0:
+            repeated_at = walk.repeated_at if walk.repeated_at >= 0 else None
+            state.completeness.was_seen(walk.log_first, walk.gaps, walk.last_gap, repeated_at)
+        state.completeness.at_end(active_offset, walk.log_last + 1, log_start)
+        return Rebuilt(state, walk.cut)
+
+
+def rebuild_batches(
+    topic: str,
+    partition: int,
+    batches: Iterable[pa.RecordBatch],
+    as_of: AsOf = END,
+    *,
+    cleaned_to: int | None = None,
+    active_offset: int | None = None,
+    log_start: int = 0,
+) -> Rebuilt:
+    """The state of one partition as of a moment, as `rebuild` gives it, from record batches; see there."""
+    replay = BatchReplay(topic, partition, as_of, cleaned_to)
+    for batch in batches:
+        replay.add(batch)
+    return replay.end(active_offset, log_start)
+
+
+def _offsets_of(shard: GroupShard) -> Callable[[str, str], dict[int, OffsetAndMetadata]]:
+    """(group, topic) -> the shard's dictionary of these offsets. An unknown group becomes a simple one."""
+
+    def partitions_of(group_id: str, topic: str) -> dict[int, OffsetAndMetadata]:
+        return shard.offsets.partitions_of(shard.get_or_create_group(group_id).group_id, topic)
+
+    return partitions_of
+
+
+def _input(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> Input | None:
+    """A column as the extension reads it; None if there is none."""
+    index = batch.schema.get_field_index(name)
+    if index < 0:
+        return None
+    column: Any = batch.column(index)
+    if column.type != kind:
+        column = column.cast(kind)
+    buffers = column.buffers()
+    validity, data = buffers[0], buffers[-1]
+    if name == "offset" and column.null_count:
+        raise ValueError("an event without an offset")
+    return Input(validity, buffers[1] if len(buffers) == 3 else None, data, column.offset)

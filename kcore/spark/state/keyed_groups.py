@@ -1,0 +1,102 @@
+"""Replay of share and streams groups (KIP-932, KIP-1071): each record replaces the one before it under its key.
+
+Their state is no more than that: the newest value of each key, by group. What Kafka derives from it (the state of the
+group) is derived when it is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kcore.spark.state.group_records import SHARE, STREAMS, Part, parts_of
+
+STREAMS_STABLE: Final = 1
+"""Kafka's number for a streams member that has all of its target; members of other groups have 0 for it."""
+
+PARTS: Final[dict[type, Part]] = parts_of((SHARE, STREAMS))
+"""Key class -> kind of group and the part of its state that such records hold."""
+
+
+class KeyedGroup:
+    """A share or streams group.
+
+    Attributes:
+        kind: `SHARE` or `STREAMS`.
+        facts: the newest value of what a group has once, by part.
+        members: the newest values of what a group has by member: part -> member id -> value, in order of arrival.
+    """
+
+    __slots__ = ("facts", "kind", "members")
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.facts: dict[str, Any] = {}
+        self.members: dict[str, dict[str, Any]] = {}
+
+    def of_members(self, part: str) -> dict[str, Any]:
+        """One part of every member's state, by member id."""
+        return self.members.get(part, {})
+
+    def epoch(self) -> int:
+        """The group epoch, 0 before the first."""
+        metadata = self.facts.get("Metadata")
+        return 0 if metadata is None else int(metadata.epoch)
+
+    def assignment_epoch(self) -> int:
+        """The epoch of the target assignment, 0 before the first."""
+        metadata = self.facts.get("TargetAssignmentMetadata")
+        return 0 if metadata is None else int(metadata.assignment_epoch)
+
+    def state_name(self) -> str:
+        """The state as Kafka derives it, as far as the log says: whether a streams group's topics exist it does not."""
+        members = self.of_members("MemberMetadata")
+        if not members:
+            return "Empty"
+        if self.kind == SHARE:
+            return "Stable"
+        if self.epoch() > self.assignment_epoch():
+            return "Assigning"
+        current = self.of_members("CurrentMemberAssignment")
+        for member_id in members:
+            value = current.get(member_id)
+            if value is None or value.state != STREAMS_STABLE or value.member_epoch != self.assignment_epoch():
+                return "Reconciling"
+        return "Stable"
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether all of its records are gone."""
+        return not self.facts and not self.members
+
+
+class KeyedGroups:
+    """The share and streams groups of one partition of `__consumer_offsets`, by id."""
+
+    __slots__ = ("groups",)
+
+    def __init__(self) -> None:
+        self.groups: dict[str, KeyedGroup] = {}
+
+    def replay(self, key: Any, value: Any) -> None:
+        """Applies a record whose key class is in `PARTS`."""
+        kind, part = PARTS[type(key)]
+        group = self.groups.get(key.group_id)
+        if group is None or group.kind != kind:
+            if value is None:
+                return
+            group = self.groups[key.group_id] = KeyedGroup(kind)
+        member_id = getattr(key, "member_id", None)
+        if member_id is None:
+            if value is None:
+                group.facts.pop(part, None)
+            else:
+                group.facts[part] = value
+        elif value is not None:
+            group.members.setdefault(part, {})[member_id] = value
+        else:
+            of_members = group.of_members(part)
+            of_members.pop(member_id, None)
+            if not of_members:
+                group.members.pop(part, None)
+        if group.is_nothing:
+            del self.groups[key.group_id]

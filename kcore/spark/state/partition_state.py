@@ -1,0 +1,169 @@
+"""The state of one coordinator partition, replayed from its log by the engine's own state machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kcore.group.shard import GroupShard
+from kcore.protocol import DecodeError
+from kcore.protocol.records import (
+    CONSUMER_OFFSETS,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+    UnknownRecord,
+    decode_key,
+    decode_value,
+)
+from kcore.spark.events.event import EventRow, LogFault
+from kcore.spark.state.completeness import Completeness
+from kcore.spark.state.keyed_groups import PARTS, KeyedGroups
+from kcore.spark.state.machines import group_machine, transaction_machine
+from kcore.spark.state.producers import Producers, marker_of
+from kcore.spark.state.share_state import ShareStates
+from kcore.transaction.shard import TransactionShard
+from kcore_ext.group.offsets import OffsetDecoder
+
+COORDINATOR_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
+LOSSES = ("corrupt", "missing")
+"""Faults that are gaps in a log."""
+MAX_FAULTS = 1_000
+"""How many faults of a partition are kept; all are counted."""
+
+
+class PartitionState:
+    """State of one partition of an internal topic as of the last row that was applied.
+
+    Rows come by offset, each offset at most once; whoever reads a log sees to that. A row that cannot be decoded, or
+    that contradicts the ones before it, is a fault and changes nothing: one bad record must not hide all others.
+
+    Args:
+        topic: one of `COORDINATOR_TOPICS`.
+        partition: its number.
+        cleaned_to: where compaction has come to, if something says so.
+
+    Attributes:
+        groups: classic and consumer groups, and offsets: the engine's machine.
+        keyed: share and streams groups.
+        transactions: transactional ids: the engine's machine.
+        share_states: share partitions.
+        producers: who wrote here.
+        completeness: what the log itself says of its being compacted.
+        next_offset: the offset behind the last row, -1 before the first.
+        records: how many records were applied.
+        unknown: how many were of unknown types, and skipped, as in Kafka.
+        faults: what was not applied.
+        fault_count: how many those are.
+    """
+
+    def __init__(self, topic: str, partition: int, cleaned_to: int | None = None) -> None:
+        if topic not in COORDINATOR_TOPICS:
+            raise ValueError(f"{topic} holds no coordinator's state")
+        self.topic = topic
+        self.partition = partition
+        self.groups: GroupShard = group_machine()
+        self.keyed = KeyedGroups()
+        self.transactions: TransactionShard = transaction_machine()
+        self.share_states = ShareStates()
+        self.producers = Producers()
+        self.completeness = Completeness(topic, cleaned_to)
+        self.next_offset = -1
+        self.first_offset = -1
+        self.last_timestamp_ms = -1
+        self.records = 0
+        self.unknown = 0
+        self.faults: list[LogFault] = []
+        self.fault_count = 0
+        self._decode_offset = OffsetDecoder().decode
+        self._apply: Callable[[EventRow], bool] = {
+            CONSUMER_OFFSETS: self._apply_group,
+            TRANSACTION_STATE: self._apply_transaction,
+            SHARE_GROUP_STATE: self._apply_share,
+        }[topic]
+
+    def apply_all(self, rows: Iterable[EventRow]) -> PartitionState:
+        """Applies rows in their order; returns itself."""
+        for row in rows:
+            self.apply(row)
+        return self
+
+    def apply(self, row: EventRow) -> None:
+        """Applies one row."""
+        offset = row.offset
+        if self.first_offset < 0:
+            self.first_offset = offset
+        self.completeness.saw(row, self.next_offset)
+        self.next_offset = offset + 1
+        self.last_timestamp_ms = row.timestamp_ms
+        self.replay(row)
+
+    def replay(self, row: EventRow) -> None:
+        """What a row changes of the state; where it stands in the log is noted by whoever calls this."""
+        offset = row.offset
+        if row.producer_id >= 0:
+            self.producers.replay(row)
+        if row.batch_only:
+            return
+        if row.control:
+            marker = marker_of(row)
+            if marker is not None:
+                self.groups.replay_marker(offset, row.producer_id, row.producer_epoch, marker[0])
+            return
+        try:
+            known = self._apply(row)
+        except DecodeError as error:
+            self.fault(offset, "decode", str(error))
+        except (ValueError, AssertionError) as error:  # a machine's checks: what the record says cannot be
+            self.fault(offset, "replay", str(error))
+        else:
+            self.records += known
+            self.unknown += not known
+
+    def fault(self, offset: int, kind: str, detail: str) -> None:
+        """Notes what could not be applied."""
+        if kind in LOSSES and offset <= max(self.next_offset, 0):  # what is behind a cut is not missed
+            self.completeness.lost = True
+        self.fault_count += 1
+        if len(self.faults) < MAX_FAULTS:
+            self.faults.append(LogFault(self.topic, self.partition, offset, kind, detail))
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it every transaction is decided."""
+        unstable = self.producers.first_unstable_offset()
+        return self.next_offset if unstable is None else unstable
+
+    # ---- one topic each
+
+    def _apply_group(self, row: EventRow) -> bool:
+        producer_id = row.producer_id if row.transactional else -1
+        key, value = row.key, row.value
+        if key is None:
+            return False
+        typed: tuple[Any, Any] | None = self._decode_offset(key, value)
+        if typed is None:
+            typed = self.groups.decode(key, value)
+        if typed is not None:
+            self.groups.replay(row.offset, producer_id, *typed)
+            return True
+        decoded = decode_key(CONSUMER_OFFSETS, key)
+        if isinstance(decoded, UnknownRecord) or type(decoded) not in PARTS:
+            return False
+        self.keyed.replay(decoded, decode_value(decoded, value))
+        return True
+
+    def _apply_transaction(self, row: EventRow) -> bool:
+        typed = self.transactions.decode(row.key, row.value)
+        if typed is None:
+            return False
+        self.transactions.replay(row.offset, -1, *typed)
+        return True
+
+    def _apply_share(self, row: EventRow) -> bool:
+        if row.key is None:
+            return False
+        key = decode_key(SHARE_GROUP_STATE, row.key)
+        if isinstance(key, UnknownRecord):
+            return False
+        self.share_states.replay(key, decode_value(key, row.value))
+        return True

@@ -1,0 +1,56 @@
+"""Replay of producers: what a partition knows of those that write to it, from the headers of batches (KIP-98)."""
+
+from __future__ import annotations
+
+from kcore.broker.data.producer_state import BatchMetadata, ProducerEntry, ProducerStates
+from kcore.spark.events.event import EventRow
+
+END_MARKERS = (0, 1)
+MARKER_BYTES = 6
+
+
+class Producers:
+    """The producers of one partition, kept by the broker's own code."""
+
+    __slots__ = ("_states",)
+
+    def __init__(self) -> None:
+        self._states = ProducerStates()
+
+    def replay(self, row: EventRow) -> None:
+        """Applies a row that names a producer."""
+        states = self._states
+        if not row.control:
+            batch = BatchMetadata(row.last_sequence, row.last_sequence, row.offset, row.offset, row.timestamp_ms)
+            if row.batch_only:
+                # What it once held went with the cleaner, so its transaction is over: open ones are never cleaned.
+                states.add_data(row.producer_id, row.producer_epoch, batch, False)
+            else:
+                states.add_data(row.producer_id, row.producer_epoch, batch, row.transactional)
+        elif row.batch_only:
+            states.add_marker(row.producer_id, row.producer_epoch, row.offset, row.timestamp_ms, -1, True)
+        else:
+            marker = marker_of(row)
+            if marker is not None:
+                commit, coordinator_epoch = marker
+                states.add_marker(
+                    row.producer_id, row.producer_epoch, row.offset, row.timestamp_ms, coordinator_epoch, commit
+                )
+        states.committed(row.offset + 1)
+
+    def entries(self) -> list[ProducerEntry]:
+        """Every producer, by id."""
+        return [entry for _, entry in sorted(self._states.entries.items())]
+
+    def first_unstable_offset(self) -> int | None:
+        """Where the earliest open transaction begins, None without one."""
+        return self._states.first_unstable_offset()
+
+
+def marker_of(row: EventRow) -> tuple[bool, int] | None:
+    """(whether it commits, the coordinator's epoch) of a control row; None for one that ends no transaction."""
+    key, value = row.key, row.value
+    if key is None or len(key) < 4 or int.from_bytes(key[2:4], "big") not in END_MARKERS:
+        return None
+    epoch = -1 if value is None or len(value) < MARKER_BYTES else int.from_bytes(value[2:6], "big", signed=True)
+    return key[2:4] == b"\x00\x01", epoch

@@ -1,0 +1,89 @@
+"""What a rebuild does not know, as rows of its tables and as lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pyarrow.parquet as pq
+
+from kcore.protocol.records.base import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kcore.spark.state.absent import Absent, PlacedId
+from kcore.spark.state.table_batches import TableBatch, rows_batch
+from kcore.spark.state.table_files import Written
+
+ID_COLUMNS: Final = {"groups": (CONSUMER_OFFSETS, "group_id"), "transactions": (TRANSACTION_STATE, "transactional_id")}
+"""Table -> the topic whose partitions its ids are divided among, and the ids' column."""
+IDS: Final = 10_000
+"""So many ids of a file say how many partitions there are; more say the same."""
+
+NAMED: Final = ("absent", "missing", "front")
+"""Faults of whole logs and files: each is told, up to `SHOWN`."""
+SHOWN: Final = 50
+
+
+def placed_ids(written: Iterable[Written], folder: Path) -> Iterator[PlacedId]:
+    """Ids of a state and where they were found, some of each file of the tables that have them."""
+    for one in written:
+        if one.table in ID_COLUMNS:
+            topic, column = ID_COLUMNS[one.table]
+            with pq.ParquetFile(folder / one.table / one.file) as file:
+                batch = next(file.iter_batches(IDS, columns=["coordinator_partition", column]), None)
+            if batch is not None:
+                rows = zip(*(batch.column(index).to_pylist() for index in range(2)), strict=True)
+                yield from (PlacedId(topic, partition, name) for partition, name in rows)
+
+
+def absent_rows(absent: Iterable[Absent]) -> Iterator[TableBatch]:
+    """The rows of partitions that are not there: nothing of them is known."""
+    for of_topic in absent:
+        places = [{"coordinator_partition": one, "topic": of_topic.topic} for one in of_topic.partitions]
+        nowhere = dict.fromkeys(("first_offset", "next_offset", "last_stable_offset", "last_timestamp_ms"), -1)
+        empty = {**nowhere, "complete": False, "lost": True, "records": 0, "unknown": 0, "faults": 1}
+        yield "partitions", rows_batch("partitions", [{**place, **empty} for place in places])
+        fault = {"offset": -1, "kind": "absent", "detail": of_topic.sentence}
+        yield "faults", rows_batch("faults", [{**place, **fault} for place in places])
+
+
+class Doubts(NamedTuple):
+    """What is not sure about a state.
+
+    Attributes:
+        lines: what to tell people.
+        are_grave: whether anything is known to be wrong or missing; else it is only that nobody can know.
+    """
+
+    lines: list[str]
+    are_grave: bool
+
+
+def doubts_of(out: str | Path) -> Doubts:
+    """What the tables `partitions` and `faults` of a rebuild say against it.
+
+    Args:
+        out: where its tables are.
+    """
+    columns = ["complete", "lost", "holes_to"]
+    partitions = pq.read_table(Path(out) / "partitions", columns=columns).to_pylist()
+    faults = pq.read_table(Path(out) / "faults").to_pylist()
+    places = sorted(
+        (one["topic"], one["coordinator_partition"], one["offset"], one["detail"])
+        for one in faults
+        if one["kind"] in NAMED
+    )
+    lines = [f"{topic}-{partition}: {detail}" for topic, partition, _, detail in places[:SHOWN]]
+    if len(places) > SHOWN:
+        lines.append(f"and {len(places) - SHOWN} more logs and files that are missing; see the table `faults`")
+    lost = sum(one["lost"] for one in partitions)
+    compacted = sum(not one["complete"] and not one["lost"] for one in partitions)
+    holes = sum(one["holes_to"] is not None and not one["lost"] for one in partitions)
+    if lost:
+        lines.append(f"{lost} partitions are not complete: parts of their logs are missing; see the table `partitions`")
+    if compacted:
+        lines.append(f"{compacted} partitions are not complete: compacted since then; see the table `partitions`")
+    if faults:
+        lines.append(f"{len(faults)} places could not be read or applied; see the table `faults`")
+    if holes:
+        lines.append(f"{holes} partitions were compacted: a file that was lost there would not show; see `holes_to`")
+    return Doubts(lines, bool(lost or compacted or faults))

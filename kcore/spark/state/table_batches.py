@@ -1,0 +1,87 @@
+"""The state of a partition as record batches of its tables: what `table_rows` gives, without a row for each offset."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kcore.protocol.records.base import CONSUMER_OFFSETS
+from kcore.spark.decode.ddl import arrow_struct
+from kcore.spark.events.arrow import filled_array
+from kcore.spark.state.partition_state import PartitionState
+from kcore.spark.state.rebuild import Rebuilt
+from kcore.spark.state.table_schemas import TABLES, table_ddl
+from kcore.spark.state.tables import table_rows
+from kcore_ext.spark.offset_columns import OffsetColumns
+
+ROWS_PER_BATCH: Final = 10_000
+
+TableBatch = tuple[str, pa.RecordBatch]
+"""(table, some of its rows)."""
+
+
+@cache
+def table_schema(name: str) -> pa.Schema:
+    """A table's columns, as Arrow's."""
+    return pa.schema(list(arrow_struct(table_ddl(name))))
+
+
+def all_tables(results: Iterable[Rebuilt]) -> Iterator[TableBatch]:
+    """The tables of partitions, one after the other; logs of which there is nothing to say are left out."""
+    for state, cut, _ in results:
+        if state.first_offset >= 0 or cut or state.fault_count:
+            yield from state_tables(state, cut)
+        del state  # before the next one is made
+
+
+def state_tables(state: PartitionState, cut: bool = False) -> Iterator[TableBatch]:
+    """Every row of a partition's state; see `table_rows`."""
+    rows: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for table, row in table_rows(state, cut, offsets=False):
+        of_table = rows[table]
+        of_table.append(row)
+        if len(of_table) >= ROWS_PER_BATCH:
+            yield table, rows_batch(table, rows.pop(table))
+    for table, of_table in rows.items():
+        yield table, rows_batch(table, of_table)
+    if state.topic == CONSUMER_OFFSETS:
+        for batch in _offset_batches(state):
+            yield "offsets", batch
+
+
+def rows_batch(table: str, rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    """Rows of a table as a record batch; columns that are not named are null."""
+    return pa.RecordBatch.from_struct_array(pa.array(rows, arrow_struct(table_ddl(table))))
+
+
+def _offset_batches(state: PartitionState) -> Iterator[pa.RecordBatch]:
+    store, columns = state.groups.offsets, OffsetColumns(state.partition)
+    for group_id in store.groups():
+        for topic, partitions in store.topics(group_id).items():
+            columns.add_all(group_id, topic, partitions)
+        for topic, partition, producer_id, pending in store.pending_offsets(group_id):
+            columns.add(group_id, topic, partition, pending, producer_id)
+        if len(columns) >= ROWS_PER_BATCH:
+            yield _offset_batch(columns)
+    if len(columns):
+        yield _offset_batch(columns)
+
+
+def _offset_batch(columns: OffsetColumns) -> pa.RecordBatch:
+    schema = table_schema("offsets")
+    arrays = [filled_array(field.type, one) for field, one in zip(schema, columns.take(), strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def in_one_frame(batches: Iterable[TableBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of all tables with the columns of `frames.STATE_DDL`: which table, and a struct for each of them."""
+    kinds = {name: arrow_struct(table_ddl(name)) for name in TABLES}
+    for table, batch in batches:
+        size = batch.num_rows
+        own = batch.to_struct_array()
+        arrays = [own if name == table else pa.nulls(size, kind) for name, kind in kinds.items()]
+        yield pa.RecordBatch.from_arrays([pa.repeat(pa.scalar(table), size), *arrays], names=["table", *kinds])

@@ -1,0 +1,126 @@
+"""Tables of a rebuild as Parquet files: tasks write them beside the place where they will be, and name what they wrote.
+
+A task that fails and is run again, or twice at once, leaves files that nobody names. So what the tables hold is decided
+in one place, `put_tables`, once all tasks are through.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kcore.spark.state.table_batches import TableBatch, table_schema
+from kcore.spark.state.table_schemas import TABLES
+
+GROUP_BYTES: Final = 8 << 20
+"""How many bytes of a table are gathered before they are written: a row group."""
+
+STAGING: Final = ".writing-"
+WRITTEN_DDL: Final = "`table` string, file string, `rows` bigint"
+
+
+class Written(NamedTuple):
+    """A file of a table, by name, and how many rows it has."""
+
+    table: str
+    file: str
+    rows: int
+
+
+def staging_folder(target: Path) -> Path:
+    """A new folder for tasks to write to; what runs that were stopped have left is thrown away."""
+    target.mkdir(parents=True, exist_ok=True)
+    for left in target.glob(f"{STAGING}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    folder = target / f"{STAGING}{uuid.uuid4().hex}"
+    folder.mkdir()
+    return folder
+
+
+def write_tables(batches: Iterable[TableBatch], folder: str | Path) -> Iterator[Written]:
+    """Writes rows of tables to files of their own, one a table.
+
+    Args:
+        batches: the rows.
+        folder: see `staging_folder`; there is a folder for each table in it then.
+
+    Returns:
+        The files, once they are whole.
+    """
+    name = f"part-{uuid.uuid4().hex}.parquet"
+    files: dict[str, _TableFile] = {}
+    try:
+        for table, batch in batches:
+            if table not in files:
+                files[table] = _TableFile(Path(folder) / table / name, table_schema(table))
+            files[table].add(batch)
+    finally:
+        for file in files.values():
+            file.close()
+    for table, file in files.items():
+        yield Written(table, name, file.rows)
+
+
+def put_tables(written: Collection[Written], staging: Path, target: Path) -> dict[str, int]:
+    """Puts the named files in the place of the tables that are there. Every table has a file then, if without rows.
+
+    Returns:
+        How many rows each table has.
+    """
+    counts = dict.fromkeys(TABLES, 0)
+    for one in written:
+        counts[one.table] += one.rows
+    named = {(one.table, one.file) for one in written}
+    for table in TABLES:
+        folder = staging / table
+        if not counts[table]:
+            shutil.rmtree(folder, ignore_errors=True)
+            _TableFile(folder / "part-none.parquet", table_schema(table)).close()
+        else:
+            for path in folder.iterdir():
+                if (table, path.name) not in named:
+                    path.unlink()
+        shutil.rmtree(target / table, ignore_errors=True)
+        os.replace(folder, target / table)
+    return counts
+
+
+class _TableFile:
+    """One file, written a row group at a time."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file: Any = open(path, "wb")  # noqa: SIM115  # closed by `close`
+        self._writer = pq.ParquetWriter(self._file, schema, compression="zstd")
+        self._batches: list[pa.RecordBatch] = []
+        self._size_bytes = 0
+        self.rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+        self._size_bytes += batch.nbytes
+        self.rows += batch.num_rows
+        if self._size_bytes >= GROUP_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        if self._batches:
+            self._writer.write_table(pa.Table.from_batches(self._batches))
+            self._batches, self._size_bytes = [], 0
+
+    def close(self) -> None:
+        """What was written is durable then."""
+        try:
+            self._write()
+            self._writer.close()
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        finally:
+            self._file.close()
