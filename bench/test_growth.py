@@ -20,8 +20,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from kcore.cli.serve import tune_collector
 from kcore.clock import ManualClock
-from kcore.config import Config
-from kcore.coordinator import Engine
+from kcore.config.node import Config
+from kcore.engine import Engine
 from kcore.log import MemoryLogEngine
 from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kcore.protocol.messages.heartbeat import HeartbeatRequest

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from kcore.clock import ManualClock, Now
-from kcore.config import Config
+from kcore.config.node import Config
 from kcore.group.apis.offset_commit import OffsetCommitApi
 from kcore.group.apis.offset_fetch import OffsetFetchApi
 from kcore.group.offsets.store import OffsetStore

@@ -17,8 +17,8 @@ import pytest
 
 from kcore.broker.data.retention import Housekeeping
 from kcore.clock import ManualClock
-from kcore.config import Config
-from kcore.coordinator import Engine
+from kcore.config.node import Config
+from kcore.engine import Engine
 from kcore.log import PartitionKey
 from kcore.protocol.records import CONSUMER_OFFSETS
 from kcore.runtime.partitioner import partition_for

@@ -27,8 +27,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from kcore.clock import ManualClock
-from kcore.config import Config
-from kcore.coordinator import Engine
+from kcore.config.node import Config
+from kcore.engine import Engine
 from kcore.log import PartitionKey
 from kcore.protocol.records import CONSUMER_OFFSETS, decode_key, decode_value
 from kcore.runtime.partitioner import partition_for

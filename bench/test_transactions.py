@@ -17,8 +17,8 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from kcore.clock import ManualClock, SystemClock
-from kcore.config import Config
-from kcore.coordinator import Engine
+from kcore.config.node import Config
+from kcore.engine import Engine
 from kcore.log import LmdbLogEngine, MemoryLogEngine
 from kcore.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest

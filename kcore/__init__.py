@@ -19,7 +19,7 @@ __version__ = VERSION
 
 if TYPE_CHECKING:
     from kcore.clock import ManualClock as ManualClock
-    from kcore.config import Config as Config
+    from kcore.config.node import Config as Config
     from kcore.embed import AsyncEngine as AsyncEngine
     from kcore.embed import SyncEngine as SyncEngine
     from kcore.embed import open as open
@@ -28,7 +28,7 @@ __all__ = ["AsyncEngine", "Config", "ManualClock", "SyncEngine", "__version__", 
 
 _PLACES = {
     "AsyncEngine": "kcore.embed",
-    "Config": "kcore.config",
+    "Config": "kcore.config.node",
     "ManualClock": "kcore.clock",
     "SyncEngine": "kcore.embed",
     "open": "kcore.embed",

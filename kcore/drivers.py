@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.errors import EngineClosedError, EngineInterruptedError, ReentrantCallError
 from kcore.late_timers import LateTimers
-from kcore.logs import log_failure
 from kcore.metrics import RoundTimes
+from kcore.process_logging import log_failure
 from kcore.runtime import Pending
 
 if TYPE_CHECKING:
-    from kcore.coordinator import Engine
+    from kcore.engine import Engine
     from kcore.runtime import RequestContext
     from kcore.runtime.commit import Flight
 

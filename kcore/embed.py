@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
 from kcore.clock import Clock, ManualClock
-from kcore.config import Config
-from kcore.coordinator import Engine
+from kcore.config.node import Config
 from kcore.drivers import AsyncDriver, ThreadDriver
+from kcore.engine import Engine
 from kcore.errors import KcoreError, ReentrantCallError
 from kcore.group.consumer.events import GroupChanged
 from kcore.protocol.schema import Message, Request

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcore.config import Config
+from kcore.config.node import Config
+from kcore.config.setting import HIDDEN, Setting, SettingType
 from kcore.errors import ConfigError
-from kcore.settings import HIDDEN, Setting, SettingType
 
 NAMES = sorted(Config.SETTINGS)
 

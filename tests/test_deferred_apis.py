@@ -14,8 +14,8 @@ import pytest
 import kcore.broker.apis
 import kcore.group.apis
 import kcore.transaction.apis
-from kcore.config import Config
-from kcore.coordinator import Engine
+from kcore.config.node import Config
+from kcore.engine import Engine
 from kcore.protocol.api_keys import ApiKey
 from kcore.runtime import Api
 from kcore.runtime.deferred import DeferredApi, api_finder, deferred_apis

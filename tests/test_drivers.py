@@ -11,9 +11,9 @@ import pytest
 
 import kcore
 from kcore.clock import ManualClock, SystemClock
-from kcore.config import Config
-from kcore.coordinator import Engine
+from kcore.config.node import Config
 from kcore.drivers import AsyncDriver, ThreadDriver
+from kcore.engine import Engine
 from kcore.errors import CloseConnectionError, EngineClosedError, LogError
 from kcore.log import FailureReason, MemoryLogEngine
 from kcore.log.faults import FaultInjectingEngine

@@ -7,9 +7,9 @@ import threading
 from typing import Any
 
 from kcore.clock import SystemClock
-from kcore.config import Config
-from kcore.coordinator import Engine
+from kcore.config.node import Config
 from kcore.drivers import AsyncDriver, Bystanders
+from kcore.engine import Engine
 from kcore.log import FailureReason, LogError, MemoryLogEngine
 from kcore.log.round import Round
 from kcore.protocol.error_codes import ErrorCode

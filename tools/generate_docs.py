@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from kcore.cli import VERBS, parser_for
-from kcore.config import Config
-from kcore.coordinator import Engine
+from kcore.config.node import Config
+from kcore.engine import Engine
 from kcore.group.classic.states import STATES
 from kcore.group.consumer.states import RECONCILIATION
 from kcore.protocol.api_keys import ApiKey, response_class

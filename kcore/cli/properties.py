@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from kcore.config import Config
+from kcore.config.node import Config
+from kcore.config.properties import read_properties
 from kcore.errors import ConfigError
-from kcore.properties import read_properties
 
 
 def make_config(file: Path | None, assignments: Iterable[str], options: dict[str, str]) -> Config:

@@ -12,13 +12,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kcore import logs
+from kcore import process_logging
 from kcore.cli.properties import make_config
-from kcore.config import Config
+from kcore.config.node import Config
 from kcore.errors import ConfigError, EngineInterruptedError
 
 if TYPE_CHECKING:
-    from kcore.coordinator import Engine
+    from kcore.engine import Engine
     from kcore.server.http import HttpServer
 
 logger = logging.getLogger("kcore.serve")
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="one setting")
     parser.add_argument("--print-config", action="store_true", help="show the effective configuration and exit")
     parser.add_argument("--log-level", default="warning", choices=("debug", "info", "warning", "error"))
-    parser.add_argument("--log-format", default="text", choices=logs.FORMATS, help="json: an object a line")
+    parser.add_argument("--log-format", default="text", choices=process_logging.FORMATS, help="json: an object a line")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     if options.print_config:
         print_config(config)
         return 0
-    logs.configure(sys.stderr, options.log_level, options.log_format)
+    process_logging.configure(sys.stderr, options.log_level, options.log_format)
     gc.disable()  # until all is imported: nothing of that is garbage, and looking for some is a fifth of the start
     return run_loop(_serve(config, forgetful))
 
@@ -113,8 +113,8 @@ def tune_collector() -> None:
 
 async def _serve(config: Config, forgetful: bool) -> int:
     # Imported here: `--print-config` and `--help` need neither the engine nor the log.
-    from kcore.coordinator import Engine  # noqa: PLC0415
     from kcore.drivers import AsyncDriver  # noqa: PLC0415
+    from kcore.engine import Engine  # noqa: PLC0415
     from kcore.server.listeners import parse_listeners  # noqa: PLC0415
     from kcore.server.server import Server  # noqa: PLC0415
 

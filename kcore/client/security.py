@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from kcore.client.sasl import MECHANISMS
+from kcore.config.properties import read_properties
 from kcore.errors import ConfigError
-from kcore.properties import read_properties
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 

@@ -12,7 +12,7 @@ from kcore.runtime.deferred import DeferredApi, Maker, deferred_apis
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kcore.config import Config
+    from kcore.config.node import Config
     from kcore.group.offsets.verifier import TransactionVerifier
     from kcore.group.shard import GroupShard
     from kcore.protocol.authorizer import Authorizer

@@ -27,7 +27,7 @@ from kcore_ext.group.offset_commit import replay_block
 
 if TYPE_CHECKING:
     from kcore.clock import Now
-    from kcore.config import Config
+    from kcore.config.node import Config
     from kcore.group.group import Group
     from kcore.runtime.machine import ShardContext
     from kcore.runtime.topics import TopicImage

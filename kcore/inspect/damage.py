@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from kcore.broker.metadata.internal_topics import internal_topic
 from kcore.broker.metadata.names import CLUSTER_METADATA, INTERNAL_TOPICS, METADATA_TOPIC_ID
 from kcore.broker.metadata.records import producer_ids_record, topic_records
-from kcore.config import Config
+from kcore.config.node import Config
 from kcore.errors import KcoreError
 from kcore.inspect.rehearsal import REHEARSED, Rehearsal
 from kcore.log import EpochEntry, PartitionKey

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from kcore.broker.metadata.names import CLUSTER_METADATA, INTERNAL_TOPICS
+from kcore.config.setting import HIDDEN
 from kcore.protocol import DecodeError
 from kcore.protocol.records import UnknownRecord, decode_key, decode_value
 from kcore.protocol.records.metadata import UserScramCredentialRecord, decode_metadata_record
 from kcore.protocol.schema import Struct
-from kcore.settings import HIDDEN
 from kcore_ext.batch import iter_records, parse_control, parse_header
 
 MARKERS = {0: "abort", 1: "commit"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from kcore.clock import ManualClock
-from kcore.config import Config
-from kcore.coordinator import Engine
+from kcore.config.node import Config
 from kcore.embed import SyncEngine
+from kcore.engine import Engine
 from kcore.log import PartitionKey
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kcore.errors import EngineInterruptedError
 from kcore.log.errors import LogError
-from kcore.logs import log_failure
+from kcore.process_logging import log_failure
 from kcore_ext.runtime.shard import PipelineCore
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kcore.errors import KafkaError
 from kcore.log.errors import LogError
-from kcore.logs import log_failure
+from kcore.process_logging import log_failure
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.loader import LoadReport, ShardLog, replay_log
 from kcore.runtime.machine import Outcome, ShardContext, StateMachine

@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Iterator
 
-from kcore.logs import log_failure
+from kcore.process_logging import log_failure
 from kcore.runtime.sliced import SlicedRequests
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kcore.errors import ConfigError
 
 if TYPE_CHECKING:
-    from kcore.config_security import SecuritySettings
+    from kcore.config.security import SecuritySettings
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}

@@ -12,13 +12,13 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Final
 
-from kcore.logs import fields
+from kcore.process_logging import fields
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-    from kcore.config import Config
+    from kcore.config.node import Config
     from kcore.server.authentication import ListenerSecurity
     from kcore.server.connection import Connection
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-    from kcore.coordinator import Engine
+    from kcore.engine import Engine
     from kcore.security.sasl import SaslExchange
     from kcore.server.listeners import Listener
     from kcore.server.server import Server

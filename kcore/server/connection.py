@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import CloseConnectionError
-from kcore.logs import fields
+from kcore.process_logging import fields
 from kcore.protocol import DecodeError
 from kcore.runtime import RequestContext
 from kcore.security.principal import ANONYMOUS

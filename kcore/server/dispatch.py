@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import CloseConnectionError, KcoreError
-from kcore.logs import fields
+from kcore.process_logging import fields
 from kcore.protocol.api_keys import ApiKey, response_header_version
 from kcore.protocol.error_codes import ErrorCode
 from kcore.server.errors import error_walk, shorten_messages
 from kcore_ext.server.request_queue import Route
 
 if TYPE_CHECKING:
-    from kcore.coordinator import Engine
+    from kcore.engine import Engine
     from kcore.runtime import Api
 
 

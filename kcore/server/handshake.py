@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import ssl
 
-from kcore.logs import fields
+from kcore.process_logging import fields
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from kcore.config import Config
+from kcore.config.node import Config
 from kcore.errors import ConfigError
 from kcore.security.protocols import SecurityProtocol, protocol_of
 

@@ -18,8 +18,8 @@ from kcore.security.sasl import SaslExchange
 from kcore.security.scram import Decoys, ScramSha256, ScramSha512
 
 if TYPE_CHECKING:
-    from kcore.config_security import SecuritySettings
-    from kcore.coordinator import Engine
+    from kcore.config.security import SecuritySettings
+    from kcore.engine import Engine
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kcore.logs import fields
+from kcore.process_logging import fields
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateResponse

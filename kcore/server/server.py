@@ -18,7 +18,7 @@ from kcore.server.memory import RequestMemory, ResponseMemory
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kcore.config import Config
+    from kcore.config.node import Config
     from kcore.drivers import AsyncDriver
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from kcore.transaction.transaction import of_value, record_of
 from kcore_ext.transaction.coordinator import TransactionMachine
 
 if TYPE_CHECKING:
-    from kcore.config import Config
+    from kcore.config.node import Config
     from kcore.runtime.machine import ShardContext
     from kcore.runtime.topics import TopicImage
     from kcore.transaction.ending import TakeProducerId

@@ -14,7 +14,7 @@ from kcore.broker.metadata.image import ConfigKey
 from kcore.broker.metadata.machine import METADATA_PARTITION, MetadataMachine, metadata_shard
 from kcore.broker.metadata.topics import Topics
 from kcore.clock import ManualClock, Now
-from kcore.config import Config
+from kcore.config.node import Config
 from kcore.log import MemoryLogEngine
 from kcore.log.faults import FaultInjectingEngine
 from kcore.log.memory_engine import MemoryStorage

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import kcore
-from kcore import logs
+from kcore import process_logging
 from kcore.cli import main
 from kcore.printable import clean
 from kcore.protocol.messages.alter_user_scram_credentials import (
@@ -114,13 +114,13 @@ def test_records_are_escaped_on_a_terminal_and_nowhere_else(stream: type[io.Stri
 
 def test_log_lines_are_harmless() -> None:
     """The message, its fields, and the text of an exception in a traceback."""
-    formatter = logs.TextFormatter()
+    formatter = process_logging.TextFormatter()
     try:
         raise ValueError(NASTY)
     except ValueError as error:
         about = (type(error), error, error.__traceback__)
     record = logging.LogRecord("kcore.test", logging.WARNING, __file__, 1, "%s closes", (NASTY,), about)
-    record.__dict__.update(logs.fields(group=NASTY))
+    record.__dict__.update(process_logging.fields(group=NASTY))
     text = formatter.format(record)
     assert is_harmless(text)
     first, *trace = text.split("\n")

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from kcore.clock import ManualClock
-from kcore.config import Config
-from kcore.coordinator import Engine
+from kcore.config.node import Config
 from kcore.drivers import ThreadDriver
+from kcore.engine import Engine
 from kcore.inspect.groups import EARLIEST, list_offset
 from kcore.log import LogEngine
 from kcore.protocol.error_codes import ErrorCode

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from kcore.clock import ManualClock, Now
-from kcore.config import Config
+from kcore.config.node import Config
 from kcore.errors import KafkaError
 from kcore.group.consumer.services import ConsumerServices
 from kcore.group.shard import TOPIC_NAME, GroupShard

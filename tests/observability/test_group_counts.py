@@ -7,9 +7,9 @@ import random
 import pytest
 
 from kcore.clock import ManualClock
-from kcore.config import Config
-from kcore.coordinator import Engine
+from kcore.config.node import Config
 from kcore.drivers import ThreadDriver
+from kcore.engine import Engine
 from kcore.group.classic.group import ClassicGroup
 from kcore.log import LogEngine, MemoryLogEngine, MemoryStorage
 from kcore.log.faults import FaultInjectingEngine

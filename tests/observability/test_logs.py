@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 import kcore
-from kcore import logs
+from kcore import process_logging
 from kcore.clock import ManualClock
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.kit import QUICK, commit, heartbeat, make_topic, stable_alone
@@ -33,14 +33,18 @@ def events(stream: io.StringIO) -> list[dict[str, object]]:
 
 
 def test_json_has_an_object_a_line(stream: io.StringIO) -> None:
-    logs.configure(stream, "info", "json")
+    process_logging.configure(stream, "info", "json")
     log = logging.getLogger("kcore.test")
     log.debug("not this")
-    log.info("%s came\nand more", "somebody", extra=logs.fields(connection=7, client_id="a\nb", ratio=0.5, none=None))
+    log.info(
+        "%s came\nand more",
+        "somebody",
+        extra=process_logging.fields(connection=7, client_id="a\nb", ratio=0.5, none=None),
+    )
     try:
         raise ValueError("bad")
     except ValueError:
-        log.exception("it failed", extra=logs.fields(group="g"))
+        log.exception("it failed", extra=process_logging.fields(group="g"))
     first, second = events(stream)
     when = first.pop("time")
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", str(when))
@@ -55,16 +59,16 @@ def test_json_has_an_object_a_line(stream: io.StringIO) -> None:
 
 def test_a_field_cannot_pose_as_another(stream: io.StringIO) -> None:
     """A field never takes the place of the event's own time, level, logger and message."""
-    logs.configure(stream, "info", "json")
-    logging.getLogger("kcore.test").info("true", extra=logs.fields(message="false", level="debug"))
+    process_logging.configure(stream, "info", "json")
+    logging.getLogger("kcore.test").info("true", extra=process_logging.fields(message="false", level="debug"))
     (event,) = events(stream)
     assert (event["message"], event["level"]) == ("true", "info")
 
 
 def test_text_is_one_line_whatever_clients_are_called(stream: io.StringIO) -> None:
-    logs.configure(stream, "info")
+    process_logging.configure(stream, "info")
     logging.getLogger("kcore.test").info(
-        "%s came", "x\n2026 ERROR forged\x1b[2J", extra=logs.fields(client_id='a b="c', group="g", empty="")
+        "%s came", "x\n2026 ERROR forged\x1b[2J", extra=process_logging.fields(client_id='a b="c', group="g", empty="")
     )
     (line,) = stream.getvalue().splitlines()
     assert line.partition("kcore.test: ")[2] == (
@@ -73,14 +77,14 @@ def test_text_is_one_line_whatever_clients_are_called(stream: io.StringIO) -> No
 
 
 def test_long_names_are_cut(stream: io.StringIO) -> None:
-    for form in logs.FORMATS:
-        logs.configure(stream, "info", form)
-        logging.getLogger("kcore.test").info("%s", "x" * 100_000, extra=logs.fields(group="y" * 100_000))
-    assert all(len(line) < 3 * logs.MAX_TEXT for line in stream.getvalue().splitlines())
+    for form in process_logging.FORMATS:
+        process_logging.configure(stream, "info", form)
+        logging.getLogger("kcore.test").info("%s", "x" * 100_000, extra=process_logging.fields(group="y" * 100_000))
+    assert all(len(line) < 3 * process_logging.MAX_TEXT for line in stream.getvalue().splitlines())
 
 
 def test_rebalances_are_told_at_info_and_every_state_at_debug(stream: io.StringIO) -> None:
-    logs.configure(stream, "debug", "json")
+    process_logging.configure(stream, "debug", "json")
     with kcore.open(config=QUICK, clock=ManualClock()) as engine:
         _join_alone(engine)
         engine.advance(60_000)
@@ -112,7 +116,7 @@ def _join_alone(engine: kcore.embed.SyncEngine) -> tuple[str, int]:
 
 
 def test_refusals_are_told_at_info_with_who_asked(stream: io.StringIO) -> None:
-    logs.configure(stream, "info", "json")
+    process_logging.configure(stream, "info", "json")
     with kcore.open(clock=ManualClock()) as engine:
         answer = engine.send(InitProducerIdRequest(transactional_id="", transaction_timeout_ms=1), client_id="c")
         assert answer.error_code == 42
@@ -130,7 +134,7 @@ def test_refusals_are_told_at_info_with_who_asked(stream: io.StringIO) -> None:
 
 def test_payloads_are_never_logged(stream: io.StringIO) -> None:
     """Neither assignments nor metadata nor records, whatever the level, not even where a request is refused."""
-    logs.configure(stream, "debug", "json")
+    process_logging.configure(stream, "debug", "json")
     with LiveServer() as live, live.connect() as client:
         make_topic(client, "t")
         stable_alone(client, "g", metadata=b"secret-metadata")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kcore.clock import ManualClock, SystemClock
-from kcore.config import Config
-from kcore.coordinator import LOAD_AGAIN_INTERVAL_MS, Engine
+from kcore.config.node import Config
 from kcore.drivers import AsyncDriver
+from kcore.engine import LOAD_AGAIN_INTERVAL_MS, Engine
 from kcore.group.shard import GroupShard
 from kcore.log import MemoryLogEngine
 from kcore.log.memory_engine import MemoryStorage

@@ -13,8 +13,8 @@ import pytest
 from kcore.broker.compaction import cleaner, schedule
 from kcore.broker.data.partition import Partition
 from kcore.clock import ManualClock
-from kcore.config import Config
-from kcore.coordinator import Engine
+from kcore.config.node import Config
+from kcore.engine import Engine
 from kcore.group.shard import GroupShard
 from kcore.log import MemoryLogEngine
 from kcore.log.faults import FaultInjectingEngine, SimulatedCrashError

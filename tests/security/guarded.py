@@ -7,9 +7,9 @@ from typing import Any
 
 from kcore.broker.acl.entries import ANY_PRINCIPAL, Acl, PatternType, Permission
 from kcore.clock import ManualClock
-from kcore.config import Config
-from kcore.config_security import STANDARD_AUTHORIZER
-from kcore.coordinator import Engine
+from kcore.config.node import Config
+from kcore.config.security import STANDARD_AUTHORIZER
+from kcore.engine import Engine
 from kcore.log import MemoryLogEngine
 from kcore.log.memory_engine import MemoryStorage
 from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType

@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 )
 
 from kcore.cli.users import add
-from kcore.config_security import STANDARD_AUTHORIZER
+from kcore.config.security import STANDARD_AUTHORIZER
 from kcore.security.scram import ScramMechanism as Mechanism
 from tests.server.live import LiveServer
 

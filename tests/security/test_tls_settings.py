@@ -9,7 +9,7 @@ import pytest
 from cryptography.x509.oid import NameOID
 
 from kcore.cli.serve import print_config
-from kcore.config import Config
+from kcore.config.node import Config
 from kcore.errors import ConfigError
 from kcore.security.principal import PrincipalRules, distinguished_name
 from kcore.security.protocols import SecurityProtocol

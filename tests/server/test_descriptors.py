@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from kcore.config import Config
-from kcore.coordinator import Engine
+from kcore.config.node import Config
+from kcore.engine import Engine
 from kcore.protocol.api_keys import ApiKey, request_class
 from kcore.protocol.compression import CompressionType, compress
 from kcore.protocol.messages.describe_acls import DescribeAclsRequest

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kcore.clock import ManualClock
-from kcore.config import Config
-from kcore.coordinator import Engine
+from kcore.config.node import Config
+from kcore.engine import Engine
 from kcore.log import FailureReason, LogError
 from kcore.log.memory_engine import MemoryLogEngine
 from kcore.protocol.error_codes import ErrorCode

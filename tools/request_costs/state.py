@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kcore.clock import SystemClock
-from kcore.config import Config
-from kcore.coordinator import Engine
+from kcore.config.node import Config
+from kcore.engine import Engine
 from kcore.log import MemoryLogEngine
 from kcore.log.engine import _ENGINES
 from kcore.protocol.messages.create_acls import AclCreation, CreateAclsRequest

@@ -6,7 +6,7 @@ import logging
 from sys import getsizeof
 from typing import TYPE_CHECKING, Any
 
-from kcore.config_security import STANDARD_AUTHORIZER
+from kcore.config.security import STANDARD_AUTHORIZER
 from kcore.errors import ConfigError
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.security.plugin import load_object
@@ -14,7 +14,7 @@ from kcore.security.plugin import load_object
 if TYPE_CHECKING:
     from kcore.broker.acl.entries import AclTable
     from kcore.broker.metadata.topics import Topics
-    from kcore.config import Config
+    from kcore.config.node import Config
     from kcore.protocol.authorizer import Authorizer
 
 logger = logging.getLogger("kcore.authorizer")

@@ -16,7 +16,7 @@ from kcore.protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from kcore.broker.metadata.machine import MetadataMachine
-    from kcore.config import Config
+    from kcore.config.node import Config
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.shard import Shard

@@ -19,7 +19,7 @@ from kcore.protocol.messages.describe_topic_partitions import (
 
 if TYPE_CHECKING:
     from kcore.broker.metadata.machine import MetadataMachine
-    from kcore.config import Config
+    from kcore.config.node import Config
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.cluster import ClusterView

@@ -31,7 +31,7 @@ from kcore.protocol.schema import ZERO_UUID
 if TYPE_CHECKING:
     from kcore.broker.metadata.machine import MetadataMachine
     from kcore.broker.metadata.topic_creation import TopicCreation
-    from kcore.config import Config
+    from kcore.config.node import Config
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.cluster import ClusterView

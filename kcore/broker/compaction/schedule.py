@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kcore.broker.data.partition import Partition
     from kcore.broker.data.partitions import Partitions
     from kcore.clock import Now
-    from kcore.config import Config
+    from kcore.config.node import Config
     from kcore.log.interface import PartitionLog
 
 logger = logging.getLogger(__name__)

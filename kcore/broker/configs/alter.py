@@ -16,9 +16,9 @@ from kcore.broker.configs.values import MAX_VALUE_LENGTH, InvalidValueError, sho
 from kcore.broker.metadata.image import ConfigType
 from kcore.broker.metadata.names import name_fault
 from kcore.broker.metadata.records import config_record
+from kcore.config.setting import Setting, SettingType
 from kcore.errors import KafkaError
 from kcore.protocol.error_codes import ErrorCode
-from kcore.settings import Setting, SettingType
 
 if TYPE_CHECKING:
     from kcore.broker.metadata.image import MetadataImage

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kcore.broker.metadata.topics import Topics
-    from kcore.config import Config
+    from kcore.config.node import Config
 
 logger = logging.getLogger(__name__)
 

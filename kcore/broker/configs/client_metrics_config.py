@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 
 from kcore.broker.configs.values import read_value
+from kcore.config.setting import Setting, SettingType
 from kcore.errors import KafkaError
 from kcore.protocol.error_codes import ErrorCode
-from kcore.settings import Setting, SettingType
 
 SELECTORS = frozenset(
     {

@@ -19,9 +19,9 @@ from kcore.broker.configs.group_config import GROUP_SETTINGS
 from kcore.broker.configs.topic_schema import TOPIC_SETTINGS
 from kcore.broker.configs.values import InvalidValueError, read_value, show_value
 from kcore.broker.metadata.image import ConfigType
+from kcore.config.setting import Setting, SettingType
 from kcore.protocol.messages.create_topics import CreatableTopicConfigs
 from kcore.protocol.messages.describe_configs import DescribeConfigsResourceResult, DescribeConfigsSynonym
-from kcore.settings import Setting, SettingType
 
 if TYPE_CHECKING:
     from kcore.broker.configs.topic_effective import TopicConfigs

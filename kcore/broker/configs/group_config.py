@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcore.broker.configs.values import InvalidValueError, read_value
 from kcore.broker.metadata.image import ConfigType
+from kcore.config.setting import Setting, SettingType
 from kcore.runtime.topics import MetadataListener
-from kcore.settings import Setting, SettingType
 
 if TYPE_CHECKING:
     from kcore.broker.metadata.topics import Topics
-    from kcore.config import Config
+    from kcore.config.node import Config
 
 
 logger = logging.getLogger(__name__)

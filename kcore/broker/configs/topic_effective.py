@@ -13,7 +13,7 @@ from kcore.runtime.topics import MetadataListener
 
 if TYPE_CHECKING:
     from kcore.broker.metadata.topics import Topics
-    from kcore.config import Config
+    from kcore.config.node import Config
     from kcore.runtime.topics import TopicInfo
 
 

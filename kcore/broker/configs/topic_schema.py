@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kcore.settings import LONG_MAX, Setting, SettingType
+from kcore.config.setting import LONG_MAX, Setting, SettingType
 
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 

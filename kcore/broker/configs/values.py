@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from kcore.settings import WIDTHS, Setting, SettingType
+from kcore.config.setting import WIDTHS, Setting, SettingType
 
 MAX_VALUE_LENGTH = 32_767
 """The longest value of a setting that is kept, in UTF-16 code units."""

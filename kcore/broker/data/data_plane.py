@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kcore.broker.data.partitions import Partitions
     from kcore.broker.data.transaction_verifier import ProduceVerifier
     from kcore.clock import Now
-    from kcore.config import Config
+    from kcore.config.node import Config
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime import CommitPipeline
     from kcore.runtime.cluster import ClusterView

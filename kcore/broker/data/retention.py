@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kcore.broker.data.partition import Partition
     from kcore.broker.data.partitions import Partitions
     from kcore.clock import Now
-    from kcore.config import Config
+    from kcore.config.node import Config
     from kcore.runtime.slices import Slices
     from kcore_ext.runtime.timer_wheel import TimerWheel
 

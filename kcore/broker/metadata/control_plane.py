@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kcore.broker.data.log_dirs import LogDirs
     from kcore.broker.metadata.machine import MetadataMachine
     from kcore.broker.metadata.topics import Topics
-    from kcore.config import Config
+    from kcore.config.node import Config
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.cluster import ClusterView
     from kcore.runtime.shard import Shard

@@ -10,7 +10,7 @@ from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACT
 if TYPE_CHECKING:
     from kcore.broker.metadata.machine import MetadataMachine
     from kcore.broker.metadata.topic_creation import TopicCreation
-    from kcore.config import Config
+    from kcore.config.node import Config
     from kcore.runtime.machine import Outcome
     from kcore.runtime.shard import Shard
 

@@ -16,7 +16,7 @@ from kcore.protocol.uuids import to_text
 
 if TYPE_CHECKING:
     from kcore.broker.metadata.image import MetadataImage
-    from kcore.config import Config
+    from kcore.config.node import Config
     from kcore.protocol.messages.create_topics import (
         CreatableReplicaAssignment,
         CreatableTopic,

@@ -18,7 +18,7 @@ from kcore.protocol.error_codes import NO_ERROR, ErrorCode
 from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 if TYPE_CHECKING:
-    from kcore.config import Config
+    from kcore.config.node import Config
     from kcore.group.shard import GroupShard
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext

@@ -13,7 +13,7 @@ from kcore.group.classic.records import group_tombstone
 from kcore.group.classic.replies import HEARTBEAT_IN_STATE, join_error, sync_error
 from kcore.group.classic.states import COMPLETING, DEAD, EMPTY, REBALANCING, STABLE, STATES, GroupState, may_follow
 from kcore.group.group import COMMIT_TIMESTAMP, ExpirationBase, Group, GroupType
-from kcore.logs import fields
+from kcore.process_logging import fields
 from kcore.protocol.consumer_protocol import PROTOCOL_TYPE as CONSUMER
 from kcore.protocol.error_codes import NO_ERROR, ErrorCode
 from kcore.runtime.machine import Outcome

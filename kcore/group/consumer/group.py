@@ -16,7 +16,7 @@ from kcore.group.consumer.states import STABLE, UNREVOKED, GroupState
 from kcore.group.consumer.subscriptions import ResolvedRegex, Subscriptions
 from kcore.group.consumer.timers import Awaited, MemberTimer
 from kcore.group.group import ExpirationBase, Group, GroupType
-from kcore.logs import fields
+from kcore.process_logging import fields
 from kcore.protocol.consumer_protocol import PROTOCOL_TYPE
 from kcore.protocol.error_codes import NO_ERROR, ErrorCode
 from kcore.runtime.machine import Outcome

@@ -11,7 +11,7 @@ from kcore.group.consumer.events import GroupEvents
 from kcore.group.consumer.metadata import TopicMetadata
 
 if TYPE_CHECKING:
-    from kcore.config import Config
+    from kcore.config.node import Config
     from kcore.runtime.commit import CommitPipeline
     from kcore.runtime.topics import TopicImage, TopicInfo
 

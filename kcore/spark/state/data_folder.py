@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 
 from kcore.broker.compaction.rewrite import emptied
 from kcore.broker.metadata.records import producer_ids_record
-from kcore.config import Config
-from kcore.coordinator import Engine
+from kcore.config.node import Config
+from kcore.engine import Engine
 from kcore.errors import KcoreError
 from kcore.log import PartitionKey
 from kcore.protocol import DecodeError

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from kcore.clock import ManualClock, Now
-from kcore.config import Config
+from kcore.config.node import Config
 from kcore.group.shard import GroupShard
 from kcore.runtime.machine import Outcome, ShardContext
 from kcore.runtime.topics import TopicInfo

@@ -15,7 +15,7 @@ from kcore.transaction.states import ONGOING
 from kcore.transaction.transaction import NO_EPOCH, NO_PRODUCER_ID
 
 if TYPE_CHECKING:
-    from kcore.config import Config
+    from kcore.config.node import Config
     from kcore.runtime.api import RequestContext
     from kcore.transaction.coordinator import TransactionCoordinator
     from kcore.transaction.shard import TransactionShard

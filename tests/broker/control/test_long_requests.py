@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kcore.clock import ManualClock
-from kcore.config import Config
-from kcore.coordinator import Engine
+from kcore.config.node import Config
+from kcore.engine import Engine
 from kcore.group.apis import offset_fetch
 from kcore.log import MemoryLogEngine
 from kcore.protocol.error_codes import ErrorCode

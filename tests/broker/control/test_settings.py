@@ -8,8 +8,8 @@ from kcore.broker.configs.group_config import GROUP_SETTINGS
 from kcore.broker.configs.topic_schema import TOPIC_SETTINGS
 from kcore.broker.configs.values import InvalidValueError, read_value, show_value
 from kcore.broker.metadata.image import ConfigType
-from kcore.config import Config
-from kcore.settings import Setting, SettingType
+from kcore.config.node import Config
+from kcore.config.setting import Setting, SettingType
 from tests.broker.context import NODE_ID, BrokerContext
 from tests.broker.control.test_create_topics import Only
 

@@ -15,7 +15,7 @@ from kcore.broker.data.partitions import Partitions
 from kcore.broker.data.retention import Housekeeping
 from kcore.broker.data.transaction_verifier import ProduceVerifier
 from kcore.clock import ManualClock, Now
-from kcore.config import Config
+from kcore.config.node import Config
 from kcore.log import MemoryLogEngine
 from kcore.log.faults import FaultInjectingEngine
 from kcore.log.memory_engine import MemoryStorage

@@ -11,7 +11,7 @@ from kcore.broker.configs.topic_effective import TopicConfigs
 from kcore.broker.data.partitions import Partitions
 from kcore.broker.metadata.image import ConfigKey, ConfigType
 from kcore.broker.metadata.topics import Topics
-from kcore.config import Config
+from kcore.config.node import Config
 from kcore.errors import KafkaError
 from kcore.log import PartitionKey
 from kcore.log.partition import SLICE_BATCHES

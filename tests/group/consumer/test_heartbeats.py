@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kcore.config import Config
+from kcore.config.node import Config
 from kcore.errors import ConfigError
 from kcore.group.apis.consumer_group_heartbeat import invalid
 from kcore.group.consumer.events import GroupChanged

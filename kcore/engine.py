@@ -24,14 +24,14 @@ from kcore.broker.metadata.machine import METADATA_PARTITION, metadata_shard
 from kcore.broker.metadata.names import INTERNAL_TOPICS
 from kcore.broker.metadata.topics import Topics
 from kcore.clock import Clock, ManualClock, Now, SystemClock
-from kcore.config import Config
+from kcore.config.node import Config
 from kcore.errors import CloseConnectionError, ConfigError, KafkaError, KcoreError, LogError
 from kcore.group.consumer.services import ConsumerServices
 from kcore.group.served_apis import group_apis
 from kcore.group.shard import GroupShard
 from kcore.group.topics import GroupTopics
 from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine
-from kcore.logs import fields, log_failure
+from kcore.process_logging import fields, log_failure
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.protocol.uuids import to_hex, to_text, version_4

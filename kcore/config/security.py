@@ -6,7 +6,7 @@ Those of TLS and SASL may be given for one listener alone, with Kafka's prefix:
 
 from __future__ import annotations
 
-from kcore.settings import SettingType, setting
+from kcore.config.setting import SettingType, setting
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 """Kafka's own authorizer; here it means ours, which has its rules."""
@@ -15,7 +15,7 @@ LISTENER_PREFIX = "listener.name."
 
 
 class SecuritySettings:
-    """Part of `kcore.config.Config`."""
+    """Part of `kcore.config.node.Config`."""
 
     # ---- listeners
     listener_security_protocol_map: tuple[str, ...] = setting(

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
-from kcore.config_security import LISTENER_PREFIX, PER_LISTENER, SecuritySettings
+from kcore.config.security import LISTENER_PREFIX, PER_LISTENER, SecuritySettings
+from kcore.config.setting import INT_MAX, Setting, SettingType, declared, setting
 from kcore.errors import ConfigError
-from kcore.settings import INT_MAX, Setting, SettingType, declared, setting
 
 LONG = SettingType.LONG
 

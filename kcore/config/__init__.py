@@ -1,0 +1,1 @@
+"""Settings of a node: declarations, values and properties files."""
