@@ -15,12 +15,12 @@ from kcore.group.classic.replay import REPLAY as CLASSIC_REPLAY
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.replay import REPLAY as CONSUMER_REPLAY
 from kcore.group.consumer.services import ConsumerServices
-from kcore.group.live import LiveValue
 from kcore.group.offsets.expiry import schedule_expiration
 from kcore.group.offsets.loading import replay_run
 from kcore.group.offsets.replay import REPLAY as OFFSETS_REPLAY
 from kcore.group.offsets.replay import replay_marker, replay_pending_block
 from kcore.group.offsets.store import OffsetStore
+from kcore.group.side_effects import LiveValue
 from kcore.group.table import GroupTable
 from kcore.protocol.records import CONSUMER_OFFSETS, UnknownRecord, decode_key, decode_value
 from kcore_ext.group.offset_commit import replay_block

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kcore.group.apis.front import GroupApi
+from kcore.group.apis.base import GroupApi
 from kcore.group.consumer.describe import describe, topics_of
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.heartbeat import not_found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from kcore.group.apis.front import READ_GROUP, GroupApi, visible_topics
+from kcore.group.apis.base import READ_GROUP, GroupApi, visible_topics
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.heartbeat import JOIN, UNCHANGED, heartbeat
 from kcore.group.consumer.member import LEFT_FOR_A_WHILE, ConsumerMember, MemberMetadata

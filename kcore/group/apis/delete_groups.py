@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kcore.group.apis.front import GroupApi
+from kcore.group.apis.base import GroupApi
 from kcore.group.offsets.records import tombstones_of_group
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation

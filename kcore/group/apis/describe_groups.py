@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kcore.group.apis.front import GroupApi
+from kcore.group.apis.base import GroupApi
 from kcore.group.classic.describe import describe
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.states import GroupState

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kcore.group.apis.front import READ_GROUP, GroupApi
+from kcore.group.apis.base import READ_GROUP, GroupApi
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.member import Member
 from kcore.group.classic.replies import HEARTBEAT
 from kcore.group.classic.states import DEAD
 from kcore.group.consumer.group import ConsumerGroup
-from kcore.group.migration import classic_calls
+from kcore.group.migration import classic_members
 from kcore.group.shard import GroupShard
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation
@@ -74,7 +74,7 @@ class HeartbeatApi(GroupApi[HeartbeatRequest, HeartbeatResponse]):
         group = machine.groups.get(request.group_id)
         if not isinstance(group, ClassicGroup):
             if isinstance(group, ConsumerGroup):
-                return classic_calls.heartbeat(group, request)
+                return classic_members.heartbeat(group, request)
             return HEARTBEAT[ErrorCode.UNKNOWN_MEMBER_ID]
         if group.state is DEAD:
             return group.heartbeat_reply

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kcore.group.apis.front import READ, GroupApi, can_name_a_member, visible_topics
+from kcore.group.apis.base import READ, GroupApi, can_name_a_member, visible_topics
 from kcore.group.classic.join import join_group
 from kcore.group.classic.replies import join_error
 from kcore.group.consumer.group import ConsumerGroup

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from kcore.group.apis.front import GroupApi
+from kcore.group.apis.base import GroupApi
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.leave import leave_group
 from kcore.group.classic.states import DEAD
 from kcore.group.consumer.group import ConsumerGroup
-from kcore.group.migration import classic_calls
+from kcore.group.migration import classic_members
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
@@ -58,7 +58,7 @@ class LeaveGroupApi(GroupApi[LeaveGroupRequest, LeaveGroupResponse]):
         members = request.members if several else (MemberIdentity(member_id=request.member_id),)
         group = machine.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
-            codes, records = classic_calls.leave_group(group, members)
+            codes, records = classic_members.leave_group(group, members)
             response = _response(several, members, codes)
             return Outcome(records, response) if records else response
         if not isinstance(group, ClassicGroup):

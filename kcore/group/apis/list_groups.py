@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kcore.group.apis.front import GroupApi
+from kcore.group.apis.base import GroupApi
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode

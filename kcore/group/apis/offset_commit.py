@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import KafkaError
-from kcore.group.apis.front import READ_GROUP_AND_TOPICS, GroupApi
+from kcore.group.apis.base import READ_GROUP_AND_TOPICS, GroupApi
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.states import EMPTY, STABLE
 from kcore.group.offsets.commit import NONE, Answers, accept, plan_commit, refuse

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kcore.group.apis.front import READ, GroupApi
+from kcore.group.apis.base import READ, GroupApi
 from kcore.group.classic.replies import sync_error
 from kcore.group.classic.sync import sync_group
 from kcore.group.consumer.group import ConsumerGroup
-from kcore.group.migration import classic_calls
+from kcore.group.migration import classic_members
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -47,7 +47,7 @@ class SyncGroupApi(GroupApi[SyncGroupRequest, SyncGroupResponse]):
         """See `kcore.group.classic.sync`, and `kcore.group.migration` for classic members of consumer groups."""
         group = machine.groups.get(request.group_id)
         if type(group) is ConsumerGroup:
-            return classic_calls.sync_group(group, request)
+            return classic_members.sync_group(group, request)
         return sync_group(machine, self, context, request)
 
     def error(

@@ -9,10 +9,10 @@ from kcore.errors import KafkaError
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.records import group_tombstone
 from kcore.group.consumer.assignment import CurrentAssignment, heartbeat_assignment, is_part_of
-from kcore.group.consumer.change import MemberChange
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.leave import leave, member_of
 from kcore.group.consumer.member import LEFT_FOR_A_WHILE, MemberMetadata
+from kcore.group.consumer.member_update import MemberChange
 from kcore.group.consumer.records import in_one
 from kcore.group.migration.upgrade import dismiss_waiting, upgraded
 from kcore.protocol.error_codes import ErrorCode

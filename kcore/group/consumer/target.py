@@ -20,9 +20,9 @@ from kcore.runtime.machine import Outcome
 if TYPE_CHECKING:
     from kcore.assignors import GroupAssignment, MemberAssignment
     from kcore.group.consumer.assignment import Target
-    from kcore.group.consumer.change import MemberChange
     from kcore.group.consumer.group import ConsumerGroup
     from kcore.group.consumer.member import MemberMetadata
+    from kcore.group.consumer.member_update import MemberChange
     from kcore.runtime.machine import Record
 
 logger = logging.getLogger(__name__)

@@ -13,18 +13,18 @@ from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.rebalance import prepare_rebalance
 from kcore.group.classic.records import VALUE_VERSION
 from kcore.group.consumer import records as facts
-from kcore.group.live import LiveValue
 from kcore.group.migration.embedded import write_assignment
 from kcore.group.migration.policy import migration_policy
+from kcore.group.side_effects import LiveValue
 from kcore.protocol.consumer_protocol import PROTOCOL_TYPE
 from kcore.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
 from kcore.protocol.records.group_metadata import MemberMetadata as RecordedMember
 from kcore.runtime.machine import Record
 
 if TYPE_CHECKING:
-    from kcore.group.consumer.change import MemberChange
     from kcore.group.consumer.group import ConsumerGroup
     from kcore.group.consumer.member import ConsumerMember, MemberMetadata
+    from kcore.group.consumer.member_update import MemberChange
     from kcore.group.shard import GroupShard
 
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Final
 from kcore.errors import KafkaError
 from kcore.group.classic.protocols import protocols_of
 from kcore.group.classic.replies import join_error
-from kcore.group.consumer.change import MemberChange
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.heartbeat import check_size, new_member, new_member_id, replacement
 from kcore.group.consumer.leave import member_of
 from kcore.group.consumer.member import ClassicMetadata, MemberMetadata
+from kcore.group.consumer.member_update import MemberChange
 from kcore.group.consumer.timers import Awaited, MemberTimer
-from kcore.group.live import LiveValue
 from kcore.group.migration.downgrade import downgrade_by_replacement
 from kcore.group.migration.embedded import owned_partitions, read_subscription
 from kcore.group.migration.policy import migration_policy
+from kcore.group.side_effects import LiveValue
 from kcore.protocol import DecodeError
 from kcore.protocol.consumer_protocol import PROTOCOL_TYPE
 from kcore.protocol.error_codes import ErrorCode
