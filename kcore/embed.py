@@ -14,7 +14,8 @@ from typing import Any, NoReturn, TypeVar
 
 from kcore.clock import Clock, ManualClock
 from kcore.config.node import Config
-from kcore.drivers import AsyncDriver, ThreadDriver
+from kcore.drivers.event_loop import AsyncDriver
+from kcore.drivers.threads import ThreadDriver
 from kcore.engine import Engine
 from kcore.errors import KcoreError, ReentrantCallError
 from kcore.group.consumer.events import GroupChanged

@@ -12,7 +12,8 @@ import pytest
 import kcore
 from kcore.clock import ManualClock, SystemClock
 from kcore.config.node import Config
-from kcore.drivers import AsyncDriver, ThreadDriver
+from kcore.drivers.event_loop import AsyncDriver
+from kcore.drivers.threads import ThreadDriver
 from kcore.engine import Engine
 from kcore.errors import CloseConnectionError, EngineClosedError, LogError
 from kcore.log import FailureReason, MemoryLogEngine

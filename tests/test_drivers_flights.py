@@ -8,7 +8,8 @@ from typing import Any
 
 from kcore.clock import SystemClock
 from kcore.config.node import Config
-from kcore.drivers import AsyncDriver, Bystanders
+from kcore.drivers.event_loop import AsyncDriver
+from kcore.drivers.offload import Bystanders
 from kcore.engine import Engine
 from kcore.log import FailureReason, LogError, MemoryLogEngine
 from kcore.log.round import Round

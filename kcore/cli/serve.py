@@ -113,7 +113,7 @@ def tune_collector() -> None:
 
 async def _serve(config: Config, forgetful: bool) -> int:
     # Imported here: `--print-config` and `--help` need neither the engine nor the log.
-    from kcore.drivers import AsyncDriver  # noqa: PLC0415
+    from kcore.drivers.event_loop import AsyncDriver  # noqa: PLC0415
     from kcore.engine import Engine  # noqa: PLC0415
     from kcore.server.listeners import parse_listeners  # noqa: PLC0415
     from kcore.server.server import Server  # noqa: PLC0415

@@ -20,7 +20,7 @@ from kcore.runtime import ShardState
 from kcore.server.errors import error_name
 
 if TYPE_CHECKING:
-    from kcore.drivers import AsyncDriver
+    from kcore.drivers.event_loop import AsyncDriver
     from kcore.engine import Engine
     from kcore.runtime import Shard
     from kcore.server.server import Server

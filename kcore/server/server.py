@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kcore.config.node import Config
-    from kcore.drivers import AsyncDriver
+    from kcore.drivers.event_loop import AsyncDriver
 
 logger = logging.getLogger(__name__)
 

@@ -207,11 +207,11 @@ def test_a_call_from_within_is_refused_at_once(call: str) -> None:
         return submit(*arguments)
 
     engine.engine.submit = handler_in_the_middle  # type: ignore[method-assign]
-    kcore.drivers.HANDOVER_S, before = 0.01, kcore.drivers.HANDOVER_S  # type: ignore[attr-defined]
+    kcore.drivers.threads.HANDOVER_S, before = 0.01, kcore.drivers.threads.HANDOVER_S  # type: ignore[attr-defined]
     try:
         response = engine.send(commit("g", {("t", 0): 3}), 9)
     finally:
-        kcore.drivers.HANDOVER_S = before  # type: ignore[attr-defined]
+        kcore.drivers.threads.HANDOVER_S = before  # type: ignore[attr-defined]
         engine.engine.submit = submit  # type: ignore[method-assign]
     assert response.topics[0].partitions[0].error_code == 0
     assert len(raised) == 1

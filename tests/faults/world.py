@@ -9,7 +9,7 @@ from typing import Any
 
 from kcore.clock import ManualClock
 from kcore.config.node import Config
-from kcore.drivers import ThreadDriver
+from kcore.drivers.threads import ThreadDriver
 from kcore.engine import Engine
 from kcore.inspect.groups import EARLIEST, list_offset
 from kcore.log import LogEngine

@@ -8,7 +8,7 @@ import pytest
 
 from kcore.clock import ManualClock
 from kcore.config.node import Config
-from kcore.drivers import ThreadDriver
+from kcore.drivers.threads import ThreadDriver
 from kcore.engine import Engine
 from kcore.group.classic.group import ClassicGroup
 from kcore.log import LogEngine, MemoryLogEngine, MemoryStorage

@@ -10,7 +10,7 @@ import pytest
 
 from kcore.clock import ManualClock, SystemClock
 from kcore.config.node import Config
-from kcore.drivers import AsyncDriver
+from kcore.drivers.event_loop import AsyncDriver
 from kcore.engine import LOAD_AGAIN_INTERVAL_MS, Engine
 from kcore.group.shard import GroupShard
 from kcore.log import MemoryLogEngine

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from kcore.client import Connection
 from kcore.clock import Clock, SystemClock
 from kcore.config.node import Config
-from kcore.drivers import AsyncDriver
+from kcore.drivers.event_loop import AsyncDriver
 from kcore.engine import Engine
 from kcore.log import LogEngine, MemoryLogEngine
 from kcore.protocol.api_keys import response_class, response_header_version

@@ -17,7 +17,7 @@ import sys
 import time
 from typing import Any
 
-from kcore.drivers import AsyncDriver
+from kcore.drivers.event_loop import AsyncDriver
 from kcore.protocol.api_keys import ApiKey
 from kcore.server.connection import Connection
 from kcore.server.listeners import parse_listeners
