@@ -9,8 +9,8 @@ import pytest
 
 from kcore.errors import EngineInterruptedError, ReentrantCallError
 from kcore.log import LogError
+from tests.drivers.test_background_commits import LONG_S, Node
 from tests.kit import commit
-from tests.test_drivers_flights import LONG_S, Node
 
 
 class FailsOnce:

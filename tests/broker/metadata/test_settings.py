@@ -11,7 +11,7 @@ from kcore.broker.metadata.image import ConfigType
 from kcore.config.node import Config
 from kcore.config.setting import Setting, SettingType
 from tests.broker.context import NODE_ID, BrokerContext
-from tests.broker.control.test_create_topics import Only
+from tests.broker.metadata.test_create_topics import Only
 
 TOPIC, BROKER, METRICS, GROUP = ConfigType.TOPIC, ConfigType.BROKER, ConfigType.CLIENT_METRICS, ConfigType.GROUP
 SET, DELETE, APPEND, SUBTRACT = range(4)

@@ -52,7 +52,7 @@ from kcore.protocol.messages.metadata import (
 )
 from kcore.runtime.cluster import Broker, Leader, SingleNodeCluster
 from tests.broker.context import CLUSTER_ID, DATA_DIR, HOST, NODE_ID, PORT, VOLUME, BrokerContext
-from tests.broker.control.test_create_topics import Only
+from tests.broker.metadata.test_create_topics import Only
 
 NOT_ASKED = -2147483648
 

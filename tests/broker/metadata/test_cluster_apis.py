@@ -72,7 +72,7 @@ from kcore.protocol.messages.update_features import (
     UpdateFeaturesResponse,
 )
 from tests.broker.context import BrokerContext
-from tests.broker.control.test_create_topics import Only
+from tests.broker.metadata.test_create_topics import Only
 
 CLIENT = {"client_software_name": "test", "client_software_version": "1"}
 

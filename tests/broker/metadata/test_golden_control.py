@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.context import BrokerContext
-from tests.broker.control.golden_node import differences, scenarios, settings_of
+from tests.broker.metadata.golden_node import differences, scenarios, settings_of
 
 ADMIN = scenarios("admin")
 EDGE = scenarios("admin_edge")

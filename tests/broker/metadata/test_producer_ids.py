@@ -13,7 +13,7 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kcore.protocol.records.metadata import ProducerIdsRecord
 from tests.broker.context import NODE_ID, BrokerContext
-from tests.broker.control.test_create_topics import Only
+from tests.broker.metadata.test_create_topics import Only
 from tests.seeds import SEED
 
 

@@ -14,8 +14,8 @@ from kcore.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from kcore.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.drivers.test_background_commits import LONG_S, Node, offsets
 from tests.kit import batch, commit, produce
-from tests.test_drivers_flights import LONG_S, Node, offsets
 
 
 async def test_the_earliest_offset_keeps_its_epoch_while_a_deletion_is_in_the_air() -> None:
