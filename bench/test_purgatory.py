@@ -22,7 +22,7 @@ DEADLINE_MS = 30_000
 KEYS = {1: ("group-1",), 3: ("group-1", "group-2", "group-3")}
 
 
-class PlainOperation:
+class ReferenceOperation:
     __slots__ = ("completed",)
 
     def __init__(self) -> None:
@@ -41,15 +41,15 @@ class PlainOperation:
         return True
 
 
-class PlainPurgatory:
+class ReferencePurgatory:
     """The baseline: completed operations stay in the other lists and the heap until a purge sweeps everything."""
 
     def __init__(self) -> None:
-        self.watchers: dict[Any, list[PlainOperation]] = {}
-        self.heap: list[tuple[int, int, PlainOperation]] = []
+        self.watchers: dict[Any, list[ReferenceOperation]] = {}
+        self.heap: list[tuple[int, int, ReferenceOperation]] = []
         self.order = 0
 
-    def try_complete_else_watch(self, operation: PlainOperation, keys: tuple[str, ...], deadline_ms: int) -> bool:
+    def try_complete_else_watch(self, operation: ReferenceOperation, keys: tuple[str, ...], deadline_ms: int) -> bool:
         if operation.try_complete():
             return True
         for key in keys:
@@ -76,7 +76,7 @@ class ReadyOperation(DelayedOperation):
 
 KINDS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "purgatory": (lambda: Purgatory(TimerWheel()), DelayedOperation),
-    "plain": (PlainPurgatory, PlainOperation),
+    "plain": (ReferencePurgatory, ReferenceOperation),
 }
 
 

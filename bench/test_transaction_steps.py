@@ -13,7 +13,7 @@ from kcore.transaction.states import EMPTY
 from kcore.transaction.transaction import Transaction, of_value, record_of
 from kcore_ext.batch import BatchBuilder
 from kcore_ext.transaction.transaction import TransactionBlock
-from tests.transaction import plain
+from tests.transaction import reference
 
 NOW = 1_700_000_000_000
 FIRST = (7, 7, -1, 5, -1, 60_000, EMPTY, {}, -1, NOW, 2)
@@ -36,15 +36,15 @@ def compiled() -> None:
 
 
 def plainly() -> None:
-    begun = plain.add(plain.PlainTransaction(*FIRST), 7, 5, PLACES, 2, NOW)
-    assert isinstance(begun, plain.PlainTransaction)
-    assert plain.check_since_v5(begun, 7, 5, True) is None
-    prepared = plain.prepare(begun, True, 2, NOW, none_left)
+    begun = reference.add(reference.ReferenceTransaction(*FIRST), 7, 5, PLACES, 2, NOW)
+    assert isinstance(begun, reference.ReferenceTransaction)
+    assert reference.check_since_v5(begun, 7, 5, True) is None
+    prepared = reference.prepare(begun, True, 2, NOW, none_left)
     assert prepared is not None
-    completed = plain.complete(prepared, NOW)
+    completed = reference.complete(prepared, NOW)
     batch = BatchBuilder(1_000, base_timestamp_ms=NOW)
     for step in (begun, prepared, completed):
-        batch.append(NOW, plain.encode_key("application-1"), step.encode_value(1))
+        batch.append(NOW, reference.encode_key("application-1"), step.encode_value(1))
 
 
 @pytest.mark.parametrize("way", [compiled, plainly])

@@ -305,13 +305,13 @@ def as_json(place: Place, record: Record) -> str:
         "timestamp_ms": record.timestamp_ms,
     }
     for name, data in (("key", record.key), ("value", record.value)):
-        fields.update(_plain(name, data))
+        fields.update(_to_json(name, data))
     if record.headers:
-        fields["headers"] = [{"name": name, **_plain("value", data)} for name, data in record.headers]
+        fields["headers"] = [{"name": name, **_to_json("value", data)} for name, data in record.headers]
     return json.dumps(fields)
 
 
-def _plain(name: str, data: bytes | None) -> dict[str, Any]:
+def _to_json(name: str, data: bytes | None) -> dict[str, Any]:
     if data is None:
         return {name: None}
     try:

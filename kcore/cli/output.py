@@ -35,7 +35,7 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], form: str)
     """Prints rows under their columns' names; None is `-` for people and null for programs."""
     if form == "json":
         for row in rows:
-            print(json.dumps(dict(zip(columns, row, strict=True)), default=_plain))
+            print(json.dumps(dict(zip(columns, row, strict=True)), default=_to_json))
         return
     cells = [[name.upper().replace("_", "-") for name in columns]]
     cells += [["-" if value is None else _cell(str(value)) for value in row] for row in rows]
@@ -50,7 +50,7 @@ def _cell(text: str) -> str:
     return text if len(text) <= CELL_CHARACTERS else f"{text[: CELL_CHARACTERS - 1]}…"
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).hex()
     return str(value)

@@ -50,18 +50,18 @@ SECRETS: dict[type, frozenset[str]] = {UserScramCredentialRecord: frozenset({"sa
 """Fields that no dump shows: with them a reader could try passwords, and pretend to be the server."""
 
 
-def to_plain(value: Any) -> Any:
+def to_builtins(value: Any) -> Any:
     """A message as dicts, lists and plain values; bytes become text where they are, else hex."""
     if isinstance(value, Struct):
         secret = SECRETS.get(type(value), frozenset())
         return {
-            spec.name: HIDDEN if spec.name in secret else to_plain(getattr(value, spec.name))
+            spec.name: HIDDEN if spec.name in secret else to_builtins(getattr(value, spec.name))
             for spec in type(value).FIELDS
         }
     if isinstance(value, bytes | bytearray | memoryview):
         return readable(bytes(value))
     if isinstance(value, list | tuple):
-        return [to_plain(item) for item in value]
+        return [to_builtins(item) for item in value]
     return value
 
 
@@ -107,11 +107,11 @@ def _decode_known(topic: str, key: bytes | None, value: bytes | None) -> tuple[s
     if topic == CLUSTER_METADATA and value is not None:
         fact = decode_metadata_record(value)
         if isinstance(fact, Struct):
-            return type(fact).__name__.removesuffix("Record"), None, to_plain(fact)
+            return type(fact).__name__.removesuffix("Record"), None, to_builtins(fact)
         return "unknown", None, readable(value)
     if topic in INTERNAL_TOPICS and key is not None:
         typed = decode_key(topic, key)
         if not isinstance(typed, UnknownRecord):
-            return type(typed).__name__.removesuffix("Key"), to_plain(typed), to_plain(decode_value(typed, value))
+            return type(typed).__name__.removesuffix("Key"), to_builtins(typed), to_builtins(decode_value(typed, value))
         return "unknown", readable(key), readable(value)
     return "record", readable(key), readable(value)

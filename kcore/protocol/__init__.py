@@ -3,6 +3,6 @@
 try:
     from kcore_ext.codec.plan import DecodeError, EncodeError, MessageTooLargeError
 except ImportError:  # no build of it here: see plain
-    from kcore.protocol.plain import DecodeError, EncodeError, MessageTooLargeError  # type: ignore[assignment]
+    from kcore.protocol.pure import DecodeError, EncodeError, MessageTooLargeError  # type: ignore[assignment]
 
 __all__ = ["DecodeError", "EncodeError", "MessageTooLargeError"]

@@ -37,7 +37,7 @@ try:
     from kcore_ext.codec import frames
     from kcore_ext.codec.plan import ARRAY, STRUCT, WIRE_KINDS, FieldSpec, Schema
 except ImportError:  # no build of it here: declarations can be read all the same
-    from kcore.protocol.plain import ARRAY, STRUCT, WIRE_KINDS, FieldSpec, Schema  # type: ignore[assignment]
+    from kcore.protocol.pure import ARRAY, STRUCT, WIRE_KINDS, FieldSpec, Schema  # type: ignore[assignment]
 
 R = TypeVar("R")
 

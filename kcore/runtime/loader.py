@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kcore.log.batch_header import last_offset
 from kcore.protocol.compression import decompress
 from kcore_ext.batch import CorruptBatchError, iter_entries, parse_control, parse_header
-from kcore_ext.batch.run import plain_run
+from kcore_ext.batch.run import simple_run
 
 if TYPE_CHECKING:
     from kcore_ext.batch import BatchBuilder
@@ -78,15 +78,15 @@ def replay_log(log: ShardLog, machine: Any, report: LoadReport) -> Iterator[None
     """
     until_pause = SLICE_RECORDS
     next_offset = 0
-    replay_plain = getattr(machine, "replay_run", None) or _one_by_one(machine)
+    replay_simple = getattr(machine, "replay_run", None) or _one_by_one(machine)
     for run in log.runs():
         at = 0
         looked_at = report.records + report.unknown + report.batches
         while at < len(run):
-            plain = plain_run(run, at)
+            plain = simple_run(run, at)
             if plain.stop > at:
                 try:
-                    unknown = replay_plain(run, at, plain.stop, next_offset)
+                    unknown = replay_simple(run, at, plain.stop, next_offset)
                 except Exception as error:
                     _name_offset(error, run[at : plain.stop], machine)
                     raise

@@ -37,8 +37,8 @@ def _nowhere(data: bytes) -> None:
 class Connection(asyncio.Protocol):
     """A client's connection, on a listener where nobody has to authenticate with SASL.
 
-    Its requests are served in their order, and answered in it: see `kcore.server.plain_line`. What a peer can make it
-    hold is bounded: one frame in the making, a little of what it sends ahead, and answers of
+    Its requests are served in their order, and answered in it: see `kcore.server.reference_queue`. What a peer can make
+    it hold is bounded: one frame in the making, a little of what it sends ahead, and answers of
     `kcore.connection.buffer.bytes` and one more. While it leaves more than that unread, its requests wait. What all
     peers together leave unread is bounded by the server's `ResponseMemory`.
 

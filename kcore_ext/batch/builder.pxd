@@ -35,7 +35,7 @@ cdef class BatchBuilder:
 
 
 # What the constructor makes of the same, without its checks.
-cdef BatchBuilder plain_builder(Py_ssize_t max_size_bytes, int64_t base_timestamp_ms)
+cdef BatchBuilder non_transactional_builder(Py_ssize_t max_size_bytes, int64_t base_timestamp_ms)
 cdef BatchBuilder transactional_builder(
     Py_ssize_t max_size_bytes, int64_t base_timestamp_ms, int64_t producer_id, int16_t producer_epoch
 )

@@ -300,7 +300,7 @@ cdef class BatchBuilder:
         return 0
 
 
-cdef BatchBuilder plain_builder(Py_ssize_t max_size_bytes, int64_t base_timestamp_ms):
+cdef BatchBuilder non_transactional_builder(Py_ssize_t max_size_bytes, int64_t base_timestamp_ms):
     cdef BatchBuilder builder = BatchBuilder.__new__(BatchBuilder)
     builder.max_size_bytes = max_size_bytes
     builder.base_timestamp_ms = base_timestamp_ms
@@ -311,7 +311,7 @@ cdef BatchBuilder plain_builder(Py_ssize_t max_size_bytes, int64_t base_timestam
 cdef BatchBuilder transactional_builder(
     Py_ssize_t max_size_bytes, int64_t base_timestamp_ms, int64_t producer_id, int16_t producer_epoch
 ):
-    cdef BatchBuilder builder = plain_builder(max_size_bytes, base_timestamp_ms)
+    cdef BatchBuilder builder = non_transactional_builder(max_size_bytes, base_timestamp_ms)
     builder.producer_id = producer_id
     builder.producer_epoch = producer_epoch
     builder.attributes = TRANSACTIONAL_BIT

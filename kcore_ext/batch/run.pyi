@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 Run = list[tuple[int, bytes]]
 
-class PlainRun(NamedTuple):
-    """What `plain_run` found.
+class SimpleRun(NamedTuple):
+    """What `simple_run` found.
 
     Attributes:
         stop: the index behind the last plain batch.
@@ -44,7 +44,7 @@ def count_sound(run: Run, offset: int, cleaned_to: int, check_crc: bool) -> int:
         check_crc: whether the CRC counts too.
     """
 
-def plain_run(run: Run, index: int) -> PlainRun:
+def simple_run(run: Run, index: int) -> SimpleRun:
     """How far the batches from `index` on are plain: neither control, nor transactional, nor compressed, nor empty."""
 
 def replay_producers(run: Run, replay: Callable[[bytes], object]) -> None:

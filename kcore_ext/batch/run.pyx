@@ -28,7 +28,7 @@ cdef enum:
     COUNT_AT = 57
 
 
-class PlainRun(NamedTuple):
+class SimpleRun(NamedTuple):
     stop: int
     records: int
     size_bytes: int
@@ -81,7 +81,7 @@ def count_sound(list run not None, int64_t offset, int64_t cleaned_to, bint chec
     return count
 
 
-def plain_run(list run not None, Py_ssize_t index):
+def simple_run(list run not None, Py_ssize_t index):
     cdef Py_ssize_t size_bytes = 0, records = 0, count = PyList_GET_SIZE(run)
     cdef int64_t next_offset = -1
     cdef const unsigned char* at
@@ -99,7 +99,7 @@ def plain_run(list run not None, Py_ssize_t index):
         size_bytes += PyBytes_GET_SIZE(batch)
         next_offset = read_int64(at) + read_int32(at + LAST_DELTA_AT) + 1
         index += 1
-    return PlainRun(index, records, size_bytes, next_offset)
+    return SimpleRun(index, records, size_bytes, next_offset)
 
 
 def replay_producers(list run not None, replay):

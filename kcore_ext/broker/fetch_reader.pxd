@@ -58,5 +58,5 @@ cdef class FetchReader:
     cdef Shape _data
     cdef Shape _topic
 
-    cdef object _read_plain(self, FetchItem item, FetchParams params, int64_t budget, bint first, bint sparse,
+    cdef object _read_generic(self, FetchItem item, FetchParams params, int64_t budget, bint first, bint sparse,
                             Reading reading)

@@ -110,7 +110,7 @@ class Reading:
 
 @final
 class FetchReader:
-    """Reads the partitions of requests; `kcore.broker.data.plain_fetch.PlainReader` says how, in plain Python.
+    """Reads the partitions of requests; `kcore.broker.data.reference_fetch.ReferenceReader` says how, in plain Python.
 
     Args:
         read: one partition's answer in full, for partitions that are not plain: see `kcore.broker.data.fetch.read`.

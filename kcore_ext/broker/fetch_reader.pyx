@@ -1,8 +1,9 @@
 """What a fetch reads: its partitions, their answers, and these under their topics.
 
-The loops of a fetch, over one partition or a session's thousand. `kcore.broker.data.plain_fetch` says the same in plain
-Python: that is the definition, and a test holds the two together. Whatever is not plain about a partition (a leader
-epoch that is not ours, an offset out of range, aborted transactions) is left to the function that says it in full.
+The loops of a fetch, over one partition or a session's thousand. `kcore.broker.data.reference_fetch` says the same in
+plain Python: that is the definition, and a test holds the two together. Whatever is not plain about a partition (a
+leader epoch that is not ours, an offset out of range, aborted transactions) is left to the function that says it in
+full.
 
 Of a session most partitions have nothing new. For these no answer is made at all, only to be left out again.
 """
@@ -181,12 +182,12 @@ cdef class FetchReader:
                 reading.failed = True
                 told.append(self._refused(item.index, item.error))
             else:
-                told.append(self._read_plain(
+                told.append(self._read_generic(
                     item, params, params.max_bytes - reading.size_bytes, not reading.size_bytes, sparse, reading
                 ))
         return reading
 
-    cdef object _read_plain(self, FetchItem item, FetchParams params, int64_t budget, bint first, bint sparse,
+    cdef object _read_generic(self, FetchItem item, FetchParams params, int64_t budget, bint first, bint sparse,
                             Reading reading):
         """One partition's answer; None where a session has heard all that there is to say."""
         cdef PartitionCore partition = <PartitionCore?>item.partition

@@ -7,8 +7,8 @@ from kcore_ext.batch import BatchBuilder
 class ConsumerRecord:
     """A record of a consumer group that holds what the group will hold. Immutable by agreement, as what it holds is.
 
-    It is the record that `plain_records` makes of it, and equal to that one; `key`, `value` and `version` are made of
-    it when somebody looks.
+    It is the record that `reference_records` makes of it, and equal to that one; `key`, `value` and `version` are made
+    of it when somebody looks.
 
     Attributes:
         record_type: the type of the key: 3, 5, 6, 7 or 8.

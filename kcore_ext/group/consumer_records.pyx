@@ -1,7 +1,7 @@
 """Records of consumer groups that hold what memory holds: written without a key and a value, applied as they are.
 
 A join of a member writes nine records on average where it shares partitions out anew: two objects with their lists for
-each, and their way back into what the group keeps, took half of its time. `kcore.group.consumer.plain_records` says
+each, and their way back into what the group keeps, took half of its time. `kcore.group.consumer.reference_records` says
 what each of these is; a test holds the bytes and what replay makes of them to that.
 """
 
@@ -27,7 +27,7 @@ cdef enum:
     TOPIC_ID_BYTES = 16
     FIRST_ROOM = 1024
 
-cdef dict plain_records = {}        # record type -> the function that makes the plain record
+cdef dict reference_records = {}    # record type -> the function that makes the plain record
 cdef object group_of = None         # (shard, group id) -> the group, made if it is not there
 cdef object place = None            # (group, member id, assignment): the member is there now
 
@@ -36,7 +36,7 @@ def bind_consumer_records(plain, find_group, place_member):
     global group_of, place
     if set(plain) != {GROUP_EPOCH, MEMBER_METADATA, ASSIGNMENT_EPOCH, TARGET_ASSIGNMENT, CURRENT_ASSIGNMENT}:
         raise ValueError(f"not the record types of consumer groups: {sorted(plain)}")
-    plain_records.update(plain)
+    reference_records.update(plain)
     group_of, place = find_group, place_member
 
 
@@ -46,7 +46,7 @@ cdef class ConsumerRecord:
     """See consumer_records.pyi."""
 
     cdef object plain(self):
-        return plain_records[self.record_type](self)
+        return reference_records[self.record_type](self)
 
     @property
     def key(self):

@@ -13,7 +13,7 @@ cimport cython
 from cpython.dict cimport PyDict_Contains, PyDict_SetItem
 from libc.stdint cimport int16_t, int32_t, int64_t
 
-from kcore_ext.batch.builder cimport BatchBuilder, end_marker, plain_builder, transactional_builder
+from kcore_ext.batch.builder cimport BatchBuilder, end_marker, non_transactional_builder, transactional_builder
 from kcore_ext.runtime.clock cimport Now
 from kcore_ext.runtime.outcome cimport Outcome, Pending, pending_of
 from kcore_ext.group.offset_block cimport OffsetBlock
@@ -246,7 +246,7 @@ cdef class ShardCore:
         self.enlist()
         if batch is None:
             self._next_offset = self._log.end_offset
-            batch = self._batch = plain_builder(self._max_batch_bytes, self._now.wall_ms)
+            batch = self._batch = non_transactional_builder(self._max_batch_bytes, self._now.wall_ms)
         pipeline.changing += 1
         try:
             self.replay(outcome.records, -1, self._next_offset)

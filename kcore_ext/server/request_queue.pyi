@@ -125,7 +125,8 @@ class Answer:
         """The frame came, whole; b"" sends nothing."""
 
 class RequestLine:
-    """One connection's requests and answers. `kcore.server.plain_line.PlainLine` defines what every method does.
+    """One connection's requests and answers. `kcore.server.reference_queue.ReferenceRequestQueue` defines what every
+    method does.
 
     Args:
         owner: whose line it is.

@@ -1,8 +1,8 @@
 """A connection's requests in a line: frames are cut, requests decided, answers kept in the requests' order.
 
 This is the hot path of a server, whole: a heartbeat passes through here and through the decision of its group, and
-nothing else. `kcore.server.plain_line` says the same in plain Python and in full; that is the definition, and a test
-holds the two together. Nothing here knows of sockets: bytes are fed, bytes are taken.
+nothing else. `kcore.server.reference_queue` says the same in plain Python and in full; that is the definition, and a
+test holds the two together. Nothing here knows of sockets: bytes are fed, bytes are taken.
 
 What makes it cheap, beside being compiled:
 

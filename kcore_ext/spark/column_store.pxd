@@ -41,7 +41,7 @@ cdef class ColumnNode:
 cdef ColumnNode field_column(FieldSpec spec)
 cdef ColumnNode struct_column(list children)
 cdef ColumnNode array_column(ColumnNode item)
-cdef ColumnNode plain_column(int kind)
+cdef ColumnNode scalar_column(int kind)
 
 cdef int reserve(Column* column, Py_ssize_t extra) noexcept
 cdef int make_room(Column* column, Py_ssize_t size) noexcept

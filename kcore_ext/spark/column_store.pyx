@@ -123,7 +123,7 @@ cdef class Input:
 
 
 # ---------------------------------------------------------------- making them
-cdef ColumnNode plain_column(int kind):
+cdef ColumnNode scalar_column(int kind):
     """A column of numbers, text or bytes."""
     cdef ColumnNode node = ColumnNode.__new__(ColumnNode)
     node.column.kind = kind
@@ -133,7 +133,7 @@ cdef ColumnNode plain_column(int kind):
 
 
 cdef ColumnNode _with_children(int kind, list children):
-    cdef ColumnNode node = plain_column(kind)
+    cdef ColumnNode node = scalar_column(kind)
     cdef int i
     node.children = children
     node.column.n_children = len(children)
@@ -164,10 +164,10 @@ cdef ColumnNode field_column(FieldSpec spec):
         if spec.item == STRUCT:
             item = struct_column([field_column(one) for one in spec.struct.FIELDS])
         else:
-            item = plain_column(spec.item)
+            item = scalar_column(spec.item)
         node = _with_children(ARRAY, [item])
     else:
-        node = plain_column(spec.kind)
+        node = scalar_column(spec.kind)
     node.column.default_null = spec.default is None and not spec.fresh
     if not node.column.default_null:
         _set_default(node, spec)

@@ -11,7 +11,7 @@ from kcore_ext.batch.layout cimport CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIO
 from kcore_ext.batch.records cimport RecordReader, RecordView, open_reader
 from kcore_ext.codec.plan cimport BOOL, BYTES, INT32, INT64, STRING
 from kcore_ext.spark.column_store cimport (
-    Column, ColumnNode, array_column, finish_all, pad, plain_column, put_bytes, put_flag, put_int32, put_int64, put_text,
+    Column, ColumnNode, array_column, finish_all, pad, scalar_column, put_bytes, put_flag, put_int32, put_int64, put_text,
     reserve, struct_column, truncate,
 )
 
@@ -22,19 +22,19 @@ cdef enum:
 
 cdef class EventColumns:
     def __cinit__(self):
-        cdef ColumnNode header = struct_column([plain_column(STRING), plain_column(BYTES)])
-        self.key = plain_column(BYTES)
-        self.value = plain_column(BYTES)
-        self.offset = plain_column(INT64)
-        self.timestamp = plain_column(INT64)
-        self.timestamp_type = plain_column(INT32)
+        cdef ColumnNode header = struct_column([scalar_column(STRING), scalar_column(BYTES)])
+        self.key = scalar_column(BYTES)
+        self.value = scalar_column(BYTES)
+        self.offset = scalar_column(INT64)
+        self.timestamp = scalar_column(INT64)
+        self.timestamp_type = scalar_column(INT32)
         self.headers = array_column(header)
-        self.producer_id = plain_column(INT64)
-        self.producer_epoch = plain_column(INT32)
-        self.last_sequence = plain_column(INT32)
-        self.transactional = plain_column(BOOL)
-        self.control = plain_column(BOOL)
-        self.batch_only = plain_column(BOOL)
+        self.producer_id = scalar_column(INT64)
+        self.producer_epoch = scalar_column(INT32)
+        self.last_sequence = scalar_column(INT32)
+        self.transactional = scalar_column(BOOL)
+        self.control = scalar_column(BOOL)
+        self.batch_only = scalar_column(BOOL)
         self.nodes = [
             self.key, self.value, self.offset, self.timestamp, self.timestamp_type, self.headers, self.producer_id,
             self.producer_epoch, self.last_sequence, self.transactional, self.control, self.batch_only,

@@ -7,7 +7,7 @@ from libc.string cimport memcmp
 
 from kcore_ext.codec.plan cimport BOOL, INT32, INT64, STRING
 from kcore_ext.spark.column_store cimport (
-    Column, ColumnNode, finish_all, pad, plain_column, put_bytes, put_flag, put_int32, put_int64, reserve, truncate,
+    Column, ColumnNode, finish_all, pad, scalar_column, put_bytes, put_flag, put_int32, put_int64, reserve, truncate,
 )
 from kcore_ext.group.offsets cimport OffsetAndMetadata
 
@@ -29,7 +29,7 @@ cdef class OffsetColumns:
         kinds = [
             INT32, STRING, STRING, INT32, BOOL, INT64, INT64, INT32, STRING, INT64, INT64, STRING, INT64,
         ]
-        self.nodes = [plain_column(kind) for kind in kinds]
+        self.nodes = [scalar_column(kind) for kind in kinds]
         for i in range(len(kinds)):
             self.columns[i] = &(<ColumnNode>self.nodes[i]).column
         self.coordinator_partition = coordinator_partition

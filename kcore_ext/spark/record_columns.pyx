@@ -17,7 +17,7 @@ from kcore_ext.codec.plan cimport (
 )
 from kcore_ext.codec.read cimport Reader, read_uvarint
 from kcore_ext.spark.column_store cimport (
-    Bytes, Column, ColumnNode, Input, discard, field_column, finish, finish_all, is_ascii, make_room, pad, plain_column, put_default,
+    Bytes, Column, ColumnNode, Input, discard, field_column, finish, finish_all, is_ascii, make_room, pad, scalar_column, put_default,
     put_int32, put_text, reserve, struct_column, truncate,
 )
 
@@ -420,10 +420,10 @@ cdef class RecordColumns:
                     self.types.append(RecordType(name, key, value, name in wanted))
                 places[record_type] = made[name]
             self.by_type.append(places)
-        self.status = plain_column(INT8)
-        self.kind = plain_column(INT32)
-        self.record_type = plain_column(INT32)
-        self.version = plain_column(INT32)
+        self.status = scalar_column(INT8)
+        self.kind = scalar_column(INT32)
+        self.record_type = scalar_column(INT32)
+        self.version = scalar_column(INT32)
 
     @property
     def names(self):

@@ -19,7 +19,7 @@ from kcore.inspect import (
     owned_partitions,
     server_events,
 )
-from kcore.inspect.events import Event, readable, to_plain
+from kcore.inspect.events import Event, readable, to_builtins
 from kcore.inspect.groups import list_offset
 from kcore.protocol.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
 from kcore.protocol.error_codes import code_name
@@ -139,7 +139,7 @@ def test_bytes_are_text_if_people_can_read_them(data: bytes | None, text: str | 
 
 
 def test_messages_become_plain_values() -> None:
-    assert to_plain(commit("g", {("t", 0): 5})) == {
+    assert to_builtins(commit("g", {("t", 0): 5})) == {
         "group_id": "g",
         "generation_id_or_member_epoch": -1,
         "member_id": "",

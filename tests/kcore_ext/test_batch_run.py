@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kcore.log.batch_header import damage
 from kcore_ext.batch import BatchBuilder, build_control_batch, parse_header, stamp
 from kcore_ext.batch.crc32c import _crc32c_by_tables, crc32c
-from kcore_ext.batch.run import PlainRun, count_sound, gather, plain_run, replay_producers
+from kcore_ext.batch.run import SimpleRun, count_sound, gather, replay_producers, simple_run
 
 
 def plain(base_offset: int, records: int = 1, **kinds: object) -> bytes:
@@ -89,10 +89,10 @@ def test_plain_batches_end_at_the_first_of_another_kind() -> None:
     sizes = [len(batch) for batch in plains]
     for other in others:
         run = [(parse_header(batch).base_offset, batch) for batch in plains] + [(6, other), (7, plain(7))]
-        assert plain_run(run, 0) == PlainRun(3, 6, sum(sizes), 6)
-        assert plain_run(run, 1) == PlainRun(3, 5, sum(sizes[1:]), 6)
-        assert plain_run(run, 3) == PlainRun(3, 0, 0, -1)
-        assert plain_run(run, 5) == PlainRun(5, 0, 0, -1)
+        assert simple_run(run, 0) == SimpleRun(3, 6, sum(sizes), 6)
+        assert simple_run(run, 1) == SimpleRun(3, 5, sum(sizes[1:]), 6)
+        assert simple_run(run, 3) == SimpleRun(3, 0, 0, -1)
+        assert simple_run(run, 5) == SimpleRun(5, 0, 0, -1)
 
 
 def test_producers_are_told_of_their_batches_alone() -> None:

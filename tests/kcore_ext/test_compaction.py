@@ -13,7 +13,7 @@ from kcore.protocol.compression import compress, decompress
 from kcore_ext.batch import BatchBuilder, build_control_batch, iter_records, parse_header, stamp, validate
 from kcore_ext.broker.compaction import Sweep, filtered, merged
 from kcore_ext.broker.compaction_map import ENTRY_BYTES, OffsetMap, Sizes, sizes
-from tests.broker.compaction import plain
+from tests.broker.compaction import reference
 
 DAY_MS = 86_400_000
 KEYS = st.one_of(st.none(), st.binary(max_size=2), st.sampled_from([b"k", b"k" * 9_000]))
@@ -176,7 +176,7 @@ def test_several_batches_become_one(
         made.append(batch_of(offset, records))
         offset += len(records) + gap
     found = merged(made)
-    assert found == plain.merged(made)
+    assert found == reference.merged(made)
     assert list(iter_records(found)) == [one for batch in made for one in iter_records(batch)]
     validate(found)
 

@@ -17,7 +17,7 @@ BOUND = 4_000
 TAILS = 3
 
 
-class PlainTail:
+class ReferenceTail:
     """Base offsets, ends and batches that are held, oldest first."""
 
     def __init__(self) -> None:
@@ -39,18 +39,18 @@ class PlainTail:
         return found
 
 
-class PlainCache:
+class ReferenceCache:
     """Lets the oldest batch of the tail go that got one first, whichever that tail holds by then."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        self.order: deque[tuple[PlainTail, int]] = deque()
+        self.order: deque[tuple[ReferenceTail, int]] = deque()
 
     @property
     def size_bytes(self) -> int:
         return sum(size for _, size in self.order)
 
-    def add(self, tail: PlainTail, entries: list[tuple[int, int, bytes]]) -> None:
+    def add(self, tail: ReferenceTail, entries: list[tuple[int, int, bytes]]) -> None:
         tail.held.extend(entries)
         self.order.extend((tail, len(data) + BATCH_OVERHEAD) for _, _, data in entries)
         while self.size_bytes > self.max_bytes:
@@ -75,9 +75,9 @@ steps = st.lists(
 
 @given(steps)
 def test_tail_is_what_its_plain_definition_says(steps: list[tuple[str, int, object]]) -> None:
-    cache, plain_cache = TailCache(BOUND), PlainCache(BOUND)
+    cache, reference_cache = TailCache(BOUND), ReferenceCache(BOUND)
     tails = [PartitionTail() for _ in range(TAILS)]
-    plain = [PlainTail() for _ in range(TAILS)]
+    plain = [ReferenceTail() for _ in range(TAILS)]
     ends = [0] * TAILS
     for step, at, argument in steps:
         if step == "add":
@@ -90,8 +90,8 @@ def test_tail_is_what_its_plain_definition_says(steps: list[tuple[str, int, obje
                 )
                 ends[at] += records
             cache.add(tails[at], [base for base, _, _ in entries], [data for _, _, data in entries])
-            plain_cache.add(plain[at], entries)
-            assert cache.size_bytes == plain_cache.size_bytes
+            reference_cache.add(plain[at], entries)
+            assert cache.size_bytes == reference_cache.size_bytes
         elif step == "drop":
             assert isinstance(argument, int)
             tails[at].drop_below(argument)

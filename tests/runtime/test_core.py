@@ -12,7 +12,7 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import Outcome, Pending, Record, RequestContext, Shard
 from kcore.runtime.commit import Flight
 from tests.runtime.machines import KEY, TOPIC, AddApi, Bench, CounterMachine, Name
-from tests.runtime.plain import PlainShard
+from tests.runtime.reference import ReferenceShard
 
 
 class OddApi(AddApi):
@@ -101,7 +101,7 @@ requests = st.one_of(
 @settings(deadline=None)
 @given(st.lists(requests, max_size=25))
 def test_both_say_keep_and_write_the_same(wanted: list[tuple[Any, ...]]) -> None:
-    compiled, plain = OneBench(Shard), OneBench(PlainShard)
+    compiled, plain = OneBench(Shard), OneBench(ReferenceShard)
     for number, request in enumerate(wanted):
         for bench in (compiled, plain):
             bench.ask(number, request)
@@ -109,7 +109,7 @@ def test_both_say_keep_and_write_the_same(wanted: list[tuple[Any, ...]]) -> None
 
 
 def test_a_shard_that_is_not_active_refuses_either_way() -> None:
-    for kind in (Shard, PlainShard):
+    for kind in (Shard, ReferenceShard):
         bench = OneBench(kind)
         bench.shard.load() if bench.shard.state.value == "failed" else bench.shard.unload()
         bench.ask(0, ("read", "a"))

@@ -21,7 +21,7 @@ from kcore.runtime import Api, Pending, RequestContext
 from kcore.server.dispatch import RefusedError, Served
 from kcore.server.errors import MAX_MESSAGE, error_walk
 from kcore.server.frames import FrameError
-from kcore.server.plain_line import PlainAnswer, PlainLine
+from kcore.server.reference_queue import ReferenceRequestQueue, ReferenceResponseSlot
 from kcore_ext.codec.frames import encode_request
 from kcore_ext.server.request_queue import Answer, RequestLine
 
@@ -281,10 +281,12 @@ def play(make: Callable[..., Any], script: list[tuple[str, Any]]) -> list[Any]:
 @settings(max_examples=400, deadline=None)
 @given(steps)
 def test_both_lines_do_the_same(script: list[tuple[str, Any]]) -> None:
-    assert play(RequestLine, script) == play(PlainLine, script)
+    assert play(RequestLine, script) == play(ReferenceRequestQueue, script)
 
 
-@pytest.mark.parametrize(("make", "answer_type"), [(RequestLine, Answer), (PlainLine, PlainAnswer)])
+@pytest.mark.parametrize(
+    ("make", "answer_type"), [(RequestLine, Answer), (ReferenceRequestQueue, ReferenceResponseSlot)]
+)
 def test_a_place_in_the_row_holds_up_what_comes_behind_it(make: Any, answer_type: Any) -> None:
     owner = Owner(make)
     answer = answer_type(owner.line, owner.served[0], 4, 3)
@@ -316,7 +318,7 @@ def test_a_request_that_came_before_is_not_read_again_and_its_context_is_made_on
     assert owner.calls[-1][0] is not first[0]
 
 
-@pytest.mark.parametrize("make", [RequestLine, PlainLine])
+@pytest.mark.parametrize("make", [RequestLine, ReferenceRequestQueue])
 def test_behind_an_answer_that_may_be_large_and_waits_for_a_commit_nothing_is_looked_at(make: Any) -> None:
     """Else one read could have the answers of thousands of requests wait for one commit, however large they are."""
     owner = Owner(make)
@@ -359,7 +361,7 @@ def test_a_long_row_of_answers_goes_on_a_small_stack(how: str) -> None:
     assert len(answers) == (16 + 14 * count if how == "arrive" else 0)
 
 
-@pytest.mark.parametrize("make", [RequestLine, PlainLine])
+@pytest.mark.parametrize("make", [RequestLine, ReferenceRequestQueue])
 def test_a_large_frame_in_small_pieces_is_one_frame(make: Any) -> None:
     owner = Owner(make)
     frame = beat("g" * 1_500, 0, 1, 4, "a")

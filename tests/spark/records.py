@@ -120,21 +120,21 @@ def by_codec(topic: str | None, key: bytes | None, value: bytes | None) -> tuple
     if isinstance(typed, UnknownRecord):
         return ("unknown_type", None, record_type, None, version), None
     name = name_of(type(typed))
-    body = {"key": to_plain(typed), "value": None}
+    body = {"key": to_builtins(typed), "value": None}
     if value is None:
         return ("tombstone", None, record_type, name, None), body
     try:
-        body["value"] = to_plain(typed.VALUE.decode_value(value))
+        body["value"] = to_builtins(typed.VALUE.decode_value(value))
     except DecodeError as error:
         known = version is None or typed.VALUE.MIN_VERSION <= version <= typed.VALUE.MAX_VERSION
         return ("malformed" if known else "unknown_version", f"value: {error}", record_type, name, version), body
     return ("ok", None, record_type, name, version), body
 
 
-def to_plain(value: Any) -> Any:
+def to_builtins(value: Any) -> Any:
     """A struct as dicts and lists; bytes stay bytes."""
     if isinstance(value, Struct):
-        return {spec.name: to_plain(getattr(value, spec.name)) for spec in type(value).FIELDS}
+        return {spec.name: to_builtins(getattr(value, spec.name)) for spec in type(value).FIELDS}
     if isinstance(value, list | tuple):
-        return [to_plain(item) for item in value]
+        return [to_builtins(item) for item in value]
     return value

@@ -167,10 +167,10 @@ def test_one_record_alone() -> None:
 
 
 def test_the_numbers_of_wire_types_are_the_codec_s() -> None:
-    from kcore.protocol import plain
+    from kcore.protocol import pure
     from kcore_ext.codec import plan
 
-    assert (plain.WIRE_KINDS, plain.ARRAY, plain.STRUCT) == (
+    assert (pure.WIRE_KINDS, pure.ARRAY, pure.STRUCT) == (
         plan.WIRE_KINDS,
         plan.ARRAY,
         plan.STRUCT,

@@ -29,7 +29,7 @@ TIDS = ("a", "b")
 MAX_METADATA = 4
 
 
-class PlainCoordinator(TransactionCoordinator):
+class GenericCoordinator(TransactionCoordinator):
     """Every question goes the way that is written out in Python."""
 
     __slots__ = ()
@@ -61,7 +61,7 @@ class Compared(World):
     """A node of which everything is kept that is answered; nothing is committed unless it is said."""
 
     def __init__(self, plain: bool) -> None:
-        kind = PlainCoordinator if plain else TransactionCoordinator
+        kind = GenericCoordinator if plain else TransactionCoordinator
         with mock.patch.object(kcore.engine, "TransactionCoordinator", kind):
             super().__init__({"offset.metadata.max.bytes": MAX_METADATA}, {"t": 2, "u": 1})
         join = JoinGroupRequest(

@@ -17,8 +17,8 @@ from kcore.transaction.states import COMPLETION, PREVIOUS, TransactionStatus
 from kcore.transaction.transaction import LAST_EPOCH, record_of
 from kcore_ext.batch import BatchBuilder, iter_records
 from kcore_ext.transaction.transaction import Transaction, TransactionBlock, bind_states
-from tests.transaction import plain
-from tests.transaction.plain import PlainTransaction
+from tests.transaction import reference
+from tests.transaction.reference import ReferenceTransaction
 
 STATES = list(TransactionStatus)[:6]
 PIDS = st.sampled_from([-1, 0, 7, 8, 2**63 - 1])
@@ -30,7 +30,7 @@ PARTITIONS = st.dictionaries(NAMES, st.frozensets(INDEXES, min_size=1, max_size=
 PLACES = st.lists(st.tuples(NAMES, INDEXES), max_size=6)
 
 transactions = st.builds(
-    PlainTransaction,
+    ReferenceTransaction,
     producer_id=PIDS,
     previous_producer_id=PIDS,
     next_producer_id=PIDS,
@@ -43,10 +43,10 @@ transactions = st.builds(
     last_update_ms=TIMES,
     client_version=st.integers(0, 2),
 )
-FIELDS = tuple(PlainTransaction.__dataclass_fields__)
+FIELDS = tuple(ReferenceTransaction.__dataclass_fields__)
 
 
-def compiled(transaction: PlainTransaction | None) -> Transaction | None:
+def compiled(transaction: ReferenceTransaction | None) -> Transaction | None:
     if transaction is None:
         return None
     return Transaction(**{name: getattr(transaction, name) for name in FIELDS})
@@ -54,7 +54,7 @@ def compiled(transaction: PlainTransaction | None) -> Transaction | None:
 
 def values(found: Any) -> Any:
     """A transaction as a dict of its fields; anything else as it is."""
-    if isinstance(found, PlainTransaction):
+    if isinstance(found, ReferenceTransaction):
         return asdict(found)
     if isinstance(found, Transaction):
         return {name: getattr(found, name) for name in FIELDS} | {"partitions": dict(found.partitions)}
@@ -62,7 +62,7 @@ def values(found: Any) -> Any:
 
 
 @given(transactions, st.integers(0, 1))
-def test_values_are_written_as_the_codec_writes_them(transaction: PlainTransaction, version: int) -> None:
+def test_values_are_written_as_the_codec_writes_them(transaction: ReferenceTransaction, version: int) -> None:
     made = compiled(transaction)
     assert made is not None
     assert values(made) == values(transaction)
@@ -73,7 +73,7 @@ def test_values_are_written_as_the_codec_writes_them(transaction: PlainTransacti
 
 @given(st.text(min_size=1, max_size=300), transactions, st.integers(0, 1), st.integers(0, 2**40))
 def test_a_block_is_the_record_it_stands_for(
-    transactional_id: str, transaction: PlainTransaction, version: int, timestamp_ms: int
+    transactional_id: str, transaction: ReferenceTransaction, version: int, timestamp_ms: int
 ) -> None:
     """The same bytes in a batch, and no more than it said it would take."""
     made = compiled(transaction)
@@ -82,12 +82,12 @@ def test_a_block_is_the_record_it_stands_for(
     [record] = block
     assert len(block) == 1
     assert isinstance(record, Record)
-    assert record.key.encode_key() == plain.encode_key(transactional_id)
+    assert record.key.encode_key() == reference.encode_key(transactional_id)
     assert (record.value, record.version) == (made, version)
     fast, slow = (BatchBuilder(1 << 20, base_timestamp_ms=0) for _ in range(2))
     before = fast.size_bytes
     assert block.append_to(fast, timestamp_ms)
-    assert slow.append(timestamp_ms, plain.encode_key(transactional_id), transaction.encode_value(version))
+    assert slow.append(timestamp_ms, reference.encode_key(transactional_id), transaction.encode_value(version))
     assert fast.build() == slow.build()
     assert fast.size_bytes - before <= block.size_bytes
     assert [found.value for found in iter_records(fast.build())] == [transaction.encode_value(version)]
@@ -103,7 +103,7 @@ def test_a_block_that_does_not_fit_leaves_the_batch_alone() -> None:
 
 @given(st.none() | transactions, PIDS, EPOCHS, PLACES, st.integers(0, 2), TIMES, st.booleans())
 def test_adding(
-    transaction: PlainTransaction | None,
+    transaction: ReferenceTransaction | None,
     producer_id: int,
     producer_epoch: int,
     places: list[tuple[str, int]],
@@ -116,25 +116,27 @@ def test_adding(
     made = compiled(transaction)
     before = values(made)
     found = adding.add(made, producer_id, producer_epoch, places, client_version, wall_ms)
-    assert values(found) == values(plain.add(transaction, producer_id, producer_epoch, places, client_version, wall_ms))
+    assert values(found) == values(
+        reference.add(transaction, producer_id, producer_epoch, places, client_version, wall_ms)
+    )
     assert values(made) == before
 
 
 @given(st.none() | transactions, PIDS, EPOCHS, st.booleans(), st.booleans())
 def test_checking_an_end(
-    transaction: PlainTransaction | None, producer_id: int, producer_epoch: int, commit: bool, own: bool
+    transaction: ReferenceTransaction | None, producer_id: int, producer_epoch: int, commit: bool, own: bool
 ) -> None:
     if own and transaction is not None:
         producer_id = transaction.producer_id
     found = ending.check_since_v5(compiled(transaction), producer_id, producer_epoch, commit)
-    assert found is plain.check_since_v5(transaction, producer_id, producer_epoch, commit)
+    assert found is reference.check_since_v5(transaction, producer_id, producer_epoch, commit)
 
 
 @given(transactions, st.booleans(), st.integers(0, 2), TIMES, st.none() | st.integers(100, 200))
 def test_preparing_and_completing(
-    transaction: PlainTransaction, commit: bool, version: int, wall_ms: int, next_id: int | None
+    transaction: ReferenceTransaction, commit: bool, version: int, wall_ms: int, next_id: int | None
 ) -> None:
-    expected = plain.prepare(transaction, commit, version, wall_ms, lambda: next_id)
+    expected = reference.prepare(transaction, commit, version, wall_ms, lambda: next_id)
     made = compiled(transaction)
     assert made is not None
     if expected is None:
@@ -143,7 +145,7 @@ def test_preparing_and_completing(
         return
     prepared = ending.prepare(made, commit, version, wall_ms, lambda: next_id)
     assert values(prepared) == values(expected)
-    assert values(ending.complete(prepared, wall_ms)) == values(plain.complete(expected, wall_ms))
+    assert values(ending.complete(prepared, wall_ms)) == values(reference.complete(expected, wall_ms))
 
 
 def test_what_is_not_prepared_cannot_be_completed() -> None:

@@ -65,7 +65,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
     Attributes:
         sessions: the node's fetch sessions.
         room: how much it may answer with.
-        reader: reads partitions; `kcore.broker.data.plain_fetch.PlainReader` says how.
+        reader: reads partitions; `kcore.broker.data.reference_fetch.ReferenceReader` says how.
     """
 
     __slots__ = (

@@ -188,7 +188,7 @@ def _said_batch(rows: list[Finding | Fact]) -> pa.RecordBatch:
     from kcore.spark.decode.ddl import arrow_struct  # noqa: PLC0415
 
     said = arrow_struct(SAID_DDL)
-    columns = [[_plain(row) if isinstance(row, kind) else None for row in rows] for kind in (Finding, Fact)]
+    columns = [[_as_dict(row) if isinstance(row, kind) else None for row in rows] for kind in (Finding, Fact)]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, said, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in said])
 
@@ -198,10 +198,10 @@ def _finding_batch(rows: list[Finding]) -> pa.RecordBatch:
 
     from kcore.spark.decode.ddl import arrow_struct  # noqa: PLC0415
 
-    return pa.RecordBatch.from_struct_array(pa.array(list(map(_plain, rows)), arrow_struct(findings_ddl())))
+    return pa.RecordBatch.from_struct_array(pa.array(list(map(_as_dict, rows)), arrow_struct(findings_ddl())))
 
 
-def _plain(row: Finding | Fact) -> dict[str, Any]:
+def _as_dict(row: Finding | Fact) -> dict[str, Any]:
     fields = row._asdict()
     if isinstance(row, Finding):
         fields["evidence"] = [one._asdict() for one in row.evidence]

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, Final
 
 from kcore.protocol import DecodeError
-from kcore.protocol.plain import ARRAY, STRUCT, WIRE_KINDS
+from kcore.protocol.pure import ARRAY, STRUCT, WIRE_KINDS
 from kcore.protocol.records import RecordKey, RecordValue, key_classes
 from kcore.protocol.schema import Struct
 from kcore.spark.decode.record_types import TOPICS, name_of

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any, Final
 
-from kcore.protocol.plain import ARRAY, STRUCT, WIRE_KINDS
+from kcore.protocol.pure import ARRAY, STRUCT, WIRE_KINDS
 from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, RecordKey, key_classes
 from kcore.protocol.schema import Struct
 

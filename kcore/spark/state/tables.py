@@ -225,7 +225,7 @@ def _keyed_rows(group_id: str, group: KeyedGroup, offset_count: int) -> Iterator
             yield from _tasks(group_id, member_id, "target", value, "")
     topology = group.facts.get("Topology")
     if topology is not None:
-        text = json.dumps([_plain(subtopology) for subtopology in topology.subtopologies])
+        text = json.dumps([_to_json(subtopology) for subtopology in topology.subtopologies])
         yield "topologies", {"group_id": group_id, "epoch": topology.epoch, "subtopologies": text}
     kept = group.facts.get("StatePartitionMetadata")
     if kept is not None:
@@ -285,11 +285,11 @@ def _share_topic_rows(group_id: str, kept: Any) -> Iterator[TableRow]:
             )
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """A struct of a record as plain data."""
     if isinstance(value, Struct):
-        return {spec.name: _plain(getattr(value, spec.name)) for spec in type(value).FIELDS}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+        return {spec.name: _to_json(getattr(value, spec.name)) for spec in type(value).FIELDS}
+    return [_to_json(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _offset_rows(offsets: OffsetStore) -> Iterator[TableRow]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kcore.broker.data.plain_fetch import PlainReader
+from kcore.broker.data.reference_fetch import ReferenceReader
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from kcore.runtime import Pending
@@ -36,7 +36,7 @@ class Pair:
         self.denies = Denies() if authorized else None
         config = {"transaction.partition.verification.enable": "false"}
         self.planes = [DataPlane(config=config, authorizer=self.denies) for _ in range(2)]
-        self.planes[1].fetch_api.reader = PlainReader()
+        self.planes[1].fetch_api.reader = ReferenceReader()
         self.waiting: list[tuple[Any, Any]] = []
         self.sequences: dict[tuple[str, int], int] = {}
         self.sessions: dict[tuple[int, int], int] = {}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcore.group.consumer import plain_records, records
+from kcore.group.consumer import records, reference_records
 from kcore.group.consumer.assignment import CurrentAssignment
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.member import ClassicMetadata, MemberMetadata
@@ -61,11 +61,11 @@ def made(case: tuple[str, tuple[Any, ...]]) -> tuple[Record, Record]:
     """The same record, compiled and plain."""
     name, arguments = case
     one: Callable[..., Record] = getattr(records, name)
-    other: Callable[..., Record] = getattr(plain_records, name)
+    other: Callable[..., Record] = getattr(reference_records, name)
     return one(*arguments), other(*arguments)
 
 
-def plain_batch(listed: list[Record]) -> bytes:
+def reference_batch(listed: list[Record]) -> bytes:
     builder = BatchBuilder(1 << 20, base_timestamp_ms=WALL_MS)
     for record in listed:
         assert record.value is not None
@@ -85,7 +85,7 @@ def test_a_block_writes_what_its_plain_records_do(cases: list[tuple[str, tuple[A
     builder = BatchBuilder(1 << 20, base_timestamp_ms=WALL_MS)
     assert block.append_to(builder, WALL_MS)
     written = bytes(builder.build())
-    assert written == plain_batch(plain)
+    assert written == reference_batch(plain)
     assert len(written) - 61 <= block.size_bytes
 
 
@@ -145,13 +145,13 @@ def test_a_classic_member_has_a_plain_record() -> None:
     """What it said in its protocol is written by the codec."""
     metadata = MemberMetadata(classic=ClassicMetadata(10_000, (("range", b"\x00"),)))
     record = records.member_metadata("g", "m", metadata)
-    assert record == plain_records.member_metadata("g", "m", metadata)
+    assert record == reference_records.member_metadata("g", "m", metadata)
     assert type(record) is Record
 
 
 def test_compiled_records_compare_as_what_they_are() -> None:
     """With plain ones and among themselves."""
-    one, other = records.group_epoch("g", 1, 0), plain_records.group_epoch("g", 1, 0)
+    one, other = records.group_epoch("g", 1, 0), reference_records.group_epoch("g", 1, 0)
     assert type(one) is ConsumerRecord
     assert (one == other, other == one, one == records.group_epoch("g", 1, 0)) == (True, True, True)
     assert (one == records.group_epoch("g", 2, 0), repr(one)) == (False, repr(other))
@@ -160,4 +160,4 @@ def test_compiled_records_compare_as_what_they_are() -> None:
 def test_every_kind_must_be_bound() -> None:
     """Records are told what they stand for, once, and whole."""
     with pytest.raises(ValueError, match=r"not the record types of consumer groups: \[3\]"):
-        bind_consumer_records({3: plain_records.PLAIN[3]}, lambda shard, group_id: None, lambda *_: None)
+        bind_consumer_records({3: reference_records.PLAIN[3]}, lambda shard, group_id: None, lambda *_: None)

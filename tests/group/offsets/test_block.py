@@ -16,7 +16,7 @@ from kcore_ext.batch import BatchBuilder
 from kcore_ext.group.offset_block import OffsetBlock, unknown_partitions
 from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata
 from kcore_ext.runtime.shard import EncodedRecords
-from tests.group.offsets import plain
+from tests.group.offsets import reference
 
 int64 = st.integers(-(1 << 63), (1 << 63) - 1)
 int32 = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -55,7 +55,7 @@ def test_records_and_answers_are_those_of_the_codec(group, when, wanted):
     records = []
     for (topic, topic_id, entries, refused), answered in zip(wanted, answers, strict=True):
         codes = [code for _, code in entries] if refused else None
-        made, expected = plain.new_offsets(group, topic, topic_id, [e for e, _ in entries], codes, *when, 100)
+        made, expected = reference.new_offsets(group, topic, topic_id, [e for e, _ in entries], codes, *when, 100)
         assert answered == expected
         records += made
     assert [(r.key.encode_key(), r.value.encode_value(r.version)) for r in block] == records
@@ -89,7 +89,7 @@ def test_the_store_is_that_of_the_records_one_by_one(commits):
             assert isinstance(key, CommitKey)
             assert isinstance(record.value, OffsetAndMetadata)
             records.put(-1, key.group, key.topic, key.partition, record.value.place(place))
-        plain.put_block(blocks, group, offset, block)
+        reference.put_block(blocks, group, offset, block)
         offset += len(block)
     for group in {group for group, _, _ in commits}:
         assert blocks.topics(group) == records.topics(group)
@@ -102,7 +102,7 @@ def test_the_store_is_that_of_the_records_one_by_one(commits):
 def test_metadata_is_measured_in_utf16_code_units(metadata, limit):
     entry = OffsetCommitRequestPartition(committed_metadata=metadata)
     ((_, code),) = OffsetBlock("g", 0, -1, limit, Record).add("t", bytes(16), [entry], None, answer, {})
-    assert code == (12 if plain.is_too_long(metadata, limit) else 0)
+    assert code == (12 if reference.is_too_long(metadata, limit) else 0)
 
 
 @settings(deadline=None)
@@ -139,9 +139,9 @@ def test_a_batch_that_is_full_takes_no_more():
 def test_a_block_is_put_in_one_place():
     block, _ = make("g", 0, -1, 10, [("t", bytes(16), [(OffsetCommitRequestPartition(), 0)], False)])
     store = OffsetStore()
-    plain.put_block(store, "g", 5, block)
+    reference.put_block(store, "g", 5, block)
     with pytest.raises(ValueError, match="already stands at 5, and not at 6"):
-        plain.put_block(store, "g", 6, block)
+        reference.put_block(store, "g", 6, block)
 
 
 @pytest.mark.parametrize(

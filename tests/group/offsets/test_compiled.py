@@ -16,7 +16,7 @@ from kcore.protocol.records.legacy_offset_commit import LegacyOffsetCommitKey
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from kcore_ext.group import offsets as compiled
 from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata, OffsetDecoder
-from tests.group.offsets import plain
+from tests.group.offsets import reference
 
 int64 = st.integers(-(1 << 63), (1 << 63) - 1)
 int32 = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -51,7 +51,7 @@ def test_answer_fetch(indexes, found, unstable, topic_id):
         partition: OffsetAndMetadata(0, offset, epoch, metadata, 0, -1, stored_id)
         for partition, (offset, epoch, metadata, stored_id) in found.items()
     }
-    expected = plain.answer_fetch(indexes, offsets, unstable, topic_id)
+    expected = reference.answer_fetch(indexes, offsets, unstable, topic_id)
     assert compiled.answer_fetch(fetched, indexes, offsets, unstable, topic_id) == expected
     names = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code")
     for kind in (OffsetFetchResponsePartition, OffsetFetchResponsePartitions):  # declared classes are filled in place

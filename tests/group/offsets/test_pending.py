@@ -12,7 +12,7 @@ from kcore.group.offsets.store import OffsetStore
 from kcore.protocol.messages.txn_offset_commit import TxnOffsetCommitRequestPartition
 from kcore.runtime.machine import Record
 from kcore_ext.group.offset_block import OffsetBlock
-from tests.group.offsets import plain
+from tests.group.offsets import reference
 
 GROUPS = st.sampled_from(["g", "h"])
 PRODUCERS = st.sampled_from([0, 7, 1 << 40])
@@ -60,7 +60,7 @@ def test_blocks_and_single_offsets_leave_the_same(script: list[Any]) -> None:
     for step, *rest in script:
         if step == "end":
             fast.complete(*rest)
-            plain.complete(slow, *rest)
+            reference.complete(slow, *rest)
         elif step == "remove":
             fast.remove(*rest)
             slow.remove(*rest)
@@ -70,7 +70,7 @@ def test_blocks_and_single_offsets_leave_the_same(script: list[Any]) -> None:
             if step == "hold":
                 fast.put_pending(producer_id, group_id, offset, block)
             else:
-                plain.put_block(fast, group_id, offset, block)
+                reference.put_block(fast, group_id, offset, block)
             for place, record in enumerate(records, offset):
                 slow.put(producer_id, group_id, record.key.topic, record.key.partition, record.value.place(place))
             offset += len(block)

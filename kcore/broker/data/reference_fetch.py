@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kcore_ext.broker.fetch_reader import FetchParams, SessionPartition
 
 
-class PlainReading:
+class ReferenceReading:
     """See `kcore_ext.broker.fetch_reader.Reading`."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class PlainReading:
         self.dirty = False
 
 
-class PlainReader:
+class ReferenceReader:
     """See `kcore_ext.broker.fetch_reader.FetchReader`."""
 
     def requested(
@@ -69,9 +69,9 @@ class PlainReader:
             find(member)
         return items
 
-    def read(self, items: list[FetchItem], params: FetchParams, sparse: bool) -> PlainReading:
+    def read(self, items: list[FetchItem], params: FetchParams, sparse: bool) -> ReferenceReading:
         """Reads all partitions; a session is not told what it has heard."""
-        reading = PlainReading()
+        reading = ReferenceReading()
         for item in items:
             if item.partition is None:
                 reading.failed = True

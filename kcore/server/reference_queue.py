@@ -115,12 +115,12 @@ class FrameCutter:
         return frame
 
 
-class PlainAnswer:
+class ReferenceResponseSlot:
     """A place in the row of answers; its frame is there once the request was answered."""
 
     __slots__ = ("correlation_id", "frame", "line", "pending", "route", "version")
 
-    def __init__(self, line: PlainLine, route: Route, version: int, correlation_id: int) -> None:
+    def __init__(self, line: ReferenceRequestQueue, route: Route, version: int, correlation_id: int) -> None:
         self.line = line
         self.route = route
         self.version = version
@@ -175,7 +175,7 @@ def frame_of(route: Route, response: Any, version: int, correlation_id: int) -> 
     return frame
 
 
-class PlainLine:
+class ReferenceRequestQueue:
     """See `kcore_ext.server.request_queue.RequestLine`; the arguments and attributes are the same."""
 
     def __init__(
@@ -195,7 +195,8 @@ class PlainLine:
         self._routes = routes
         self._buffer_bytes = buffer_bytes
         self._frames = FrameCutter(max_frame_bytes, frame_error)
-        self._answers: deque[PlainAnswer] = deque()  # in the order of the requests; the first one has not come
+        # in the order of the requests; the first one has not come
+        self._answers: deque[ReferenceResponseSlot] = deque()
         self._out: list[bytes] = []
         self._serving = False
         self._announced = False  # the owner knows that there may be something to take
@@ -273,7 +274,7 @@ class PlainLine:
             response = self.owner.failed(route, context, request, error)
         if isinstance(response, Pending):
             if not response.done:
-                answer = PlainAnswer(self, route, version, correlation_id)
+                answer = ReferenceResponseSlot(self, route, version, correlation_id)
                 answer.pending = response
                 self.defer(answer)
                 self.parked = response.parked or not route.brief
@@ -295,13 +296,13 @@ class PlainLine:
         frame = frame_of(route, response, version, correlation_id)
         self.held_bytes += len(frame)
         if self._answers:
-            answer = PlainAnswer(self, route, version, correlation_id)
+            answer = ReferenceResponseSlot(self, route, version, correlation_id)
             answer.frame = frame
             self._answers.append(answer)
         else:
             self._out.append(frame)
 
-    def defer(self, answer: PlainAnswer, *, parked: bool = False) -> None:
+    def defer(self, answer: ReferenceResponseSlot, *, parked: bool = False) -> None:
         """Keeps a place in the row for an answer that comes later. Keeping the last place again changes nothing."""
         if not self._answers or self._answers[-1] is not answer:
             self._answers.append(answer)
@@ -327,7 +328,7 @@ class PlainLine:
         """Whether any answer is waited for."""
         return bool(self._answers)
 
-    def cut(self, failed: PlainAnswer) -> None:
+    def cut(self, failed: ReferenceResponseSlot) -> None:
         """Gives up an answer and all behind it."""
         while self._answers and self._answers.pop() is not failed:
             pass

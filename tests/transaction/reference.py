@@ -20,7 +20,7 @@ from kcore.transaction.transaction import LAST_EPOCH, Partitions
 
 
 @dataclass(frozen=True)
-class PlainTransaction:
+class ReferenceTransaction:
     """What `Transaction` holds, field by field."""
 
     producer_id: int
@@ -66,13 +66,13 @@ def encode_key(transactional_id: str) -> bytes:
 
 
 def add(
-    transaction: PlainTransaction | None,
+    transaction: ReferenceTransaction | None,
     producer_id: int,
     producer_epoch: int,
     places: Iterable[tuple[str, int]],
     client_version: int,
     wall_ms: int,
-) -> ErrorCode | PlainTransaction:
+) -> ErrorCode | ReferenceTransaction:
     if transaction is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if transaction.state in COMPLETION:
@@ -100,7 +100,7 @@ def add(
 
 
 def check_since_v5(
-    transaction: PlainTransaction | None, producer_id: int, producer_epoch: int, commit: bool
+    transaction: ReferenceTransaction | None, producer_id: int, producer_epoch: int, commit: bool
 ) -> ErrorCode | None:
     if transaction is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -123,8 +123,8 @@ def check_since_v5(
 
 
 def prepare(
-    transaction: PlainTransaction, commit: bool, version: int, wall_ms: int, take: Callable[[], int | None]
-) -> PlainTransaction | None:
+    transaction: ReferenceTransaction, commit: bool, version: int, wall_ms: int, take: Callable[[], int | None]
+) -> ReferenceTransaction | None:
     epoch, last_epoch, next_id = transaction.producer_epoch, transaction.last_producer_epoch, -1
     if version >= 2:
         if epoch >= LAST_EPOCH:
@@ -146,7 +146,7 @@ def prepare(
     )
 
 
-def complete(transaction: PlainTransaction, wall_ms: int) -> PlainTransaction:
+def complete(transaction: ReferenceTransaction, wall_ms: int) -> ReferenceTransaction:
     producer_id, epoch = transaction.completed_identity
     return replace(
         transaction,

@@ -14,7 +14,7 @@ BATCH_OVERHEAD_BYTES = 61
 RECORD_OVERHEAD_BYTES = 21
 
 
-class PlainShard(Shard[Any]):
+class ReferenceShard(Shard[Any]):
     """A shard with none of the compiled parts."""
 
     __slots__ = ()
