@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 class TransactionCoordinator(CoordinatorCore):
     """All transaction shards of a node. There are none until `__transaction_state` is made, at the first use.
 
-    `add` and `run` are compiled, and do what `add_any` and `run_any` do.
+    `add` and `run` are compiled, and do what `add_generic` and `run_generic` do.
 
     Args:
         make: makes the shard of a partition of `__transaction_state`.
@@ -75,7 +75,7 @@ class TransactionCoordinator(CoordinatorCore):
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return self.shards.of(transactional_id)
 
-    def run_any(self, api: Api[Any, Any], context: RequestContext, transactional_id: str, request: Any) -> Any:
+    def run_generic(self, api: Api[Any, Any], context: RequestContext, transactional_id: str, request: Any) -> Any:
         """See `run`."""
         try:
             shard = self.of(transactional_id)
@@ -95,7 +95,7 @@ class TransactionCoordinator(CoordinatorCore):
 
     # ---- questions of partitions and groups (KIP-890)
 
-    def add_any(
+    def add_generic(
         self,
         transactional_id: str,
         producer_id: int,

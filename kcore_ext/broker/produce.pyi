@@ -41,8 +41,8 @@ class ProduceCore:
     limits, in no need of a change, of no producer or the next one of its producer, and of no transaction or of the one
     that is open there.
 
-    `ProduceApi` is the rest of it: `plain` serves any request, and alone says what all this means. A test holds the two
-    together.
+    `ProduceApi` is the rest of it: `handle_generic` serves any request, and alone says what all this means. A test
+    holds the two together.
 
     Args:
         names: the node's topics by name: name, internal, partitions by number.
@@ -75,5 +75,5 @@ class ProduceCore:
             CloseConnectionError: something failed and the client (acks=0) waits for no answer.
         """
 
-    def handle_expected(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | Pending | None:
+    def handle_fast(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | Pending | None:
         """Appends the whole request; None if anything about it is unusual: then nothing was changed."""

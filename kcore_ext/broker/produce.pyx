@@ -1,8 +1,8 @@
 """Produce requests of the expected kind, whole: checked in one walk over each batch, appended, answered.
 
 Nearly every request of a healthy producer is of this kind, and then nothing of it can be refused. All checks come before
-the first append, so that whatever is found to be unusual is left to the plain way as if nobody had looked at it. Which
-checks, and what is wrong with a batch that does not pass, is said there: `kcore.broker.apis.produce`.
+the first append, so that whatever is found to be unusual is left to the generic path as if nobody had looked at it.
+Which checks, and what is wrong with a batch that does not pass, is said there: `kcore.broker.apis.produce`.
 """
 
 cimport cython
@@ -178,9 +178,9 @@ cdef class ProduceCore:
     def handle(self, context, request):
         cdef dict told = None if self.allowed is None else {}
         taken = self.expected(context, request, told)
-        return self.plain(context, request, told) if taken is None else taken
+        return self.handle_generic(context, request, told) if taken is None else taken
 
-    def handle_expected(self, context, request):
+    def handle_fast(self, context, request):
         return self.expected(context, request, {})
 
     cdef object expected(self, object context, object request, dict told):

@@ -13,7 +13,7 @@ cdef class ConsumerRecord:
     cdef readonly int32_t epoch
     cdef readonly int64_t number    # what stands beside an epoch
 
-    cdef object plain(self)
+    cdef object as_record(self)
 
 
 @cython.final

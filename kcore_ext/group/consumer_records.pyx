@@ -45,16 +45,16 @@ def bind_consumer_records(plain, find_group, place_member):
 cdef class ConsumerRecord:
     """See consumer_records.pyi."""
 
-    cdef object plain(self):
+    cdef object as_record(self):
         return reference_records[self.record_type](self)
 
     @property
     def key(self):
-        return self.plain().key
+        return self.as_record().key
 
     @property
     def value(self):
-        return self.plain().value
+        return self.as_record().value
 
     @property
     def version(self):
@@ -62,13 +62,13 @@ cdef class ConsumerRecord:
 
     def __eq__(self, other):
         if isinstance(other, ConsumerRecord):
-            other = (<ConsumerRecord>other).plain()
-        return self.plain() == other
+            other = (<ConsumerRecord>other).as_record()
+        return self.as_record() == other
 
     __hash__ = None
 
     def __repr__(self):
-        return repr(self.plain())
+        return repr(self.as_record())
 
 
 cdef inline ConsumerRecord new_record(int record_type, str group_id, str member_id, object said):
@@ -147,7 +147,7 @@ cdef class ConsumerRecords:
 
     def __iter__(self):
         for record in self.records:
-            yield (<ConsumerRecord>record).plain()
+            yield (<ConsumerRecord>record).as_record()
 
     def append_to(self, BatchBuilder batch not None, int64_t timestamp_ms) -> bool:
         cdef Py_ssize_t i, key_at = 0, value_at, end

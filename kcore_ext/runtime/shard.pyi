@@ -6,7 +6,7 @@ from kcore_ext.runtime.outcome import Outcome, Pending
 
 @final
 class EncodedRecords:
-    """Records as they go to the log, of a decision whose records are a list: the plain way (see `RecordBlock`).
+    """Records as they go to the log, of a decision whose records are a list: the generic path (see `RecordBlock`).
 
     Args:
         records: they are encoded at once; whatever their keys and values raise is raised here.

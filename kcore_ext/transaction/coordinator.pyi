@@ -80,7 +80,7 @@ class TransactionMachine:
 
 class CoordinatorCore:
     """The way from a question about a transactional id to its shard, where that decides now. Every other question goes
-    as `TransactionCoordinator.add_any` and `run_any` say.
+    as `TransactionCoordinator.add_generic` and `run_generic` say.
 
     Attributes:
         shards: the shards; None before there is a topic for them.

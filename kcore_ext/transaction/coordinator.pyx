@@ -257,7 +257,7 @@ cdef class CoordinatorCore:
     def add(self, transactional_id, int64_t producer_id, int64_t producer_epoch, places, int client_version):
         cdef ShardCore shard = self.active(transactional_id)
         if shard is None:
-            return self.add_any(transactional_id, producer_id, producer_epoch, places, client_version)
+            return self.add_generic(transactional_id, producer_id, producer_epoch, places, client_version)
         try:
             code = (<TransactionMachine>shard.machine).add_to(
                 shard, transactional_id, producer_id, producer_epoch, places, client_version
@@ -269,7 +269,7 @@ cdef class CoordinatorCore:
     cpdef object run(self, api, context, transactional_id, request):
         cdef ShardCore shard = self.active(transactional_id)
         if shard is None:
-            return self.run_any(api, context, transactional_id, request)
+            return self.run_generic(api, context, transactional_id, request)
         result = shard.run(api, context, request)
         (<TransactionMachine?>shard.machine).send_prepared()
         return result

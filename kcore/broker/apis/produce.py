@@ -143,7 +143,7 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
             ]
         )
 
-    def plain(
+    def handle_generic(
         self, context: RequestContext, request: ProduceRequest, told: Mapping[str, bool] | None = None
     ) -> ProduceResponse | Pending | None:
         """`handle` for any request: this is what produce means, and `ProduceCore` a faster way through most of it.

@@ -1,4 +1,6 @@
-"""OffsetFetch by compiled code, with answers that are given out again: always what the plain way answers just then."""
+"""OffsetFetch by compiled code, with answers that are given out again: always what the generic path answers just
+then.
+"""
 
 from __future__ import annotations
 

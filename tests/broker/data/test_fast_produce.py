@@ -1,7 +1,7 @@
 """Requests of the expected kind, and all others: the compiled way answers, appends and remembers what the plain does.
 
-Two nodes get the same requests. One serves them as a node does, the other by `ProduceApi.plain` alone, which is the
-definition. After every step both must have the same answers, bytes, producers and offsets.
+Two nodes get the same requests. One serves them as a node does, the other by `ProduceApi.handle_generic` alone, which
+is the definition. After every step both must have the same answers, bytes, producers and offsets.
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ class Pair(RuleBasedStateMachine):
         context = RequestContext(version, client_id=client_id)
         answers = []
         for node, handle in zip(
-            self.nodes, (self.nodes[0].produce_api.handle, self.nodes[1].produce_api.plain), strict=True
+            self.nodes, (self.nodes[0].produce_api.handle, self.nodes[1].produce_api.handle_generic), strict=True
         ):
             try:
                 answers.append(handle(context, request))
@@ -316,7 +316,7 @@ class Pair(RuleBasedStateMachine):
         self.compare()
 
     def compare_questions(self) -> None:
-        """An authorizer may keep a record of what it is asked: what the plain way asks, never more often."""
+        """An authorizer may keep a record of what it is asked: what the generic path asks, never more often."""
         quick, plain = (node.authorizer.asked if node.authorizer else [] for node in self.nodes)
         assert list(dict.fromkeys(quick)) == list(dict.fromkeys(plain))
         assert len(quick) <= len(plain)
@@ -382,40 +382,40 @@ def plane_of(**more: Any) -> DataPlane:
     return plane
 
 
-def is_expected(plane: DataPlane, request: ProduceRequest, version: int = 11) -> bool:
+def is_fast(plane: DataPlane, request: ProduceRequest, version: int = 11) -> bool:
     """Whether the compiled way takes it. It is appended then, and committed."""
-    taken = plane.produce_api.handle_expected(RequestContext(version), request)
+    taken = plane.produce_api.handle_fast(RequestContext(version), request)
     assert plane.pipeline.dirty == (taken is not None)
     plane.commit()
     return taken is not None
 
 
 def test_what_producers_send_all_day_goes_the_compiled_way() -> None:
-    """Else the comparison above would compare the plain way with itself."""
+    """Else the comparison above would compare the generic path with itself."""
     plane = plane_of()
     plain = batch_of(b"v", b"w")
-    assert is_expected(plane, request_of(plain))
-    assert is_expected(plane, request_of(plain), 3)
-    assert is_expected(plane, request_of(plain, plain, topics=("t", "u")))
+    assert is_fast(plane, request_of(plain))
+    assert is_fast(plane, request_of(plain), 3)
+    assert is_fast(plane, request_of(plain, plain, topics=("t", "u")))
     for codec in (1, 2, 3, 4):
-        assert is_expected(plane, request_of(batch_of(b"v" * 99, b"w", compression=codec, compress=compress)))
+        assert is_fast(plane, request_of(batch_of(b"v" * 99, b"w", compression=codec, compress=compress)))
     for sequence in (0, 2, 4):
-        assert is_expected(plane, request_of(batch_of(b"v", b"w", producer=(7, 0), sequence=sequence)))
+        assert is_fast(plane, request_of(batch_of(b"v", b"w", producer=(7, 0), sequence=sequence)))
 
 
 def test_batches_of_a_known_transaction_go_the_compiled_way() -> None:
     """The first of a partition is verified by the plain one."""
     plane = plane_of(verifier=Coordinator())
     first, second = (batch_of(b"v", producer=(7, 0), sequence=at, transactional=True) for at in (0, 1))
-    assert not is_expected(plane, request_of(first, tid="yes"))
+    assert not is_fast(plane, request_of(first, tid="yes"))
     plane.call(request_of(first, tid="yes"), 11)
-    assert not is_expected(plane, request_of(second))
-    assert is_expected(plane, request_of(second, tid="yes"))
+    assert not is_fast(plane, request_of(second))
+    assert is_fast(plane, request_of(second, tid="yes"))
     assert plane.partition("t").producers.open_transactions == {7: 0}
 
 
 def test_transactions_of_two_producers_in_one_request_are_unusual() -> None:
-    """Though either of them would be expected alone: the plain way refuses both."""
+    """Though either of them would be expected alone: the generic path refuses both."""
     plane = plane_of(verifier=Coordinator())
     for producer_id, index in ((7, 0), (8, 1)):
         data = PartitionProduceData(
@@ -426,7 +426,7 @@ def test_transactions_of_two_producers_in_one_request_are_unusual() -> None:
         )
         assert plane.call(begun, 11).responses[0].partition_responses[0].error_code == 0
     both = [batch_of(b"v", producer=(producer_id, 0), sequence=1, transactional=True) for producer_id in (7, 8)]
-    assert not is_expected(plane, request_of(*both, tid="yes"))
+    assert not is_fast(plane, request_of(*both, tid="yes"))
     codes = [part.error_code for part in plane.call(request_of(*both, tid="yes"), 11).responses[0].partition_responses]
     assert codes == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
 
@@ -435,13 +435,13 @@ def test_a_batch_whose_records_are_numbered_wrongly_is_unusual() -> None:
     plane = plane_of()
     sound = batch_of(b"v")
     assert sound[64] == 0
-    assert not is_expected(plane, request_of(with_header(sound, 64, ">B", 2)))
+    assert not is_fast(plane, request_of(with_header(sound, 64, ">B", 2)))
 
 
 def test_authorized_topics_go_the_compiled_way() -> None:
     plane = plane_of(authorizer=Strict())
-    assert is_expected(plane, request_of(batch_of(b"v")))
-    assert not is_expected(plane, request_of(batch_of(b"v"), topics=("t", "u")))
+    assert is_fast(plane, request_of(batch_of(b"v")))
+    assert not is_fast(plane, request_of(batch_of(b"v"), topics=("t", "u")))
 
 
 def test_what_the_compiled_way_asked_is_not_asked_again_by_the_plain_one() -> None:
@@ -456,7 +456,7 @@ def test_what_the_compiled_way_asked_is_not_asked_again_by_the_plain_one() -> No
 def test_a_log_that_takes_nothing_is_answered_as_by_the_plain_way(code: ErrorCode, version: int) -> None:
     """Another leader has written to it, or it is gone. The other partitions of the request are served."""
     answers = []
-    for name in ("handle", "plain"):
+    for name in ("handle", "handle_generic"):
         plane = plane_of()
         log = plane.partition("t", 1).log
         if code == ErrorCode.NOT_LEADER_OR_FOLLOWER:

@@ -33,8 +33,8 @@ class GenericCoordinator(TransactionCoordinator):
     """Every question goes the way that is written out in Python."""
 
     __slots__ = ()
-    add = TransactionCoordinator.add_any
-    run = TransactionCoordinator.run_any
+    add = TransactionCoordinator.add_generic
+    run = TransactionCoordinator.run_generic
 
 
 class GenericCommits(TxnOffsetCommitApi):
