@@ -99,11 +99,11 @@ class RoundTimes:
         purgatory: how long the answers of a round waited for its commit at most, once for each of them.
     """
 
-    __slots__ = ("_began", "_clock", "_departed", "_held", "flush", "processing", "purgatory")
+    __slots__ = ("_background_since", "_began", "_clock", "_held", "flush", "processing", "purgatory")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._began = self._departed = self._held = -1.0
+        self._began = self._background_since = self._held = -1.0
         self.processing = Histogram()
         self.flush = Histogram()
         self.purgatory = Histogram()
@@ -123,21 +123,23 @@ class RoundTimes:
         if self._held < 0:
             self._held = began
 
-    def departed(self) -> float:
-        """A round ends, and is written while others pass; returns since when its answers wait, for `landed`."""
-        self._departed = self._clock()
-        return self._waiting_since(self._departed)
+    def background_began(self) -> float:
+        """A round ends, and is written while others pass; returns since when its answers wait, for
+        `background_ended`.
+        """
+        self._background_since = self._clock()
+        return self._waiting_since(self._background_since)
 
-    def landed(self, waiting: int, since: float) -> None:
-        """The round that departed last is durable.
+    def background_ended(self, waiting: int, since: float) -> None:
+        """The round that was written last in the background is durable.
 
         Args:
             waiting: how many answers waited for it, those included that joined while it was under way.
-            since: what `departed` returned.
+            since: what `background_began` returned.
         """
         if waiting:
             now = self._clock()
-            self.flush.observe(now - self._departed)
+            self.flush.observe(now - self._background_since)
             self.purgatory.observe(now - since, waiting)
 
     def ended(self, waiting: int, commit: Callable[[], bool]) -> None:

@@ -57,7 +57,7 @@ async def test_a_commit_that_finds_no_memory_before_it_takes_the_round_is_repeat
     monkeypatch.setattr(node.engine, "commit", FailsOnce(node.engine.commit, MemoryError()))
     raised: list[dict[str, Any]] = []
     node.driver.loop.set_exception_handler(lambda _, context: raised.append(context))
-    node.driver._flies = False
+    node.driver._may_use_thread = False
     assert await codes(node, "g") == [0]
     assert [type(context["exception"]) for context in raised] == [MemoryError]
     node.close()
@@ -132,7 +132,7 @@ async def test_a_round_that_stays_unsettled_breaks_the_engine_and_tells_its_owne
 ) -> None:
     node = Node()
     await node.begin()
-    node.driver._flies = False
+    node.driver._may_use_thread = False
     node.driver.loop.set_exception_handler(lambda *_: None)
     told: list[str] = []
     node.driver.when_broken(lambda: told.append("broken"))

@@ -21,7 +21,7 @@ from kcore.runtime import Pending
 if TYPE_CHECKING:
     from kcore.engine import Engine
     from kcore.runtime import RequestContext
-    from kcore.runtime.commit import Flight
+    from kcore.runtime.commit import BackgroundCommit
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class AsyncDriver:
         self._on_broken: Callable[[], None] | None = None
         self._waiting: set[asyncio.Future[Any]] = set()
         self._times: RoundTimes | None = None
-        self._flies = engine.log.durability == "fsync"
+        self._may_use_thread = engine.log.durability == "fsync"
         self._bystanders = Bystanders(patience)
         self._writer: Writer | None = None
         engine.pipeline.when_dirty(self.round_is_open)
@@ -182,7 +182,7 @@ class AsyncDriver:
                 callback()
             except Exception as error:
                 log_failure(logger, error, "%r failed at the end of a round", callback)
-        if pipeline.dirty and not pipeline.flying:
+        if pipeline.dirty and not pipeline.committing:
             self.round_is_open()
         if self.engine.slices and not self._slicing:
             self.loop.call_soon(self._slice)
@@ -190,14 +190,14 @@ class AsyncDriver:
         self._set_alarm()
 
     def _write_round(self) -> None:
-        """Commits the round, has it written on the thread, or leaves it open until the one before has landed."""
+        """Commits the round, has it written on the thread, or leaves it open until the one before is written."""
         pipeline = self.engine.pipeline
-        if pipeline.flying and pipeline.overlaps:
+        if pipeline.committing and pipeline.overlaps:
             if self._times is not None:
                 self._times.held()
             return
         now_s = time.perf_counter()
-        if self._flies and self._bystanders.would_wait(now_s) and self._took_off(now_s):
+        if self._may_use_thread and self._bystanders.would_wait(now_s) and self._start_background(now_s):
             return
         if self._times is None:
             self.engine.commit()
@@ -205,7 +205,7 @@ class AsyncDriver:
             self._times.ended(pipeline.waiting, self.engine.commit)
         self._bystanders.wrote(time.perf_counter() - now_s)
 
-    def _took_off(self, now_s: float) -> bool:
+    def _start_background(self, now_s: float) -> bool:
         """Has the round written on the thread, if it may be, and if there is a thread."""
         pipeline = self.engine.pipeline
         if self._writer is None:
@@ -213,31 +213,31 @@ class AsyncDriver:
                 self._writer = Writer()
             except RuntimeError as error:
                 logger.warning("rounds are written in place from now on, there is no thread for them: %s", error)
-                self._flies = False
+                self._may_use_thread = False
                 return False
         trip = _Trip(self, now_s)  # before the round takes off: one that did must come to be written
-        trip.flight = pipeline.take_off(threading.Lock())
-        if trip.flight is None:
+        trip.background_commit = pipeline.start_background(threading.Lock())
+        if trip.background_commit is None:
             return False
         try:
-            self._writer.do(trip.fly)
+            self._writer.do(trip.write_in_background)
         except Exception as error:
             log_failure(logger, error, "a round is written in place: it could not be handed to the thread")
-            trip.flight.write()
-            pipeline.land(trip.flight)
+            trip.background_commit.write()
+            pipeline.finish_background(trip.background_commit)
             return True
         if self._times is not None:
-            trip.since_s = self._times.departed()
+            trip.since_s = self._times.background_began()
         return True
 
-    def landed(self, trip: _Trip) -> None:
+    def background_ended(self, trip: _Trip) -> None:
         """Gives the answers of a round out that the thread has written."""
-        flight = trip.flight
-        if self._closed or self._broken or flight is None:
+        background_commit = trip.background_commit
+        if self._closed or self._broken or background_commit is None:
             return
         self._enter()
         try:
-            self.engine.pipeline.land(flight)
+            self.engine.pipeline.finish_background(background_commit)
             self._inside = False
         except BaseException as error:
             self._came_out(error)
@@ -247,7 +247,7 @@ class AsyncDriver:
         self._bystanders.wrote(time.perf_counter() - trip.began_s)
         if self._times is not None and trip.since_s is not None:
             # Answers are counted, too, that joined while the round was under way.
-            self._times.landed(len(flight.answers), trip.since_s)
+            self._times.background_ended(len(background_commit.answers), trip.since_s)
 
     def _slice(self) -> None:
         """Runs a slice of long work a turn: requests that came meanwhile are served in between."""
@@ -374,21 +374,21 @@ class AsyncDriver:
 
 
 class _Trip:
-    """A flight on its way to the writing thread and back to the loop."""
+    """A background commit on its way to the writing thread and back to the loop."""
 
-    __slots__ = ("_driver", "_land", "began_s", "flight", "since_s")
+    __slots__ = ("_driver", "_land", "background_commit", "began_s", "since_s")
 
     def __init__(self, driver: AsyncDriver, began_s: float) -> None:
         self._driver = driver
-        self._land = partial(driver.landed, self)
+        self._land = partial(driver.background_ended, self)
         self.began_s = began_s
-        self.flight: Flight | None = None
+        self.background_commit: BackgroundCommit | None = None
         self.since_s: float | None = None  # None: nobody measured then
 
-    def fly(self) -> None:
+    def write_in_background(self) -> None:
         """Writes the round, on the writing thread, and has the loop land it."""
-        assert self.flight is not None, "only a round that took off is written"
-        self.flight.write()
+        assert self.background_commit is not None, "only a round that took off is written"
+        self.background_commit.write()
         while True:
             try:
                 self._driver.loop.call_soon_threadsafe(self._land)

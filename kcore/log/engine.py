@@ -35,7 +35,7 @@ class StagedLogEngine(EngineCore, LogEngine):
 
     An exception may hit any line: no memory, or an interrupt from the keyboard. A change of several steps therefore
     sets a bit of `_torn` before its first step and clears it after the last. `seal`, `finish`, `fail` and `commit`
-    handle an exception themselves: memory goes back to what the storage holds, and `Round.landed` says whether that
+    handle an exception themselves: memory goes back to what the storage holds, and `Round.is_durable` says whether that
     includes the round. If a second exception interrupts the handler, the bit stays set: every `commit` and `seal` then
     recovers first and fails, as a commit whose write failed, until a recovery has succeeded.
     """
@@ -224,7 +224,7 @@ class StagedLogEngine(EngineCore, LogEngine):
 
     def fail(self, round: Round, error: BaseException) -> None:
         """See LogEngine."""
-        if self._torn or round.landed or self._in_flight is not round:
+        if self._torn or round.is_durable or self._in_flight is not round:
             self._recover()
             return
         self._torn = COMMITTING
@@ -254,7 +254,7 @@ class StagedLogEngine(EngineCore, LogEngine):
             self._show(sealed)
             self._in_flight = None
         except BaseException:
-            # An interrupt may arrive when the transaction is already durable: `Round.landed` is the truth then.
+            # An interrupt may arrive when the transaction is already durable: `Round.is_durable` is the truth then.
             self._recover()
             raise
         self._torn = 0
@@ -277,7 +277,7 @@ class StagedLogEngine(EngineCore, LogEngine):
         round = self._in_flight
         self._restore(self._drops)
         if round is not None:
-            if round.landed:
+            if round.is_durable:
                 self._show(round)
                 for sealed in round.partitions:
                     # An exception may have come between the move of the log start and this.

@@ -317,7 +317,7 @@ class LogEngine(ABC):
         """After `write` or `finish` raised `error`: forget the round and everything staged after it.
 
         End offsets, epochs, metadata, creations and drops go back to what is committed. That includes the round itself
-        if it is durable (`Round.landed`).
+        if it is durable (`Round.is_durable`).
         """
 
     @abstractmethod

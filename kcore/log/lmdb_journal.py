@@ -152,7 +152,7 @@ class Journal:
             self._rounds = rounds
             self._size_bytes = size_bytes
 
-    def landed(self, round: Round, size_bytes: int) -> None:
+    def written(self, round: Round, size_bytes: int) -> None:
         """Add a round that was written as `size_bytes` of entries."""
         with self._lock:
             self._fresh.append(round)

@@ -229,7 +229,7 @@ class LmdbStorage(Storage):
                         txn.abort()
                         raise
                     txn.commit()
-                    self._landed(round, entries, moved)
+                    self._after_write(round, entries, moved)
                     self._unsettled = False
                     self._round = None
                     return
@@ -248,8 +248,8 @@ class LmdbStorage(Storage):
                 except BaseException:
                     # An interrupt before or behind the commit: the file knows which. `_unsettled` stays, as the
                     # transaction may be open still.
-                    if not round.landed and 0 < self._txn_id <= self._last_txn_id():
-                        round.landed = True
+                    if not round.is_durable and 0 < self._txn_id <= self._last_txn_id():
+                        round.is_durable = True
                     self._read_journal()
                     raise
 
@@ -263,7 +263,7 @@ class LmdbStorage(Storage):
             last_txn_id = self._reopen()
             round = self._round
             stored = 0 < self._txn_id <= last_txn_id
-            if round is None or round.landed == stored:
+            if round is None or round.is_durable == stored:
                 self._unsettled = False
                 self._round = None
                 return
@@ -281,13 +281,13 @@ class LmdbStorage(Storage):
         self._unsettled = False
         self._round = None
 
-    def _landed(self, round: Round, entries: bytes | None, moved: bool) -> None:
+    def _after_write(self, round: Round, entries: bytes | None, moved: bool) -> None:
         """Update the journal in memory after a round's transaction was committed."""
         if moved:
             self._journal.moved()
         if entries:
-            self._journal.landed(round, len(entries))
-        round.landed = True
+            self._journal.written(round, len(entries))
+        round.is_durable = True
 
     def _put_round(self, txn: Any, round: Round, entries: bytes | None) -> bool:
         """Writes a round, to the journal if it has entries there; returns whether the journal was moved before."""
@@ -375,17 +375,17 @@ class LmdbStorage(Storage):
             # Failing twice in a row: what the file will show is only known when it is opened again.
             self._doubt = f"a commit failed and could not be settled, the log must be opened again: {again}"
             raise LogError(self._doubt) from error
-        round.landed = True
+        round.is_durable = True
         self._unsettled = False
         self._round = None
 
     def _last_txn_id(self) -> int:
         return int(self._environment.env_for_write.info()["last_txnid"])
 
-    def _transact(self, work: Callable[[Any], Any], doing: str, landed: Callable[[], None] = lambda: None) -> Any:
+    def _transact(self, work: Callable[[Any], Any], doing: str, after_commit: Callable[[], None] = lambda: None) -> Any:
         """Run `work(txn)` in a write transaction of its own, growing the map as needed; raises LogError.
 
-        After the commit, and before any other write, it calls `landed`.
+        After the commit, and before any other write, it calls `is_durable`.
         """
         with self._write_lock:
             self._require_settled()
@@ -395,7 +395,7 @@ class LmdbStorage(Storage):
                 try:
                     with self._environment.env_for_write.begin(write=True) as txn:
                         result = work(txn)
-                    landed()
+                    after_commit()
                     self._unsettled = False
                     return result
                 except lmdb.MapFullError:

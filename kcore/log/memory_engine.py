@@ -85,11 +85,11 @@ class MemoryStorage(Storage):
             self._unfinished = round
             try:
                 self._apply(round)
-                round.landed = True
+                round.is_durable = True
                 self._unfinished = None
             except BaseException:
                 self._apply(round)
-                round.landed = True
+                round.is_durable = True
                 self._unfinished = None
                 raise
 

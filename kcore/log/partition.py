@@ -189,7 +189,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
         self._time_index = None
         self._tail.drop_below(max(rewrites) + 1)
 
-    def _meta_landed(self, meta: PartitionMeta) -> None:
+    def _mark_meta_durable(self, meta: PartitionMeta) -> None:
         """Take over metadata that a round has made durable. Can be repeated after an exception."""
         self._durable_meta = meta
         if self._state == ABSENT:

@@ -93,10 +93,10 @@ class Round:
     """Everything one commit makes durable. `partitions` ascend by number.
 
     `next_number` is the lowest partition number never given away, or 0 when this round creates no partition.
-    `landed` is set by the storage once the round is durable: the truth about a round whose write was interrupted.
+    `is_durable` is set by the storage once the round is durable: the truth about a round whose write was interrupted.
     """
 
-    __slots__ = ("drops", "landed", "metas", "next_number", "partitions")
+    __slots__ = ("drops", "is_durable", "metas", "next_number", "partitions")
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Round:
         self.metas = metas
         self.drops = drops
         self.next_number = next_number
-        self.landed = False
+        self.is_durable = False
 
     def size_bytes(self) -> int:
         """Bytes of all batches, rewritten ones and chunks included; walks them all."""

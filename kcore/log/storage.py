@@ -39,7 +39,7 @@ class Storage(ABC):
 
     @abstractmethod
     def write(self, round: Round) -> None:
-        """Make the round durable and set `round.landed`; raises LogError and stores nothing otherwise."""
+        """Make the round durable and set `round.is_durable`; raises LogError and stores nothing otherwise."""
 
     @abstractmethod
     def slice(self, number: int, offset: int, limit: int, max_bytes: int, max_batches: int) -> list[tuple[int, bytes]]:

@@ -3,10 +3,11 @@
 Group commit without a timer: a round is whatever was decided since the last one began. While nothing is under way a
 single request is committed alone and at once; under load a round carries hundreds. There are two ways to write it.
 
-`commit` does it in place, on the thread that decides, which does nothing else meanwhile. `take_off` closes a round and
-hands it out as a `Flight`, which any thread writes while the next round is being decided; `land`, on the thread that
-decides, gives its answers out. One flight at a time: the round behind it waits. In both ways a reply goes out when all
-that it may stand on is durable, and a round that fails takes with it whatever was decided on top of it.
+`commit` does it in place, on the thread that decides, which does nothing else meanwhile. `start_background` closes a
+round and hands it out as a `BackgroundCommit`, which any thread writes while the next round is being decided;
+`finish_background`, on the thread that decides, gives its answers out. One background commit at a time: the round
+behind it waits. In both ways a reply goes out when all that it may stand on is durable, and a round that fails takes
+with it whatever was decided on top of it.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Gate(Protocol):
         ...
 
 
-class Flight:
+class BackgroundCommit:
     """A round that is being written on another thread.
 
     Args:
@@ -103,7 +104,7 @@ class Flight:
         gate.acquire()
 
     def write(self) -> None:
-        """Makes the round durable, on any thread; `land` reports an error."""
+        """Makes the round durable, on any thread; `finish_background` reports an error."""
         try:
             self._log.write(self.round)
         except BaseException as error:
@@ -131,12 +132,12 @@ class CommitPipeline(PipelineCore):
         failures: how many failed.
     """
 
-    __slots__ = ("_doom", "_flight", "_log", "failures", "rounds")
+    __slots__ = ("_background_commit", "_doom", "_log", "failures", "rounds")
 
     def __init__(self, log: LogEngine) -> None:
         self._log = log
         self._doom: BaseException | None = None
-        self._flight: Flight | None = None
+        self._background_commit: BackgroundCommit | None = None
         self.rounds = 0
         self.failures = 0
 
@@ -152,7 +153,7 @@ class CommitPipeline(PipelineCore):
     def commit(self) -> bool:
         """Writes the round and releases its replies. Returns False if the write failed (replies then carry errors).
 
-        Waits for a flight that is under way, and lands it first. An exception that is no `Exception` (a
+        Waits for a background commit that is under way, and finishes it first. An exception that is no `Exception` (a
         `KeyboardInterrupt` while the log is written) is raised when the round has failed in order.
 
         Raises:
@@ -160,7 +161,7 @@ class CommitPipeline(PipelineCore):
         """
         if self.settling:
             raise EngineInterruptedError
-        if self._flight is not None and not self.land(self._flight):
+        if self._background_commit is not None and not self.finish_background(self._background_commit):
             return False
         if not self._participants and not self._answers:
             return True
@@ -194,77 +195,78 @@ class CommitPipeline(PipelineCore):
         self.settling = False
         return True
 
-    def take_off(self, gate: Gate) -> Flight | None:
+    def start_background(self, gate: Gate) -> BackgroundCommit | None:
         """Closes the round, to be written beside what is decided from now on.
 
         Args:
             gate: an open lock, for a caller that must wait until the round is written.
 
         Returns:
-            The flight, to be written by `Flight.write` and then passed to `land`. None if the round is one for
-            `commit`: there is nothing to write, a participant does not overlap, it cannot be written, or another
-            flight is under way.
+            The background commit, to be written by `BackgroundCommit.write` and then passed to `finish_background`.
+            None if the round is one for `commit`: there is nothing to write, a participant does not overlap, it cannot
+            be written, or another background commit is under way.
         """
-        if self.settling or self._flight is not None or not self.overlaps or not self._participants:
+        if self.settling or self._background_commit is not None or not self.overlaps or not self._participants:
             return None
         self._seal()
         if self._doom is not None or self.changing or not self.overlaps or not self._log.dirty:
             return None
-        flight = Flight(gate, self._log)
+        background_commit = BackgroundCommit(gate, self._log)
         participants, answers = self._take_round()
         try:
-            flight.round = self._log.seal()
+            background_commit.round = self._log.seal()
         except Exception as error:
             self._give_back(participants, answers)
             self.doom(error)
             return None
-        flight.participants = participants
-        flight.answers = answers
-        self._flight = flight
-        self._depart(participants, answers)
+        background_commit.participants = participants
+        background_commit.answers = answers
+        self._background_commit = background_commit
+        self._begin_background(participants, answers)
         self.settling = False
-        return flight
+        return background_commit
 
-    def land(self, flight: Flight) -> bool:
-        """Releases the replies of a flight, once it is written. False if it was not: nothing of it exists, nor of what
-        was decided meanwhile.
+    def finish_background(self, background_commit: BackgroundCommit) -> bool:
+        """Releases the replies of a background commit, once it is written. False if it was not: nothing of it exists,
+        nor of what was decided meanwhile.
 
-        A flight that a `commit` has landed already is left alone.
+        A background commit that a `commit` is written already is left alone.
 
         Raises:
             EngineInterruptedError: an earlier call was broken off.
         """
-        if flight is not self._flight:
-            return flight.error is None
+        if background_commit is not self._background_commit:
+            return background_commit.error is None
         if self.settling:
             raise EngineInterruptedError
-        flight.wait()
+        background_commit.wait()
         self.settling = True
-        self._flight = self._landing = None
-        error = flight.error
-        if error is None or flight.round.landed:  # an error behind the write: the round is durable all the same
+        self._background_commit = self._background_answers = None
+        error = background_commit.error
+        # an error behind the write: the round is durable all the same
+        if error is None or background_commit.round.is_durable:
             try:
-                self._log.finish(flight.round)
+                self._log.finish(background_commit.round)
             except Exception as failure:
                 # The file has the round, and the log's memory does not: it takes nothing behind it any more.
                 error = failure
             else:
                 self.rounds += 1
-                self._release(flight.participants, flight.answers)
+                self._release(background_commit.participants, background_commit.answers)
                 self.settling = False
                 return True
-        self._log.fail(flight.round, error)
+        self._log.fail(background_commit.round, error)
         participants, answers = self._take_round()
         self._doom = None
         self.changing = 0
-        self._fail(flight.participants | participants, flight.answers + answers, error)
+        self._fail(background_commit.participants | participants, background_commit.answers + answers, error)
         return False
 
     def abandon(self) -> None:
-        """Waits until no flight is being written: the log may be closed then. Settles nothing."""
+        """Waits until no background commit is being written: the log may be closed then. Settles nothing."""
         self.settling = True
-        if self._flight is not None:
-            self._flight.wait()
+        if self._background_commit is not None:
+            self._background_commit.wait()
 
     def _failed_behind(self, participant: Participant, error: Exception) -> None:
         log_failure(logger, error, "%r failed behind a commit", participant)

@@ -133,7 +133,7 @@ class Shard(ShardCore, Generic[M]):
         self.generation = 0  # counts loads: what belongs to an earlier one must not touch this one
         self.report = LoadReport()
         self.overlaps = overlaps
-        self.dirty = self.flying = False
+        self.dirty = self.committing = False
         self._log = log
         self._pipeline = pipeline
         self._wheel = wheel
@@ -212,8 +212,8 @@ class Shard(ShardCore, Generic[M]):
         outbox = self._outbox
         done = 0
         try:
-            if self.dirty or self.flying:
-                answer = self._pipeline.answer_later if self.dirty else self._pipeline.answer_on_landing
+            if self.dirty or self.committing:
+                answer = self._pipeline.answer_later if self.dirty else self._pipeline.answer_after_background
                 for pending, response in outbox:
                     answer(pending, response)
                     done += 1
@@ -289,7 +289,7 @@ class Shard(ShardCore, Generic[M]):
         self._let_go()  # what a transition that broke off has left
         if self.state is ShardState.FAILED:
             self.load()
-        self.dirty = self.flying = self._reload = False
+        self.dirty = self.committing = self._reload = False
 
     def _diverge(self, error: Exception) -> ErrorCode:
         """Stops deciding: memory has a part of a decision that the log will not have.
@@ -351,7 +351,7 @@ class Shard(ShardCore, Generic[M]):
 
         What is not in the log yet would be missing: a shard that waits for a commit is loaded behind it anyway.
         """
-        if self.state is not ShardState.FAILED or self.dirty or self.flying:
+        if self.state is not ShardState.FAILED or self.dirty or self.committing:
             return False
         self.load()
         return True
@@ -392,7 +392,7 @@ class Shard(ShardCore, Generic[M]):
         What was decided must be committed before: an unload never loses a fact that somebody waits for.
         """
         assert not self.dirty, "commit before an unload"
-        assert not self.flying, "land before an unload"
+        assert not self.committing, "land before an unload"
         self._transition(ShardState.CLOSED, "unload")
 
     def _transition(self, state: ShardState, reason: str) -> None:

@@ -161,7 +161,7 @@ cdef class LogCore:
             for batch in sealed.batches:
                 self.appended_bytes += PyBytes_GET_SIZE(batch)
         if sealed.meta is not None:
-            self._meta_landed(sealed.meta)
+            self._mark_meta_durable(sealed.meta)
         self._sealed = None
         return 0
 

@@ -19,7 +19,7 @@ cdef class EncodedRecords:
 cdef class PipelineCore:
     cdef public dict _participants      # who staged something, as an ordered set
     cdef public list _answers           # (pending, response) in the order in which they are to go out
-    cdef public list _landing           # the same of the round that is being written; None if there is none
+    cdef public list _background_answers  # the same of the round that is being written; None if there is none
     cdef public bint overlaps           # whether this round may be written beside what is decided next
     cdef public object _on_dirty
     cdef public int changing            # changes of memory that were begun and have not ended
@@ -27,7 +27,7 @@ cdef class PipelineCore:
 
     cpdef enlist(self, participant)
     cpdef answer_later(self, Pending pending, response)
-    cpdef answer_on_landing(self, Pending pending, response)
+    cpdef answer_after_background(self, Pending pending, response)
 
 
 cdef class ShardCore:
@@ -43,7 +43,7 @@ cdef class ShardCore:
     cdef public bint _active            # whether it decides requests
     cdef public bint overlaps           # see `Participant`
     cdef public bint dirty              # whether it enlisted in this round
-    cdef public bint flying             # whether it is in the round that is being written
+    cdef public bint committing         # whether it is in the round that is being written
     cdef public bint _reload            # whether memory is to be read from the log behind the next commit
     cdef public int32_t leader_epoch
 

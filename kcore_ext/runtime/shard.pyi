@@ -26,7 +26,7 @@ class PipelineCore:
 
     _participants: dict[Any, None]
     _answers: list[tuple[Pending, Any]]
-    _landing: list[tuple[Pending, Any]] | None
+    _background_answers: list[tuple[Pending, Any]] | None
     overlaps: bool
     """Whether the round may be written beside what is decided next: all who staged something in it allow that."""
     changing: int
@@ -41,7 +41,7 @@ class PipelineCore:
         """Whether there is something to commit, beside a round that is being written."""
 
     @property
-    def flying(self) -> bool:
+    def committing(self) -> bool:
         """Whether a round is being written on another thread."""
 
     @property
@@ -64,7 +64,7 @@ class PipelineCore:
     def answer_later(self, pending: Pending, response: Any) -> None:
         """`pending` gets `response` once the present round is durable, in the order of these calls."""
 
-    def answer_on_landing(self, pending: Pending, response: Any) -> None:
+    def answer_after_background(self, pending: Pending, response: Any) -> None:
         """`pending` gets `response` once the round that is being written is durable."""
 
     def _take_round(self) -> tuple[dict[Any, None], list[tuple[Pending, Any]]]:
@@ -76,7 +76,7 @@ class PipelineCore:
     def _give_back(self, participants: dict[Any, None], answers: list[tuple[Pending, Any]]) -> None:
         """Undoes `_take_round`, before anything else was enlisted."""
 
-    def _depart(self, participants: dict[Any, None], answers: list[tuple[Pending, Any]]) -> None:
+    def _begin_background(self, participants: dict[Any, None], answers: list[tuple[Pending, Any]]) -> None:
         """The round of these goes to be written: what its shards decide from now on belongs to the next one."""
 
     def _seal(self) -> None:
@@ -91,7 +91,7 @@ class ShardCore:
     machine: Any
     overlaps: bool
     dirty: bool
-    flying: bool
+    committing: bool
     _active: bool
     _log: Any
     _now: Any

@@ -61,12 +61,12 @@ cdef class PipelineCore:
         return len(self._participants) > 0 or len(self._answers) > 0
 
     @property
-    def flying(self) -> bool:
-        return self._landing is not None
+    def committing(self) -> bool:
+        return self._background_answers is not None
 
     @property
     def unsettled(self) -> bool:
-        return self.dirty or self.flying
+        return self.dirty or self.committing
 
     @property
     def waiting(self) -> int:
@@ -89,8 +89,8 @@ cdef class PipelineCore:
     cpdef answer_later(self, Pending pending, response):
         self._answers.append((pending, response))
 
-    cpdef answer_on_landing(self, Pending pending, response):
-        self._landing.append((pending, response))
+    cpdef answer_after_background(self, Pending pending, response):
+        self._background_answers.append((pending, response))
 
     def _take_round(self):
         # Everything is allocated before anything changes: a round is taken completely or not at all.
@@ -108,14 +108,14 @@ cdef class PipelineCore:
         self._answers = answers
         self.settling = False
 
-    def _depart(self, dict participants not None, list answers not None):
+    def _begin_background(self, dict participants not None, list answers not None):
         cdef ShardCore shard
         for participant in participants:
             if isinstance(participant, ShardCore):
                 shard = <ShardCore>participant
                 shard.dirty = False
-                shard.flying = True
-        self._landing = answers
+                shard.committing = True
+        self._background_answers = answers
 
     def _seal(self):
         cdef dict participants = self._participants
@@ -197,9 +197,9 @@ cdef class ShardCore:
             pending = pending_of(api, context, request)
             self._pipeline.answer_later(pending, response)
             return pending
-        if self.flying:
+        if self.committing:
             pending = pending_of(api, context, request)
-            self._pipeline.answer_on_landing(pending, response)
+            self._pipeline.answer_after_background(pending, response)
             return pending
         return response
 
@@ -356,8 +356,8 @@ cdef class ShardCore:
             self._close_batch()
 
     def committed(self):
-        if self.flying:
-            self.flying = False
+        if self.committing:
+            self.committing = False
         else:
             self.dirty = False
         if self._reload and not self.dirty:

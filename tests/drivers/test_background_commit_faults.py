@@ -1,4 +1,6 @@
-"""Flights: what must hold when something beside the device fails, or somebody asks about what is in the air."""
+"""Background commits: what must hold when something beside the device fails, or somebody asks about what is in the
+air.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ async def test_the_earliest_offset_keeps_its_epoch_while_a_deletion_is_in_the_ai
     earliest = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[place])])
     before = await node.send(earliest, 7)
     gone = DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=2)])
-    deleting = await node.fly(DeleteRecordsRequest(topics=[gone], timeout_ms=1_000), 2)
+    deleting = await node.write_in_background(DeleteRecordsRequest(topics=[gone], timeout_ms=1_000), 2)
     meanwhile = await asyncio.wait_for(node.send(earliest, 7), LONG_S)
     node.let_through()
     await deleting
@@ -74,7 +76,7 @@ async def test_a_landing_that_fails_answers_everybody_and_loads_the_shards_again
 ) -> None:
     node = Node(shards=1)
     await node.begin()
-    first = await node.fly(commit("g", {("t", 0): 5}), 9)
+    first = await node.write_in_background(commit("g", {("t", 0): 5}), 9)
     finish, left = node.log.finish, [MemoryError("once")]
 
     def fails_once(round: Any) -> None:
@@ -96,7 +98,7 @@ async def test_a_shard_is_not_loaded_again_before_its_facts_have_landed() -> Non
     node = Node(shards=1)
     await node.begin()
     (shard,) = node.engine.groups
-    first = await node.fly(commit("g", {("t", 0): 5}), 9)
+    first = await node.write_in_background(commit("g", {("t", 0): 5}), 9)
     shard._diverge(RuntimeError("memory and log disagree"))
     for _ in node.engine._load_again():  # what a timer does every 30 s
         pass

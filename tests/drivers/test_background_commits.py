@@ -69,13 +69,13 @@ class Node:
         assert answer.error_code == 0
         self.beat = HeartbeatRequest(group_id="members", generation_id=1, member_id=member_id)
 
-    async def fly(self, request: Any, version: int) -> asyncio.Future[Any]:
+    async def write_in_background(self, request: Any, version: int) -> asyncio.Future[Any]:
         """Sends a request whose round is now being written on the thread."""
         await self.serve()
         self.log.slow = True
         future = self.send(request, version)
         assert await asyncio.to_thread(self.log.writing.wait, LONG_S)
-        assert self.engine.pipeline.flying
+        assert self.engine.pipeline.committing
         return future
 
     async def serve(self) -> None:
@@ -119,7 +119,7 @@ def test_how_many_a_commit_in_place_would_hold_up() -> None:
 async def test_others_are_served_while_a_round_is_written() -> None:
     node = Node()
     await node.begin()
-    first = await node.fly(commit("g", {("t", 0): 5}), 9)
+    first = await node.write_in_background(commit("g", {("t", 0): 5}), 9)
     reader = node.send(offsets("g"), 9)
     second = node.send(commit("g", {("t", 0): 6}), 9)
     elsewhere = node.send(commit("members", {("t", 0): 1}, node.beat.member_id, 1), 9)
@@ -138,7 +138,7 @@ async def test_others_are_served_while_a_round_is_written() -> None:
 async def test_a_heartbeat_does_not_wait_for_the_commit_of_another_group() -> None:
     node = Node()
     await node.begin()
-    first = await node.fly(commit("g", {("t", 0): 5}), 9)
+    first = await node.write_in_background(commit("g", {("t", 0): 5}), 9)
     beat = await asyncio.wait_for(node.send(node.beat, 4), LONG_S)
     assert (beat.error_code, first.done()) == (0, False)
     node.let_through()
@@ -165,7 +165,7 @@ async def test_answers_of_a_shard_that_is_being_written_wait_for_the_landing() -
     at_rest = ConsumerGroupHeartbeatRequest(group_id="new", member_id="member", member_epoch=joined.member_epoch)
     for beat in (confirming, at_rest):
         assert (await node.send(beat, 1)).error_code == 0
-    first = await node.fly(commit("g", {("t", 0): 5}), 9)
+    first = await node.write_in_background(commit("g", {("t", 0): 5}), 9)
     waiting = [node.send(node.beat, 4), node.send(at_rest, 1), node.send(offsets("g"), 9), node.send(offsets("h"), 9)]
     await node.serve()
     assert not any(future.done() for future in (first, *waiting))
@@ -187,15 +187,15 @@ async def test_where_every_round_writes_all_are_written_in_place() -> None:
 
 
 async def test_a_new_topic_is_durable_before_anybody_hears_of_it() -> None:
-    """What others look up at any time is committed in place, behind the flight that is under way."""
+    """What others look up at any time is committed in place, behind the background commit that is under way."""
     node = Node()
     await node.begin()
-    first = await node.fly(commit("g", {("t", 0): 5}), 9)
+    first = await node.write_in_background(commit("g", {("t", 0): 5}), 9)
     threading.Timer(0.01, node.let_through).start()
     created = node.send(create("u"))
     assert (await asyncio.wait_for(created, LONG_S)).topics[0].error_code == 0
     assert first.done()
-    assert not node.engine.pipeline.flying
+    assert not node.engine.pipeline.committing
     node.close()
 
 
@@ -220,7 +220,7 @@ async def test_the_end_of_a_transaction_is_durable_before_anybody_is_refused_for
 async def test_a_round_that_fails_on_the_thread_is_refused_and_the_next_one_works() -> None:
     node = Node()
     await node.begin()
-    first = await node.fly(commit("g", {("t", 0): 5}), 9)
+    first = await node.write_in_background(commit("g", {("t", 0): 5}), 9)
     second = node.send(commit("g", {("t", 0): 6}), 9)
     node.log.fails = True
     node.let_through()
@@ -240,7 +240,7 @@ async def test_a_round_that_fails_on_the_thread_is_refused_and_the_next_one_work
 async def test_closing_lands_what_is_under_way() -> None:
     node = Node()
     await node.begin()
-    first = await node.fly(commit("g", {("t", 0): 5}), 9)
+    first = await node.write_in_background(commit("g", {("t", 0): 5}), 9)
     second = node.send(commit("h", {("t", 0): 6}), 9)
     threading.Timer(0.01, node.let_through).start()
     node.driver.close()
@@ -257,7 +257,7 @@ async def test_flights_are_measured() -> None:
     times = node.driver.measure()
     await node.begin()
     flushes, waited = times.flush.count, times.purgatory.count
-    first = await node.fly(commit("g", {("t", 0): 5}), 9)
+    first = await node.write_in_background(commit("g", {("t", 0): 5}), 9)
     joined = [node.send(offsets("g"), 9), node.send(node.beat, 4)]
     await node.serve()
     node.let_through()
@@ -270,7 +270,7 @@ async def test_flights_are_measured() -> None:
 async def test_a_flight_that_departed_before_anybody_measured_is_not_measured() -> None:
     node = Node()
     await node.begin()
-    first = await node.fly(commit("g", {("t", 0): 5}), 9)
+    first = await node.write_in_background(commit("g", {("t", 0): 5}), 9)
     times = node.driver.measure()
     node.let_through()
     await first

@@ -36,25 +36,25 @@ def test_a_round_that_is_committed_in_place() -> None:
 def test_a_flush_lasts_from_its_own_departure_whoever_passes_meanwhile() -> None:
     rounds = Rounds()
     rounds.at(10).began()
-    since = rounds.at(11).departed()
+    since = rounds.at(11).background_began()
     rounds.at(12).began()
     rounds.at(13).passed()
     rounds.at(14).began()
     rounds.at(16).held()
-    rounds.at(20).landed(3, since)
+    rounds.at(20).background_ended(3, since)
     times = rounds.times
     assert (told(times.processing), told(times.flush), told(times.purgatory)) == ((3, 4.0), (1, 9.0), (3, 30.0))
 
 
 def test_answers_that_are_held_wait_since_the_first_of_them_came() -> None:
     rounds = Rounds()
-    rounds.at(10).departed()
+    rounds.at(10).background_began()
     for second in (11, 13):
         rounds.at(second).began()
         rounds.at(second + 1).held()
-    rounds.at(15).landed(0, 10)
-    since = rounds.at(16).departed()
-    rounds.at(18).landed(2, since)
+    rounds.at(15).background_ended(0, 10)
+    since = rounds.at(16).background_began()
+    rounds.at(18).background_ended(2, since)
     times = rounds.times
     assert (told(times.flush), told(times.purgatory)) == ((1, 2.0), (2, 14.0))
 

@@ -130,7 +130,7 @@ def in_background(engine: LogEngine) -> None:
     try:
         engine.write(round)
     except BaseException as error:
-        if round.landed:
+        if round.is_durable:
             engine.finish(round)
         else:
             engine.fail(round, error)

@@ -160,8 +160,8 @@ def test_ready_means_that_every_shard_is_loaded(node: Watched) -> None:
     assert node.get("/readyz") == (200, "ready\n")
 
 
-@pytest.mark.parametrize("flying", [False, True])
-def test_what_is_not_durable_is_not_told(flying: bool) -> None:
+@pytest.mark.parametrize("committing", [False, True])
+def test_what_is_not_durable_is_not_told(committing: bool) -> None:
     """A scrape in a round waits for its end, or its landing: a group whose commit fails was never there."""
     log = FaultInjectingEngine(MemoryLogEngine())
     with watched({"offsets.topic.num.partitions": "1"}, log=log) as node:
@@ -188,10 +188,10 @@ def test_what_is_not_durable_is_not_told(flying: bool) -> None:
             engine = node.live.engine
             node.live.driver.begin_round()
             engine.submit(RequestContext(COMMIT_VERSION), commit("g", {("t", 0): 1}))
-            if flying:
-                flight = engine.pipeline.take_off(threading.Lock())
-                assert flight is not None
-                writer.append(threading.Timer(0.05, flight.write))
+            if committing:
+                background_commit = engine.pipeline.start_background(threading.Lock())
+                assert background_commit is not None
+                writer.append(threading.Timer(0.05, background_commit.write))
                 writer[0].start()
             connection = HttpConnection(node.http)
             connection.connection_made(Client())  # type: ignore[arg-type]

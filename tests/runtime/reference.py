@@ -47,9 +47,9 @@ class ReferenceShard(Shard[Any]):
             pending = Pending(api, context, request)
             self._pipeline.answer_later(pending, result)
             return pending
-        if self.flying:
+        if self.committing:
             pending = Pending(api, context, request)
-            self._pipeline.answer_on_landing(pending, result)
+            self._pipeline.answer_after_background(pending, result)
             return pending
         return result
 
@@ -171,8 +171,8 @@ class ReferenceShard(Shard[Any]):
         self._close_batch()
 
     def committed(self) -> None:
-        if self.flying:
-            self.flying = False
+        if self.committing:
+            self.committing = False
         else:
             self.dirty = False
         if self._reload and not self.dirty:

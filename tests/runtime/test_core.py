@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import Outcome, Pending, Record, RequestContext, Shard
-from kcore.runtime.commit import Flight
+from kcore.runtime.commit import BackgroundCommit
 from tests.runtime.machines import KEY, TOPIC, AddApi, Bench, CounterMachine, Name
 from tests.runtime.reference import ReferenceShard
 
@@ -42,7 +42,7 @@ class OneBench(Bench):
         super().__init__(max_batch_bytes=200)
         self.api = OddApi()
         self.answers: list[Any] = []
-        self.flight: Flight | None = None
+        self.background_commit: BackgroundCommit | None = None
 
     def make(self, index: int) -> Shard[CounterMachine]:
         return self.kind(
@@ -59,13 +59,17 @@ class OneBench(Bench):
 
     def ask(self, number: int, request: tuple[Any, ...]) -> None:
         if request[0] == "take off":
-            self.flight = self.pipeline.take_off(threading.Lock()) or self.flight
+            self.background_commit = self.pipeline.start_background(threading.Lock()) or self.background_commit
         elif request[0] in ("commit", "land"):
             self.log.failures_left = int(request[1] == "fails")
-            flight, self.flight = self.flight, None
-            if flight is not None:
-                flight.write()
-            written = self.pipeline.commit() if request[0] == "commit" else flight and self.pipeline.land(flight)
+            background_commit, self.background_commit = self.background_commit, None
+            if background_commit is not None:
+                background_commit.write()
+            written = (
+                self.pipeline.commit()
+                if request[0] == "commit"
+                else background_commit and self.pipeline.finish_background(background_commit)
+            )
             self.answers.append((number, request[0], written))
         elif request[0] == "load":
             self.slices.finish()
@@ -83,7 +87,7 @@ class OneBench(Bench):
         shard = self.shard
         machine = shard.machine
         batches = [bytes(batch) for _, batch in self.log.open(KEY).batches()]
-        flags = shard.dirty, shard.flying, self.pipeline.dirty, self.pipeline.flying
+        flags = shard.dirty, shard.committing, self.pipeline.dirty, self.pipeline.committing
         return self.answers, shard.state, flags, shard.parked, machine.counts, machine.replayed, batches
 
 

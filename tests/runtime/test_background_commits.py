@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kcore.log import LogError, PartitionKey
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import Outcome, Pending, Record, RequestContext, Shard, ShardState
-from kcore.runtime.commit import Flight
+from kcore.runtime.commit import BackgroundCommit
 from kcore_ext.batch import iter_records
 from tests.runtime.machines import KEY, AddApi, Bench, Count, CounterMachine, Name
 
@@ -42,10 +42,10 @@ class TwoShards(Bench):
     def ask(self, shard: Shard[CounterMachine], *request: Any) -> Any:
         return shard.run(self.api, RequestContext(0), request)
 
-    def take_off(self) -> Flight:
-        flight = self.pipeline.take_off(threading.Lock())
-        assert flight is not None
-        return flight
+    def start_background(self) -> BackgroundCommit:
+        background_commit = self.pipeline.start_background(threading.Lock())
+        assert background_commit is not None
+        return background_commit
 
     def stored(self, key: PartitionKey = KEY) -> list[tuple[bytes | None, bytes | None]]:
         return [(r.key, r.value) for _, batch in self.log.open(key).batches() for r in iter_records(batch)]
@@ -59,16 +59,16 @@ def given(answer: Any) -> Any:
 def test_answers_wait_for_the_round_that_they_stand_on_and_for_no_other() -> None:
     bench = TwoShards()
     first = bench.run("add", "a", 1)
-    flight = bench.take_off()
-    assert (bench.pipeline.flying, bench.pipeline.dirty, bench.pipeline.unsettled) == (True, False, True)
+    background_commit = bench.start_background()
+    assert (bench.pipeline.committing, bench.pipeline.dirty, bench.pipeline.unsettled) == (True, False, True)
     read, elsewhere = bench.run("read", "a"), bench.ask(bench.other, "read", "b")
     assert given(elsewhere) == ("count", "b", 0)
     second = bench.run("add", "a", 1)
     late = bench.run("read", "a")
-    flight.write()
+    background_commit.write()
     assert [given(answer) for answer in (first, read, second, late)] == [None] * 4
-    assert bench.pipeline.land(flight)
-    assert (bench.pipeline.flying, bench.pipeline.dirty, bench.pipeline.unsettled) == (False, True, True)
+    assert bench.pipeline.finish_background(background_commit)
+    assert (bench.pipeline.committing, bench.pipeline.dirty, bench.pipeline.unsettled) == (False, True, True)
     assert [given(answer) for answer in (first, read)] == [("added", "a", 1), ("count", "a", 1)]
     assert [given(answer) for answer in (second, late)] == [None, None]
     assert bench.stored() == [(b"a", b"3:1")]
@@ -76,19 +76,19 @@ def test_answers_wait_for_the_round_that_they_stand_on_and_for_no_other() -> Non
     assert [given(answer) for answer in (second, late)] == [("added", "a", 2), ("count", "a", 2)]
     assert bench.stored() == [(b"a", b"3:1"), (b"a", b"3:2")]
     assert given(bench.run("read", "a")) == ("count", "a", 2)
-    assert (bench.pipeline.rounds, bench.pipeline.failures, bench.pipeline.flying) == (2, 0, False)
+    assert (bench.pipeline.rounds, bench.pipeline.failures, bench.pipeline.committing) == (2, 0, False)
 
 
 def test_a_parked_request_that_is_answered_meanwhile_waits_for_the_landing() -> None:
     bench = TwoShards()
     parked = bench.run("wait", "a", 5)
     bench.run("add", "a", 1)
-    flight = bench.take_off()
+    background_commit = bench.start_background()
     bench.shard.machine.context.answer(parked, ("reached", "a", 1))
     bench.run("read", "a")
     assert given(parked) is None
-    flight.write()
-    bench.pipeline.land(flight)
+    background_commit.write()
+    bench.pipeline.finish_background(background_commit)
     assert given(parked) == ("reached", "a", 1)
 
 
@@ -97,13 +97,13 @@ def test_a_round_that_fails_takes_with_it_what_was_decided_on_top_of_it() -> Non
     bench.run("add", "a", 1)
     bench.pipeline.commit()
     first = bench.run("add", "a", 10)
-    flight = bench.take_off()
+    background_commit = bench.start_background()
     on_top, read, elsewhere = bench.run("add", "a", 100), bench.run("read", "a"), bench.ask(bench.other, "add", "b", 1)
     bench.log.failures_left = 1
-    flight.write()
-    assert not bench.pipeline.land(flight)
+    background_commit.write()
+    assert not bench.pipeline.finish_background(background_commit)
     assert [given(answer) for answer in (first, on_top, read, elsewhere)] == [NOT_COORDINATOR] * 4
-    assert (bench.pipeline.dirty, bench.pipeline.flying, bench.pipeline.unsettled) == (False, False, False)
+    assert (bench.pipeline.dirty, bench.pipeline.committing, bench.pipeline.unsettled) == (False, False, False)
     bench.slices.finish()
     assert (given(bench.run("read", "a")), given(bench.ask(bench.other, "read", "b"))) == (
         ("count", "a", 1),
@@ -118,27 +118,27 @@ def test_a_round_that_fails_takes_with_it_what_was_decided_on_top_of_it() -> Non
 def test_a_commit_in_place_waits_for_the_flight_and_lands_it_first() -> None:
     bench = TwoShards()
     first = bench.run("add", "a", 1)
-    flight = bench.take_off()
+    background_commit = bench.start_background()
     second = bench.run("add", "a", 1)
-    writer = threading.Timer(0.01, flight.write)
+    writer = threading.Timer(0.01, background_commit.write)
     writer.start()
     assert bench.pipeline.commit()
     writer.join()
     assert (given(first), given(second)) == (("added", "a", 1), ("added", "a", 2))
-    assert bench.pipeline.land(flight), "it has landed already, and is left alone"
+    assert bench.pipeline.finish_background(background_commit), "it has landed already, and is left alone"
     assert bench.stored() == [(b"a", b"3:1"), (b"a", b"3:2")]
 
 
 def test_a_commit_in_place_behind_a_flight_that_fails_says_so() -> None:
     bench = TwoShards()
     first = bench.run("add", "a", 1)
-    flight = bench.take_off()
+    background_commit = bench.start_background()
     second = bench.run("add", "a", 1)
     bench.log.failures_left = 1
-    flight.write()
+    background_commit.write()
     assert not bench.pipeline.commit()
     assert (given(first), given(second)) == (NOT_COORDINATOR, NOT_COORDINATOR)
-    assert not bench.pipeline.land(flight)
+    assert not bench.pipeline.finish_background(background_commit)
     bench.slices.finish()
     assert bench.stored() == []
 
@@ -147,22 +147,22 @@ def test_rounds_that_do_not_fly() -> None:
     """One at a time, none without anything to write, none with somebody whom others read at any time, none that is
     doomed."""
     bench = TwoShards()
-    assert bench.pipeline.take_off(threading.Lock()) is None
+    assert bench.pipeline.start_background(threading.Lock()) is None
     bench.run("add", "a", 1)
-    flight = bench.take_off()
+    background_commit = bench.start_background()
     bench.ask(bench.other, "add", "b", 1)
-    assert bench.pipeline.take_off(threading.Lock()) is None
-    flight.write()
-    bench.pipeline.land(flight)
+    assert bench.pipeline.start_background(threading.Lock()) is None
+    background_commit.write()
+    bench.pipeline.finish_background(background_commit)
     bench.shard.overlaps = False
     bench.run("add", "a", 1)
     assert not bench.pipeline.overlaps
-    assert bench.pipeline.take_off(threading.Lock()) is None
+    assert bench.pipeline.start_background(threading.Lock()) is None
     assert bench.pipeline.commit()
     assert bench.pipeline.overlaps
     lost = bench.ask(bench.other, "add", "b", 1)
     bench.pipeline.doom(LogError("no"))
-    assert bench.pipeline.take_off(threading.Lock()) is None
+    assert bench.pipeline.start_background(threading.Lock()) is None
     assert not bench.pipeline.commit()
     assert given(lost) == NOT_COORDINATOR
     bench.slices.finish()
@@ -179,12 +179,12 @@ def test_a_shard_whose_memory_went_wrong_is_read_again_when_all_of_it_has_landed
     bench = TwoShards()
     bench.api = Awkward()
     first = bench.run("add", "a", 1)
-    flight = bench.take_off()
+    background_commit = bench.start_background()
     refused = bench.run("unreplayable")
     assert given(refused) == NOT_COORDINATOR
     assert bench.shard.state is ShardState.FAILED, "the log does not have all of it yet"
-    flight.write()
-    assert bench.pipeline.land(flight)
+    background_commit.write()
+    assert bench.pipeline.finish_background(background_commit)
     assert given(first) == ("added", "a", 1)
     assert bench.shard.state is ShardState.FAILED, "it enlisted in the next round before it changed anything"
     assert bench.pipeline.commit()
@@ -194,7 +194,7 @@ def test_a_shard_whose_memory_went_wrong_is_read_again_when_all_of_it_has_landed
     assert bench.stored() == [(b"a", b"3:1")]
 
 
-class Flights(RuleBasedStateMachine):
+class BackgroundCommits(RuleBasedStateMachine):
     """Whatever comes in whatever order: who was told of a count finds it in the log, and memory is what the log says.
 
     A count that was acknowledged never disappears; one that was refused is not in the log.
@@ -203,7 +203,7 @@ class Flights(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.bench = TwoShards()
-        self.flight: Flight | None = None
+        self.background_commit: BackgroundCommit | None = None
         self.fails = False
         self.wrote = False
         self.asked: list[tuple[PartitionKey, Any]] = []
@@ -231,33 +231,33 @@ class Flights(RuleBasedStateMachine):
         assert refused is not None
 
     @rule()
-    def take_off(self) -> None:
-        flying = self.bench.pipeline.flying
-        flight = self.bench.pipeline.take_off(threading.Lock())
-        assert flight is None or not flying
-        if flight is not None:
-            self.flight, self.wrote = flight, False
+    def start_background(self) -> None:
+        committing = self.bench.pipeline.committing
+        background_commit = self.bench.pipeline.start_background(threading.Lock())
+        assert background_commit is None or not committing
+        if background_commit is not None:
+            self.background_commit, self.wrote = background_commit, False
 
     @rule(fails=st.booleans())
     def write(self, fails: bool) -> None:
-        if self.flight is not None and not self.wrote:
+        if self.background_commit is not None and not self.wrote:
             self.bench.log.failures_left = int(fails)
-            self.flight.write()
+            self.background_commit.write()
             self.wrote, self.fails = True, fails
 
     @rule()
-    def land(self) -> None:
-        if self.flight is not None and self.wrote:
-            assert self.bench.pipeline.land(self.flight) is not self.fails
-            self.flight = None
+    def finish_background(self) -> None:
+        if self.background_commit is not None and self.wrote:
+            assert self.bench.pipeline.finish_background(self.background_commit) is not self.fails
+            self.background_commit = None
 
     @rule(fails=st.booleans())
     def commit(self, fails: bool) -> None:
-        if self.flight is None or self.wrote:
+        if self.background_commit is None or self.wrote:
             self.bench.log.failures_left = int(fails)
             self.bench.pipeline.commit()
             self.bench.log.failures_left = 0
-            self.flight = None
+            self.background_commit = None
 
     @rule()
     def finish_loads(self) -> None:
@@ -280,8 +280,8 @@ class Flights(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "bench"):
             return
-        if self.flight is not None and not self.wrote:
-            self.flight.write()
+        if self.background_commit is not None and not self.wrote:
+            self.background_commit.write()
         self.bench.pipeline.commit()
         self.bench.slices.finish()
         self.bench.pipeline.commit()
@@ -293,5 +293,5 @@ class Flights(RuleBasedStateMachine):
             assert shard.machine.counts == counts
 
 
-TestFlights = pytest.mark.timeout(300)(Flights.TestCase)
-TestFlights.settings = settings(max_examples=300, stateful_step_count=40, deadline=None, print_blob=True)
+TestBackgroundCommits = pytest.mark.timeout(300)(BackgroundCommits.TestCase)
+TestBackgroundCommits.settings = settings(max_examples=300, stateful_step_count=40, deadline=None, print_blob=True)
