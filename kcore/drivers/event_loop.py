@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kcore.drivers.offload import PATIENCE, Bystanders, Writer
+from kcore.drivers.offload import MAX_BLOCKED_REQUESTS, CommitOffloadPolicy, Writer
 from kcore.errors import EngineClosedError, EngineInterruptedError, ReentrantCallError
 from kcore.late_timers import LateTimers
 from kcore.metrics import RoundTimes
@@ -35,7 +35,7 @@ class AsyncDriver:
     once and the answers go out. While nothing else is going on, a single request is committed alone and at once.
 
     A commit in place is the cheapest, and keeps the loop from everything else until the device has answered. Where
-    that would be felt, a round that goes to the device is written on a thread: see `Bystanders`.
+    that would be felt, a round that goes to the device is written on a thread: see `CommitOffloadPolicy`.
 
     Args:
         engine: the engine.
@@ -43,7 +43,9 @@ class AsyncDriver:
         patience: how many requests, on average, a commit in place may hold up that need none themselves.
     """
 
-    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, engine: Engine, loop: asyncio.AbstractEventLoop, max_blocked_requests: float = MAX_BLOCKED_REQUESTS
+    ) -> None:
         self.engine = engine
         self.loop = loop
         self._ends: list[Callable[[], None]] = []
@@ -60,7 +62,7 @@ class AsyncDriver:
         self._waiting: set[asyncio.Future[Any]] = set()
         self._times: RoundTimes | None = None
         self._may_use_thread = engine.log.durability == "fsync"
-        self._bystanders = Bystanders(patience)
+        self._offload_policy = CommitOffloadPolicy(max_blocked_requests)
         self._writer: Writer | None = None
         engine.pipeline.when_dirty(self.round_is_open)
         engine.slices.requests.enabled = True
@@ -174,7 +176,7 @@ class AsyncDriver:
             self._write_round()
         else:
             if served:
-                self._bystanders.served()
+                self._offload_policy.served()
             if self._times is not None:
                 self._times.passed()
         for callback in self._ends:
@@ -197,13 +199,13 @@ class AsyncDriver:
                 self._times.held()
             return
         now_s = time.perf_counter()
-        if self._may_use_thread and self._bystanders.would_wait(now_s) and self._start_background(now_s):
+        if self._may_use_thread and self._offload_policy.should_offload(now_s) and self._start_background(now_s):
             return
         if self._times is None:
             self.engine.commit()
         else:
             self._times.ended(pipeline.waiting, self.engine.commit)
-        self._bystanders.wrote(time.perf_counter() - now_s)
+        self._offload_policy.wrote(time.perf_counter() - now_s)
 
     def _start_background(self, now_s: float) -> bool:
         """Has the round written on the thread, if it may be, and if there is a thread."""
@@ -244,7 +246,7 @@ class AsyncDriver:
             raise
         finally:
             self.round_is_open()
-        self._bystanders.wrote(time.perf_counter() - trip.began_s)
+        self._offload_policy.wrote(time.perf_counter() - trip.began_s)
         if self._times is not None and trip.since_s is not None:
             # Answers are counted, too, that joined while the round was under way.
             self._times.background_ended(len(background_commit.answers), trip.since_s)

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-PATIENCE = 0.1  # requests; a thread costs a commit about 100 µs, a third of what one of these would wait
+MAX_BLOCKED_REQUESTS = 0.1  # requests; a thread costs a commit about 100 µs, a third of what one of these would wait
 
 
-class Bystanders:
+class CommitOffloadPolicy:
     """Who is served without a commit, and how many of them a commit in place would hold up.
 
     That is how many come in the time of a write. Where every round writes, nobody is there who could be served
@@ -19,10 +19,10 @@ class Bystanders:
         patience: how many are too many.
     """
 
-    __slots__ = ("_patience", "_served", "_since_s", "_write_s")
+    __slots__ = ("_max_blocked_requests", "_served", "_since_s", "_write_s")
 
-    def __init__(self, patience: float) -> None:
-        self._patience = patience
+    def __init__(self, max_blocked_requests: float) -> None:
+        self._max_blocked_requests = max_blocked_requests
         self._served = 0
         self._since_s = 0.0
         self._write_s = 0.0
@@ -31,9 +31,9 @@ class Bystanders:
         """A round passed that served somebody and wrote nothing."""
         self._served += 1
 
-    def would_wait(self, now_s: float) -> bool:
+    def should_offload(self, now_s: float) -> bool:
         """A round is to be written, at this time of any clock: whether too many would wait for it."""
-        many = self._served * self._write_s > self._patience * (now_s - self._since_s)
+        many = self._served * self._write_s > self._max_blocked_requests * (now_s - self._since_s)
         self._served = 0
         self._since_s = now_s
         return many

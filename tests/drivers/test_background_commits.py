@@ -9,7 +9,7 @@ from typing import Any
 from kcore.clock import SystemClock
 from kcore.config.node import Config
 from kcore.drivers.event_loop import AsyncDriver
-from kcore.drivers.offload import Bystanders
+from kcore.drivers.offload import CommitOffloadPolicy
 from kcore.engine import Engine
 from kcore.log import FailureReason, LogError, MemoryLogEngine
 from kcore.log.round import Round
@@ -56,7 +56,7 @@ class Node:
         self.log = SlowDevice()
         settings = {**QUICK, "offsets.topic.num.partitions": str(shards)}
         self.engine = Engine(self.log, Config.of(settings), SystemClock())
-        self.driver = AsyncDriver(self.engine, asyncio.get_running_loop(), patience=0)
+        self.driver = AsyncDriver(self.engine, asyncio.get_running_loop(), max_blocked_requests=0)
 
     def send(self, request: Any, version: int | None = None) -> asyncio.Future[Any]:
         version = self.engine.newest_version(request) if version is None else version
@@ -98,22 +98,22 @@ def offsets(group: str) -> OffsetFetchRequest:
 
 def test_how_many_a_commit_in_place_would_hold_up() -> None:
     """Writes take a quarter of a second; more than one request in the time of one is too many."""
-    bystanders = Bystanders(patience=1)
+    policy = CommitOffloadPolicy(max_blocked_requests=1)
     for _ in range(100):
-        bystanders.wrote(0.25)
-    assert not bystanders.would_wait(1_000.0)
+        policy.wrote(0.25)
+    assert not policy.should_offload(1_000.0)
     for _ in range(3):
-        bystanders.served()
-    assert not bystanders.would_wait(1_001.0)
+        policy.served()
+    assert not policy.should_offload(1_001.0)
     for _ in range(5):
-        bystanders.served()
-    assert bystanders.would_wait(1_002.0)
-    assert not bystanders.would_wait(1_002.1), "nobody was served since"
+        policy.served()
+    assert policy.should_offload(1_002.0)
+    assert not policy.should_offload(1_002.1), "nobody was served since"
     for _ in range(100):
-        bystanders.wrote(0.5)
+        policy.wrote(0.5)
     for _ in range(3):
-        bystanders.served()
-    assert bystanders.would_wait(1_003.1)
+        policy.served()
+    assert policy.should_offload(1_003.1)
 
 
 async def test_others_are_served_while_a_round_is_written() -> None:
