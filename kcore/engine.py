@@ -296,7 +296,7 @@ class Engine:
             wheel=self.wheel,
             slices=self.slices,
             now=self.now,
-            overlaps=False,  # whether a transaction is open is asked outside its decisions, too
+            allows_background_commit=False,  # whether a transaction is open is asked outside its decisions, too
         )
 
     def _shard_of(self, topic: str, index: int) -> Shard[Any] | None:

@@ -194,7 +194,7 @@ class AsyncDriver:
     def _write_round(self) -> None:
         """Commits the round, has it written on the thread, or leaves it open until the one before is written."""
         pipeline = self.engine.pipeline
-        if pipeline.committing and pipeline.overlaps:
+        if pipeline.committing and pipeline.allows_background_commit:
             if self._times is not None:
                 self._times.held()
             return

@@ -34,7 +34,7 @@ class Participant(Protocol):
     """Whoever staged something for the next commit: a coordinator's shard, a topic's partition."""
 
     @property
-    def overlaps(self) -> bool:
+    def allows_background_commit(self) -> bool:
         """Whether others may decide, and be answered, between `seal` and `committed`: yes where none of them sees what
         was staged before it is durable."""
         ...
@@ -206,10 +206,15 @@ class CommitPipeline(PipelineCore):
             None if the round is one for `commit`: there is nothing to write, a participant does not overlap, it cannot
             be written, or another background commit is under way.
         """
-        if self.settling or self._background_commit is not None or not self.overlaps or not self._participants:
+        if (
+            self.settling
+            or self._background_commit is not None
+            or not self.allows_background_commit
+            or not self._participants
+        ):
             return None
         self._seal()
-        if self._doom is not None or self.changing or not self.overlaps or not self._log.dirty:
+        if self._doom is not None or self.changing or not self.allows_background_commit or not self._log.dirty:
             return None
         background_commit = BackgroundCommit(gate, self._log)
         participants, answers = self._take_round()

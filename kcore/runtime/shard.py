@@ -123,7 +123,7 @@ class Shard(ShardCore, Generic[M]):
         slices: Slices,
         now: Now,
         max_batch_bytes: int = 1_048_588,
-        overlaps: bool = True,
+        allows_background_commit: bool = True,
     ) -> None:
         self.topic = topic
         self.index = index
@@ -132,7 +132,7 @@ class Shard(ShardCore, Generic[M]):
         self.state = ShardState.INITIAL
         self.generation = 0  # counts loads: what belongs to an earlier one must not touch this one
         self.report = LoadReport()
-        self.overlaps = overlaps
+        self.allows_background_commit = allows_background_commit
         self.dirty = self.committing = False
         self._log = log
         self._pipeline = pipeline

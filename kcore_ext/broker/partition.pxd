@@ -18,7 +18,7 @@ cdef class PartitionCore:
     cdef public Py_ssize_t watched
     cdef public bint recovering
     cdef public bint closed
-    cdef readonly bint overlaps         # see `Participant`
+    cdef readonly bint allows_background_commit  # see `Participant`
 
     cdef int64_t take(
         self,

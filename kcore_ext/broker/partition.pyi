@@ -21,7 +21,7 @@ class PartitionCore:
     recovering: bool
     closed: bool
     @property
-    def overlaps(self) -> bool:
+    def allows_background_commit(self) -> bool:
         """Always: what readers see of a partition ends at what is durable (`Participant`)."""
 
     config: LogConfig

@@ -19,7 +19,7 @@ cdef class PartitionCore:
     """See partition.pyi."""
 
     def __cinit__(self, *arguments, **named):
-        self.overlaps = True
+        self.allows_background_commit = True
 
     def append_data(
         self,

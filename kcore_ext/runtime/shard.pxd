@@ -20,7 +20,7 @@ cdef class PipelineCore:
     cdef public dict _participants      # who staged something, as an ordered set
     cdef public list _answers           # (pending, response) in the order in which they are to go out
     cdef public list _background_answers  # the same of the round that is being written; None if there is none
-    cdef public bint overlaps           # whether this round may be written beside what is decided next
+    cdef public bint allows_background_commit  # whether this round may be written beside what is decided next
     cdef public object _on_dirty
     cdef public int changing            # changes of memory that were begun and have not ended
     cdef public bint settling           # a round left `_participants` and is neither durable nor failed
@@ -41,7 +41,7 @@ cdef class ShardCore:
     cdef public list _outbox            # answers of the present decision to requests that were parked
     cdef public dict _parked            # requests that wait for something else than a commit, as an ordered set
     cdef public bint _active            # whether it decides requests
-    cdef public bint overlaps           # see `Participant`
+    cdef public bint allows_background_commit  # see `Participant`
     cdef public bint dirty              # whether it enlisted in this round
     cdef public bint committing         # whether it is in the round that is being written
     cdef public bint _reload            # whether memory is to be read from the log behind the next commit

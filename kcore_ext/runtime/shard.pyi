@@ -27,7 +27,7 @@ class PipelineCore:
     _participants: dict[Any, None]
     _answers: list[tuple[Pending, Any]]
     _background_answers: list[tuple[Pending, Any]] | None
-    overlaps: bool
+    allows_background_commit: bool
     """Whether the round may be written beside what is decided next: all who staged something in it allow that."""
     changing: int
     """Changes of memory that were begun and have not ended. It is 0 between decisions, unless a change was broken off:
@@ -89,7 +89,7 @@ class ShardCore:
     """The part of `Shard` that is used for every request. What it calls when something is wrong is the shard's own."""
 
     machine: Any
-    overlaps: bool
+    allows_background_commit: bool
     dirty: bool
     committing: bool
     _active: bool

@@ -54,7 +54,7 @@ cdef class PipelineCore:
     def __cinit__(self, *arguments, **named):
         self._participants = {}
         self._answers = []
-        self.overlaps = True
+        self.allows_background_commit = True
 
     @property
     def dirty(self) -> bool:
@@ -76,15 +76,15 @@ cdef class PipelineCore:
         self._on_dirty = callback
 
     cpdef enlist(self, participant):
-        cdef bint overlaps
+        cdef bint allows_background_commit
         if not PyDict_Contains(self._participants, participant):
             # Whatever may raise comes first: a participant is enlisted completely or not at all.
-            overlaps = participant.overlaps
+            allows_background_commit = participant.allows_background_commit
             if self._on_dirty is not None and len(self._participants) == 0:
                 self._on_dirty()
             PyDict_SetItem(self._participants, participant, None)
-            if not overlaps:
-                self.overlaps = False
+            if not allows_background_commit:
+                self.allows_background_commit = False
 
     cpdef answer_later(self, Pending pending, response):
         self._answers.append((pending, response))
@@ -100,7 +100,7 @@ cdef class PipelineCore:
         self.settling = True
         self._participants = participants
         self._answers = answers
-        self.overlaps = True
+        self.allows_background_commit = True
         return taken
 
     def _give_back(self, dict participants not None, list answers not None):

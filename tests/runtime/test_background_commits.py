@@ -154,12 +154,12 @@ def test_rounds_that_do_not_fly() -> None:
     assert bench.pipeline.start_background(threading.Lock()) is None
     background_commit.write()
     bench.pipeline.finish_background(background_commit)
-    bench.shard.overlaps = False
+    bench.shard.allows_background_commit = False
     bench.run("add", "a", 1)
-    assert not bench.pipeline.overlaps
+    assert not bench.pipeline.allows_background_commit
     assert bench.pipeline.start_background(threading.Lock()) is None
     assert bench.pipeline.commit()
-    assert bench.pipeline.overlaps
+    assert bench.pipeline.allows_background_commit
     lost = bench.ask(bench.other, "add", "b", 1)
     bench.pipeline.doom(LogError("no"))
     assert bench.pipeline.start_background(threading.Lock()) is None

@@ -320,7 +320,7 @@ def test_a_callback_that_raises_does_not_keep_answers_from_others() -> None:
 
 def test_a_participant_that_raises_does_not_keep_others_from_the_news() -> None:
     class Participant:
-        overlaps = True
+        allows_background_commit = True
 
         def __init__(self, faulty: bool) -> None:
             self.faulty = faulty

@@ -83,7 +83,7 @@ class CompactionPass:
         done: whether the pass came to its end.
     """
 
-    overlaps = False  # its slices commit in place
+    allows_background_commit = False  # its slices commit in place
 
     __slots__ = (
         "_changes",

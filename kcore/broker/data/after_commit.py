@@ -50,7 +50,7 @@ class AfterCommit:
 
     __slots__ = ("_pending", "_reader")
 
-    overlaps = True
+    allows_background_commit = True
 
     def __init__(self, reader: Any, context: RequestContext, request: Any) -> None:
         self._reader: Reader = reader

@@ -291,7 +291,7 @@ class Truncation:
 
     # Neither round flies: the first has what the metadata shard decided, which is seen everywhere at once, and the
     # second moves the log's start.
-    overlaps = False
+    allows_background_commit = False
 
     def __init__(self, log: PartitionLog, pipeline: CommitPipeline, offset: int) -> None:
         self._log = log
@@ -340,5 +340,5 @@ def metadata_shard(
         slices=slices,
         now=now,
         max_batch_bytes=MAX_METADATA_BATCH_BYTES,
-        overlaps=False,  # topics are looked up everywhere, and by no decision of this shard
+        allows_background_commit=False,  # topics are looked up everywhere, and by no decision of this shard
     )

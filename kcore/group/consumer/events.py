@@ -74,7 +74,7 @@ class GroupEvents:
         pipeline: says when what changed is durable.
     """
 
-    overlaps = False  # an event tells of a group as it is when the commit is over
+    allows_background_commit = False  # an event tells of a group as it is when the commit is over
 
     __slots__ = ("_changed", "_pipeline", "_topics", "_watchers")
 
