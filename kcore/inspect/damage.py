@@ -16,7 +16,7 @@ from kcore.errors import KcoreError
 from kcore.inspect.rehearsal import REHEARSED, Rehearsal
 from kcore.log import EpochEntry, PartitionKey
 from kcore.log.repair_plan import Loss, PartitionPlan, Plan
-from kcore.log.round import PartitionMeta
+from kcore.log.write_set import PartitionMeta
 from kcore.protocol import DecodeError
 from kcore.protocol.compression import decompress
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE, UnknownRecord, decode_key, decode_value

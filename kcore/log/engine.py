@@ -11,9 +11,9 @@ from typing import Final, NoReturn
 from kcore.log.errors import FailureReason, LogClosedError, LogError
 from kcore.log.interface import EngineStats, Finding, LogEngine, PartitionKey, PartitionLog
 from kcore.log.partition import StagedPartitionLog
-from kcore.log.round import PartitionMeta, Round
 from kcore.log.storage import ReclaimTask, Storage
 from kcore.log.verify import verify_partition
+from kcore.log.write_set import PartitionMeta, WriteSet
 from kcore_ext.log.partition import ABSENT, CLOSED, COMMITTING, DROPPED, LIVE, STAGING, EngineCore
 from kcore_ext.log.tail_cache import TailCache
 
@@ -35,9 +35,9 @@ class StagedLogEngine(EngineCore, LogEngine):
 
     An exception may hit any line: no memory, or an interrupt from the keyboard. A change of several steps therefore
     sets a bit of `_torn` before its first step and clears it after the last. `seal`, `finish`, `fail` and `commit`
-    handle an exception themselves: memory goes back to what the storage holds, and `Round.is_durable` says whether that
-    includes the round. If a second exception interrupts the handler, the bit stays set: every `commit` and `seal` then
-    recovers first and fails, as a commit whose write failed, until a recovery has succeeded.
+    handle an exception themselves: memory goes back to what the storage holds, and `WriteSet.is_durable` says whether
+    that includes the round. If a second exception interrupts the handler, the bit stays set: every `commit` and `seal`
+    then recovers first and fails, as a commit whose write failed, until a recovery has succeeded.
     """
 
     __slots__ = (
@@ -63,7 +63,7 @@ class StagedLogEngine(EngineCore, LogEngine):
         self._torn = 0
         self._drops: list[StagedPartitionLog] = []
         self._metas: dict[str, bytes | None] = {}
-        self._in_flight: Round | None = None
+        self._in_flight: WriteSet | None = None
         self._new_numbers = False
         self._reclaim_lock = threading.Lock()
         # Insertion-ordered sets: numbers dropped for good, and partitions with deleted batches or old snapshots.
@@ -154,7 +154,7 @@ class StagedLogEngine(EngineCore, LogEngine):
         # After an interrupted call there is something to commit, too: the commit fails and discards what is staged.
         return bool(self._dirty or self._metas or self._drops or self._torn)
 
-    def seal(self) -> Round:
+    def seal(self) -> WriteSet:
         """See LogEngine."""
         if self._closed is not None or self._torn or self._in_flight is not None:
             self._refuse_round()
@@ -176,14 +176,14 @@ class StagedLogEngine(EngineCore, LogEngine):
             raise LogError(_INTERRUPTED, FailureReason.INTERRUPTED)
         raise LogError("the previous round has been neither finished nor failed", FailureReason.MISUSE)
 
-    def _take_staged(self) -> Round:
+    def _take_staged(self) -> WriteSet:
         """Move everything staged into a round. An exception leaves it in both places, or in one of them."""
         dirty = self._dirty
         if len(dirty) > 1:
             dirty.sort(key=_BY_NUMBER)
         metas, drops = self._metas, self._drops
         # An empty container is shared, never handed to the round: what is staged next must not show up in it.
-        sealed = Round(self._seal_dirty(), metas or _NO_METAS, drops or _NO_DROPS, 0)
+        sealed = WriteSet(self._seal_dirty(), metas or _NO_METAS, drops or _NO_DROPS, 0)
         if self._new_numbers:
             sealed.next_number = self._next_number
         self._in_flight = sealed
@@ -194,47 +194,47 @@ class StagedLogEngine(EngineCore, LogEngine):
             self._drops = []
         return sealed
 
-    def write(self, round: Round) -> None:
+    def write(self, write_set: WriteSet) -> None:
         """See LogEngine."""
         self._require_open()
-        if not round.empty:
-            self._storage.write(round)
+        if not write_set.empty:
+            self._storage.write(write_set)
 
-    def finish(self, round: Round) -> None:
+    def finish(self, write_set: WriteSet) -> None:
         """See LogEngine."""
         self._torn |= COMMITTING
         try:
-            self._show(round)
+            self._show(write_set)
             self._in_flight = None
         except BaseException:
             # The round is durable, and what was staged after it stays valid: once more.
-            self._show(round)
+            self._show(write_set)
             self._in_flight = None
             self._torn &= ~COMMITTING
             raise
         self._torn &= ~COMMITTING
 
-    def _show(self, round: Round) -> None:
+    def _show(self, write_set: WriteSet) -> None:
         """Let readers see a durable round. Can be repeated after an exception."""
-        self._finish_sealed(round.partitions)
-        for log in round.drops:
+        self._finish_sealed(write_set.partitions)
+        for log in write_set.drops:
             log._durable_meta = None
             log._tail.clear()
             self._garbage[log._number] = None
 
-    def fail(self, round: Round, error: BaseException) -> None:
+    def fail(self, write_set: WriteSet, error: BaseException) -> None:
         """See LogEngine."""
-        if self._torn or round.is_durable or self._in_flight is not round:
+        if self._torn or write_set.is_durable or self._in_flight is not write_set:
             self._recover()
             return
         self._torn = COMMITTING
         try:
-            for sealed in round.partitions:
+            for sealed in write_set.partitions:
                 sealed.log._sealed = None
             self._discard_staged()
-            for sealed in round.partitions:
+            for sealed in write_set.partitions:
                 sealed.log._discard()
-            self._restore(round.drops)
+            self._restore(write_set.drops)
             self._in_flight = None
         except BaseException:
             self._recover()
@@ -254,7 +254,7 @@ class StagedLogEngine(EngineCore, LogEngine):
             self._show(sealed)
             self._in_flight = None
         except BaseException:
-            # An interrupt may arrive when the transaction is already durable: `Round.is_durable` is the truth then.
+            # An interrupt may arrive when the transaction is already durable: `WriteSet.is_durable` is the truth then.
             self._recover()
             raise
         self._torn = 0
@@ -274,16 +274,16 @@ class StagedLogEngine(EngineCore, LogEngine):
             self._in_flight = None
             return
         self._torn |= COMMITTING
-        round = self._in_flight
+        write_set = self._in_flight
         self._restore(self._drops)
-        if round is not None:
-            if round.is_durable:
-                self._show(round)
-                for sealed in round.partitions:
+        if write_set is not None:
+            if write_set.is_durable:
+                self._show(write_set)
+                for sealed in write_set.partitions:
                     # An exception may have come between the move of the log start and this.
                     self._add_garbage(sealed.log)
             else:
-                self._restore(round.drops)
+                self._restore(write_set.drops)
         for log in self._logs.values():
             log._sealed = None
             log._discard()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from kcore.log.errors import FailureReason, LogClosedError, LogError
 from kcore.log.interface import EngineStats, Finding, LogEngine, PartitionKey, PartitionLog
-from kcore.log.round import Round
+from kcore.log.write_set import WriteSet
 
 
 class SimulatedCrashError(BaseException):
@@ -50,7 +50,7 @@ class FaultInjectingEngine(LogEngine):
         """Let the next `count` calls of `reclaim` fail."""
         self._reclaim_failures = count
 
-    def write(self, round: Round) -> None:
+    def write(self, write_set: WriteSet) -> None:
         """See LogEngine; raises the fault that was planned for this commit."""
         self.commit_count += 1
         reason = self._failures.pop(self.commit_count, None)
@@ -58,10 +58,10 @@ class FaultInjectingEngine(LogEngine):
             raise LogError(f"injected: {reason.value}", reason)
         crash = self._crashes.pop(self.commit_count, None)
         if crash is None:
-            self.inner.write(round)
+            self.inner.write(write_set)
             return
         if crash:
-            self.inner.write(round)
+            self.inner.write(write_set)
         self.inner.close()
         raise SimulatedCrashError(f"commit {self.commit_count}, {'after' if crash else 'before'} it was durable")
 
@@ -112,17 +112,17 @@ class FaultInjectingEngine(LogEngine):
         """See LogEngine."""
         return self.inner.dirty
 
-    def seal(self) -> Round:
+    def seal(self) -> WriteSet:
         """See LogEngine."""
         return self.inner.seal()
 
-    def finish(self, round: Round) -> None:
+    def finish(self, write_set: WriteSet) -> None:
         """See LogEngine."""
-        self.inner.finish(round)
+        self.inner.finish(write_set)
 
-    def fail(self, round: Round, error: BaseException) -> None:
+    def fail(self, write_set: WriteSet, error: BaseException) -> None:
         """See LogEngine."""
-        self.inner.fail(round, error)
+        self.inner.fail(write_set, error)
 
     def rollback(self) -> None:
         """See LogEngine."""

@@ -9,7 +9,7 @@ Offsets of a partition: `log_start_offset <= high_watermark <= end_offset`. `end
 `high_watermark` is the committed end, and readers see only what lies below it.
 
 Threads: one thread owns an engine (appends, seal, finish, fail, open, drop). Beside it one other thread may run
-`write(round)` or `reclaim()`, and any number may read (`read`, `batches`, `find_by_timestamp`, `read_snapshot`).
+`write(write_set)` or `reclaim()`, and any number may read (`read`, `batches`, `find_by_timestamp`, `read_snapshot`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from kcore.log.round import Round
+    from kcore.log.write_set import WriteSet
     from kcore_ext.batch import BatchBuilder
 
 
@@ -290,7 +290,7 @@ class LogEngine(ABC):
         """Whether anything is staged that no round has taken yet."""
 
     @abstractmethod
-    def seal(self) -> Round:
+    def seal(self) -> WriteSet:
         """Take everything staged into a round for `write`; what is staged from now on belongs to the next round.
 
         After an exception in here nothing is staged any more, as after a `write` that failed. Raises LogError when the
@@ -298,14 +298,14 @@ class LogEngine(ABC):
         """
 
     @abstractmethod
-    def write(self, round: Round) -> None:
+    def write(self, write_set: WriteSet) -> None:
         """Make a sealed round durable, in one transaction. Touches the round and the storage only.
 
         May run on another thread beside appends and reads. Raises LogError; then nothing of the round is stored.
         """
 
     @abstractmethod
-    def finish(self, round: Round) -> None:
+    def finish(self, write_set: WriteSet) -> None:
         """After `write` returned: move the high watermarks and let readers see the round.
 
         If an exception interrupts this, the round is shown all the same: at once, or when the next `commit` or `seal`
@@ -313,11 +313,11 @@ class LogEngine(ABC):
         """
 
     @abstractmethod
-    def fail(self, round: Round, error: BaseException) -> None:
+    def fail(self, write_set: WriteSet, error: BaseException) -> None:
         """After `write` or `finish` raised `error`: forget the round and everything staged after it.
 
         End offsets, epochs, metadata, creations and drops go back to what is committed. That includes the round itself
-        if it is durable (`Round.is_durable`).
+        if it is durable (`WriteSet.is_durable`).
         """
 
     @abstractmethod

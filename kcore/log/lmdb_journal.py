@@ -26,7 +26,7 @@ from kcore.log.lmdb_layout import U64
 from kcore_ext.log.partition import journal_entries, log_pairs, sort_batches
 
 if TYPE_CHECKING:
-    from kcore.log.round import Round
+    from kcore.log.write_set import WriteSet
 
 MAX_ROUND_BYTES: Final = 64 << 10
 """Larger rounds go to the log at once: their pages are full by themselves."""
@@ -48,13 +48,13 @@ Batches = dict[int, list[tuple[int, bytes]]]
 _ENTRY: Final = struct.Struct(">IQI")  # partition number, base offset, bytes of the batch behind it
 
 
-def entries_of(round: Round) -> bytes | None:
+def entries_of(write_set: WriteSet) -> bytes | None:
     """A round as the journal keeps it: each batch behind its partition's number, its base offset and its size.
 
     Returns:
         None if the round is not for the journal: it changes stored batches, or is too large.
     """
-    return None if round.drops else journal_entries(round.partitions, MAX_ROUND_BYTES)
+    return None if write_set.drops else journal_entries(write_set.partitions, MAX_ROUND_BYTES)
 
 
 class Journal:
@@ -68,7 +68,7 @@ class Journal:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._fresh: list[Round] = []
+        self._fresh: list[WriteSet] = []
         self._sorted: Batches = {}
         self._rounds = 0
         self._size_bytes = 0
@@ -145,17 +145,17 @@ class Journal:
         self._replace({}, 0, 0)
 
     def _replace(self, batches: Batches, rounds: int, size_bytes: int) -> None:
-        fresh: list[Round] = []
+        fresh: list[WriteSet] = []
         with self._lock:
             self._sorted = batches
             self._fresh = fresh
             self._rounds = rounds
             self._size_bytes = size_bytes
 
-    def written(self, round: Round, size_bytes: int) -> None:
+    def written(self, write_set: WriteSet, size_bytes: int) -> None:
         """Add a round that was written as `size_bytes` of entries."""
         with self._lock:
-            self._fresh.append(round)
+            self._fresh.append(write_set)
             self._rounds += 1
             self._size_bytes += size_bytes
 

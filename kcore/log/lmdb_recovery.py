@@ -19,7 +19,7 @@ from kcore.log.lmdb_layout import (
     parse_partition_meta_key,
 )
 from kcore.log.lmdb_pages import REMEDY
-from kcore.log.round import PartitionMeta, StoredPartition
+from kcore.log.write_set import PartitionMeta, StoredPartition
 
 if TYPE_CHECKING:
     from kcore.log.lmdb_environment import LmdbEnvironment

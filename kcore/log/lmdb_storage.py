@@ -39,8 +39,8 @@ from kcore.log.lmdb_layout import (
 from kcore.log.lmdb_reclaim import reclaim_tasks
 from kcore.log.lmdb_recovery import load_partitions, stray_numbers
 from kcore.log.lmdb_rewrite import rewrite_batches
-from kcore.log.round import Round, StoredPartition
 from kcore.log.storage import ReclaimTask, Storage
+from kcore.log.write_set import StoredPartition, WriteSet
 from kcore_ext.batch.run import gather
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class LmdbStorage(Storage):
         self._write_lock = threading.Lock()
         self._doubt: str | None = None
         self._unsettled = False
-        self._round: Round | None = None  # of the transaction in question, None if it carries none
+        self._round: WriteSet | None = None  # of the transaction in question, None if it carries none
         self._txn_id = 0  # of the round's transaction, 0 until it is about to be committed
         self._journal = Journal()
         self.node_epoch = 0
@@ -210,26 +210,26 @@ class LmdbStorage(Storage):
 
     # -- writing ------------------------------------------------------------------------------------------------
 
-    def write(self, round: Round) -> None:
+    def write(self, write_set: WriteSet) -> None:
         """See Storage. The loop repeats only after the map has grown."""
         with self._write_lock:
             if self._unsettled or self._doubt is not None:
                 self._require_settled()
-            entries = entries_of(round)
+            entries = entries_of(write_set)
             while True:
                 self._txn_id = 0
-                self._round = round
+                self._round = write_set
                 self._unsettled = True
                 try:
                     txn = self._environment.env_for_write.begin(write=True)
                     try:
-                        moved = self._put_round(txn, round, entries)
+                        moved = self._put_round(txn, write_set, entries)
                         self._txn_id = txn.id()
                     except BaseException:
                         txn.abort()
                         raise
                     txn.commit()
-                    self._after_write(round, entries, moved)
+                    self._after_write(write_set, entries, moved)
                     self._unsettled = False
                     self._round = None
                     return
@@ -240,7 +240,7 @@ class LmdbStorage(Storage):
                     self._unsettled = False
                     self._environment.adopt_size()
                 except lmdb.Error as error:
-                    self._settle(round, error)
+                    self._settle(write_set, error)
                     return
                 except LogError as error:
                     self._aborted(error)
@@ -248,8 +248,8 @@ class LmdbStorage(Storage):
                 except BaseException:
                     # An interrupt before or behind the commit: the file knows which. `_unsettled` stays, as the
                     # transaction may be open still.
-                    if not round.is_durable and 0 < self._txn_id <= self._last_txn_id():
-                        round.is_durable = True
+                    if not write_set.is_durable and 0 < self._txn_id <= self._last_txn_id():
+                        write_set.is_durable = True
                     self._read_journal()
                     raise
 
@@ -261,9 +261,9 @@ class LmdbStorage(Storage):
         """
         if self._doubt is None and self._unsettled:
             last_txn_id = self._reopen()
-            round = self._round
+            write_set = self._round
             stored = 0 < self._txn_id <= last_txn_id
-            if round is None or round.is_durable == stored:
+            if write_set is None or write_set.is_durable == stored:
                 self._unsettled = False
                 self._round = None
                 return
@@ -281,32 +281,37 @@ class LmdbStorage(Storage):
         self._unsettled = False
         self._round = None
 
-    def _after_write(self, round: Round, entries: bytes | None, moved: bool) -> None:
+    def _after_write(self, write_set: WriteSet, entries: bytes | None, moved: bool) -> None:
         """Update the journal in memory after a round's transaction was committed."""
         if moved:
             self._journal.moved()
         if entries:
-            self._journal.written(round, len(entries))
-        round.is_durable = True
+            self._journal.written(write_set, len(entries))
+        write_set.is_durable = True
 
-    def _put_round(self, txn: Any, round: Round, entries: bytes | None) -> bool:
+    def _put_round(self, txn: Any, write_set: WriteSet, entries: bytes | None) -> bool:
         """Writes a round, to the journal if it has entries there; returns whether the journal was moved before."""
         environment, journal = self._environment, self._journal
         moved = False
         if entries is None or journal.full:
             moved = journal.move(txn, environment.journal_db, environment.log_db)
         if entries is None:
-            self._put_batches(txn, round)
+            self._put_batches(txn, write_set)
         elif entries:
             journal.put(txn, environment.journal_db, entries, first=moved)
-        if round.drops or round.metas or round.next_number or any(part.meta is not None for part in round.partitions):
-            self._put_metas(txn, round)
+        if (
+            write_set.drops
+            or write_set.metas
+            or write_set.next_number
+            or any(part.meta is not None for part in write_set.partitions)
+        ):
+            self._put_metas(txn, write_set)
         return moved
 
-    def _put_batches(self, txn: Any, round: Round) -> None:
+    def _put_batches(self, txn: Any, write_set: WriteSet) -> None:
         log_db = self._environment.log_db
         put = txn.put
-        for sealed in round.partitions:
+        for sealed in write_set.partitions:
             batches = sealed.batches
             number = sealed.number
             # A refusal means that a batch is already there: this process and the file disagree.
@@ -331,30 +336,30 @@ class LmdbStorage(Storage):
             # Chunks of an attempt that was given up may still be there: the newer win.
             self._require(txn.put(SNAP_KEY.pack(sealed.number, offset, index), data, db=self._environment.snap_db))
 
-    def _put_metas(self, txn: Any, round: Round) -> None:
+    def _put_metas(self, txn: Any, write_set: WriteSet) -> None:
         """Drops first: a partition dropped and created anew in one round has one metadata key."""
         meta_db = self._environment.meta_db
-        for log in round.drops:
+        for log in write_set.drops:
             txn.delete(partition_meta_key(log.key), db=meta_db)
             self._require(txn.put(DROPPED_PREFIX + U32.pack(log._number), b"", db=meta_db))
-        for sealed in round.partitions:
+        for sealed in write_set.partitions:
             if sealed.meta is not None:
                 self._require(txn.put(partition_meta_key(sealed.key), sealed.meta.encode(), db=meta_db))
-        for name, value in round.metas.items():
+        for name, value in write_set.metas.items():
             key = USER_PREFIX + name.encode()
             if value is None:
                 txn.delete(key, db=meta_db)
             else:
                 self._require(txn.put(key, value, db=meta_db))
-        if round.next_number:
-            self._require(txn.put(NEXT_NUMBER_KEY, U32.pack(round.next_number), db=meta_db))
+        if write_set.next_number:
+            self._require(txn.put(NEXT_NUMBER_KEY, U32.pack(write_set.next_number), db=meta_db))
 
     @staticmethod
     def _require(stored: bool) -> None:
         if not stored:
             raise LogError("LMDB refused an overwriting put")
 
-    def _settle(self, round: Round, error: lmdb.Error) -> None:
+    def _settle(self, write_set: WriteSet, error: lmdb.Error) -> None:
         """Open LMDB again after it failed, and find out what became of the round.
 
         A commit that fails while it writes the meta page leaves open whether the transaction happened. If the file has
@@ -367,7 +372,7 @@ class LmdbStorage(Storage):
             self._unsettled = False
             self._round = None
             data = os.path.join(self.path, DATA_NAME)
-            raise log_error(error, "commit failed", data, round.size_bytes()) from error
+            raise log_error(error, "commit failed", data, write_set.size_bytes()) from error
         try:
             with self._environment.env_for_write.begin(write=True) as txn:
                 self._require(txn.put(NODE_EPOCH_KEY, U64.pack(self.node_epoch), db=self._environment.meta_db))
@@ -375,7 +380,7 @@ class LmdbStorage(Storage):
             # Failing twice in a row: what the file will show is only known when it is opened again.
             self._doubt = f"a commit failed and could not be settled, the log must be opened again: {again}"
             raise LogError(self._doubt) from error
-        round.is_durable = True
+        write_set.is_durable = True
         self._unsettled = False
         self._round = None
 

@@ -10,8 +10,8 @@ from kcore.log.batch_header import last_offset, offsets_and_timestamp
 from kcore.log.engine import StagedLogEngine
 from kcore.log.errors import CorruptLogError, LogError
 from kcore.log.interface import BatchSummary, Finding, PartitionKey
-from kcore.log.round import PartitionMeta, Round, StoredPartition
 from kcore.log.storage import ReclaimTask, Storage
+from kcore.log.write_set import PartitionMeta, StoredPartition, WriteSet
 
 if TYPE_CHECKING:
     from kcore_ext.log.partition import SealedPartition
@@ -53,7 +53,7 @@ class MemoryStorage(Storage):
         self._next_number = 0
         self._opened = False
         self._lock = threading.Lock()
-        self._unfinished: Round | None = None  # of which a part may have been written
+        self._unfinished: WriteSet | None = None  # of which a part may have been written
         self.node_epoch = 0
 
     def load(self) -> tuple[list[StoredPartition], list[int], int]:
@@ -76,50 +76,50 @@ class MemoryStorage(Storage):
         found.sort(key=lambda partition: partition.meta.number)
         return found, list(self._dropped), self._next_number
 
-    def write(self, round: Round) -> None:
+    def write(self, write_set: WriteSet) -> None:
         """See Storage. An exception in the middle does not undo the round but completes it."""
         with self._lock:
             if self._unfinished is not None:
                 raise LogError("a write was interrupted: the log must be opened again")
-            self._check(round)
-            self._unfinished = round
+            self._check(write_set)
+            self._unfinished = write_set
             try:
-                self._apply(round)
-                round.is_durable = True
+                self._apply(write_set)
+                write_set.is_durable = True
                 self._unfinished = None
             except BaseException:
-                self._apply(round)
-                round.is_durable = True
+                self._apply(write_set)
+                write_set.is_durable = True
                 self._unfinished = None
                 raise
 
-    def _check(self, round: Round) -> None:
+    def _check(self, write_set: WriteSet) -> None:
         """Refuse what can be refused, before the first change."""
-        for sealed in round.partitions:
+        for sealed in write_set.partitions:
             partition = self._partitions.get(sealed.number)
             if partition is not None and sealed.bases and sealed.bases[0] < partition.end_offset:
                 raise CorruptLogError(
                     sealed.key, sealed.bases[0], f"append below the stored end {partition.end_offset}"
                 )
 
-    def _apply(self, round: Round) -> None:
+    def _apply(self, write_set: WriteSet) -> None:
         """Write a round. Can be repeated after an exception: each step leaves what it finds done."""
-        for sealed in round.partitions:
+        for sealed in write_set.partitions:
             self._write_partition(sealed)
-        for log in round.drops:
+        for log in write_set.drops:
             self._keys.pop(log.key, None)
             self._dropped[log._number] = None
         # A partition dropped and created anew in one round: the creation is the newer.
-        for sealed in round.partitions:
-            if sealed.meta is not None and all(sealed.log is not log for log in round.drops):
+        for sealed in write_set.partitions:
+            if sealed.meta is not None and all(sealed.log is not log for log in write_set.drops):
                 self._keys[sealed.key] = sealed.meta
-        for name, value in round.metas.items():
+        for name, value in write_set.metas.items():
             if value is None:
                 self._metas.pop(name, None)
             else:
                 self._metas[name] = value
-        if round.next_number:
-            self._next_number = round.next_number
+        if write_set.next_number:
+            self._next_number = write_set.next_number
 
     def _write_partition(self, sealed: SealedPartition) -> None:
         partition = self._partitions.get(sealed.number)

@@ -29,9 +29,9 @@ from kcore.log.interface import (
     SnapshotInfo,
     TimestampedBatch,
 )
-from kcore.log.round import PartitionMeta
 from kcore.log.snapshot import SnapshotWriter, read_chunks
 from kcore.log.time_index import TimeIndex
+from kcore.log.write_set import PartitionMeta
 from kcore_ext.batch.run import count_sound
 from kcore_ext.log.partition import ABSENT, CLOSED, LIVE, LogCore
 

@@ -28,7 +28,7 @@ from kcore.log.lmdb_layout import (
     parse_partition_meta_key,
 )
 from kcore.log.lmdb_salvage import Batches, Salvage, Tier
-from kcore.log.round import PartitionMeta
+from kcore.log.write_set import PartitionMeta
 from kcore.protocol.uuids import METADATA_TOPIC_ID
 from kcore_ext.batch.crc32c import crc32c
 

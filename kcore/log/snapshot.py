@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kcore.log.errors import CorruptLogError, FailureReason, LogError
 from kcore.log.interface import PartitionKey, SnapshotInfo
-from kcore.log.round import SnapshotChunk
+from kcore.log.write_set import SnapshotChunk
 from kcore_ext.batch.crc32c import crc32c
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 from kcore.log.interface import BatchSummary, Finding, PartitionKey
-from kcore.log.round import Round, StoredPartition
+from kcore.log.write_set import StoredPartition, WriteSet
 
 
 class ReclaimTask(NamedTuple):
@@ -38,8 +38,8 @@ class Storage(ABC):
         """All partitions in order of number, numbers dropped and not yet reclaimed, the next free number."""
 
     @abstractmethod
-    def write(self, round: Round) -> None:
-        """Make the round durable and set `round.is_durable`; raises LogError and stores nothing otherwise."""
+    def write(self, write_set: WriteSet) -> None:
+        """Make the round durable and set `write_set.is_durable`; raises LogError and stores nothing otherwise."""
 
     @abstractmethod
     def slice(self, number: int, offset: int, limit: int, max_bytes: int, max_batches: int) -> list[tuple[int, bytes]]:

@@ -11,8 +11,8 @@ from kcore.log.interface import Finding, PartitionKey
 from kcore.log.snapshot import read_chunks
 
 if TYPE_CHECKING:
-    from kcore.log.round import PartitionMeta
     from kcore.log.storage import Storage
+    from kcore.log.write_set import PartitionMeta
 
 SLICE_BYTES = 1 << 20
 SLICE_BATCHES = 512

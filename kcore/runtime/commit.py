@@ -24,7 +24,7 @@ from kcore_ext.runtime.shard import PipelineCore
 
 if TYPE_CHECKING:
     from kcore.log.interface import LogEngine
-    from kcore.log.round import Round
+    from kcore.log.write_set import WriteSet
     from kcore.runtime.pending import Pending
 
 logger = logging.getLogger(__name__)
@@ -91,9 +91,9 @@ class BackgroundCommit:
         error: the reason why it was not written, if it was not.
     """
 
-    __slots__ = ("_gate", "_log", "answers", "error", "participants", "round")
+    __slots__ = ("_gate", "_log", "answers", "error", "participants", "write_set")
 
-    round: Round
+    write_set: WriteSet
     participants: dict[Participant, None]
     answers: list[tuple[Pending, Any]]
 
@@ -106,7 +106,7 @@ class BackgroundCommit:
     def write(self) -> None:
         """Makes the round durable, on any thread; `finish_background` reports an error."""
         try:
-            self._log.write(self.round)
+            self._log.write(self.write_set)
         except BaseException as error:
             self.error = error
         finally:
@@ -219,7 +219,7 @@ class CommitPipeline(PipelineCore):
         background_commit = BackgroundCommit(gate, self._log)
         participants, answers = self._take_round()
         try:
-            background_commit.round = self._log.seal()
+            background_commit.write_set = self._log.seal()
         except Exception as error:
             self._give_back(participants, answers)
             self.doom(error)
@@ -249,9 +249,9 @@ class CommitPipeline(PipelineCore):
         self._background_commit = self._background_answers = None
         error = background_commit.error
         # an error behind the write: the round is durable all the same
-        if error is None or background_commit.round.is_durable:
+        if error is None or background_commit.write_set.is_durable:
             try:
-                self._log.finish(background_commit.round)
+                self._log.finish(background_commit.write_set)
             except Exception as failure:
                 # The file has the round, and the log's memory does not: it takes nothing behind it any more.
                 error = failure
@@ -260,7 +260,7 @@ class CommitPipeline(PipelineCore):
                 self._release(background_commit.participants, background_commit.answers)
                 self.settling = False
                 return True
-        self._log.fail(background_commit.round, error)
+        self._log.fail(background_commit.write_set, error)
         participants, answers = self._take_round()
         self._doom = None
         self.changing = 0

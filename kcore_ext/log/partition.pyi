@@ -4,7 +4,7 @@ from typing import Final, NoReturn, final
 from kcore.log.engine import StagedLogEngine
 from kcore.log.interface import PartitionKey
 from kcore.log.partition import StagedPartitionLog
-from kcore.log.round import PartitionMeta, Round, SnapshotChunk
+from kcore.log.write_set import PartitionMeta, SnapshotChunk, WriteSet
 from kcore_ext.batch import BatchBuilder
 from kcore_ext.log.tail_cache import PartitionTail, TailCache
 
@@ -134,7 +134,7 @@ def journal_entries(partitions: list[SealedPartition], max_bytes: int) -> bytes 
         SystemError: a partition has more or fewer base offsets than batches.
     """
 
-def sort_batches(rounds: list[Round], by_number: dict[int, list[tuple[int, bytes]]]) -> None:
+def sort_batches(write_sets: list[WriteSet], by_number: dict[int, list[tuple[int, bytes]]]) -> None:
     """Add the batches of rounds to those of their partitions, with their base offsets.
 
     After an exception the call can be repeated: batches at or below a partition's last base offset are left out.

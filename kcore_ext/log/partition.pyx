@@ -222,13 +222,13 @@ def journal_entries(list partitions not None, Py_ssize_t max_bytes):
     return value
 
 
-def sort_batches(list rounds not None, dict by_number not None):
+def sort_batches(list write_sets not None, dict by_number not None):
     cdef SealedPartition sealed
     cdef list batches
     cdef Py_ssize_t place
     cdef int64_t last
-    for round in rounds:
-        for sealed in round.partitions:
+    for write_set in write_sets:
+        for sealed in write_set.partitions:
             if not sealed.batches:
                 continue
             check_paired(sealed)

@@ -79,10 +79,10 @@ async def test_a_landing_that_fails_answers_everybody_and_loads_the_shards_again
     first = await node.write_in_background(commit("g", {("t", 0): 5}), 9)
     finish, left = node.log.finish, [MemoryError("once")]
 
-    def fails_once(round: Any) -> None:
+    def fails_once(write_set: Any) -> None:
         if left:
             raise left.pop()
-        finish(round)
+        finish(write_set)
 
     monkeypatch.setattr(node.log, "finish", fails_once, raising=False)
     node.let_through()

@@ -12,7 +12,7 @@ from kcore.drivers.event_loop import AsyncDriver
 from kcore.drivers.offload import CommitOffloadPolicy
 from kcore.engine import Engine
 from kcore.log import FailureReason, LogError, MemoryLogEngine
-from kcore.log.round import Round
+from kcore.log.write_set import WriteSet
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
@@ -39,14 +39,14 @@ class SlowDevice(MemoryLogEngine):
         self.through = threading.Event()
         self.threads: list[str] = []
 
-    def write(self, round: Round) -> None:
+    def write(self, write_set: WriteSet) -> None:
         self.threads.append(threading.current_thread().name)
         if self.slow:
             self.writing.set()
             assert self.through.wait(LONG_S)
         if self.fails:
             raise LogError("the test wants this round to fail", FailureReason.INJECTED)
-        super().write(round)
+        super().write(write_set)
 
 
 class Node:

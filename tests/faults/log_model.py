@@ -125,17 +125,17 @@ def in_place(engine: LogEngine) -> None:
 
 def in_background(engine: LogEngine) -> None:
     """Seal, write and finish, as the commit pipeline does, with batches staged for the next round in between."""
-    round = engine.seal()
+    write_set = engine.seal()
     engine.open(key(1)).append(made(1, 20, 9), 0)
     try:
-        engine.write(round)
+        engine.write(write_set)
     except BaseException as error:
-        if round.is_durable:
-            engine.finish(round)
+        if write_set.is_durable:
+            engine.finish(write_set)
         else:
-            engine.fail(round, error)
+            engine.fail(write_set, error)
         raise
-    engine.finish(round)
+    engine.finish(write_set)
 
 
 class Subject:

@@ -18,8 +18,8 @@ from kcore.log import FailureReason, LmdbLogEngine, LogError, MemoryLogEngine, l
 from kcore.log import engine as engine_module
 from kcore.log.engine import StagedLogEngine
 from kcore.log.faults import FaultInjectingEngine
-from kcore.log.round import Round
 from kcore.log.storage import ReclaimTask
+from kcore.log.write_set import WriteSet
 from tests.log.batches import batch, contents, fill, key, stamped
 from tests.log.conftest import Store
 
@@ -494,7 +494,7 @@ def test_an_exception_while_a_round_is_sealed_fails_it_as_a_whole(
     engine = store.engine
     log = engine.open(key())
     stored = fill(log, engine, 3)
-    owner = Round if step == "__init__" else StagedLogEngine
+    owner = WriteSet if step == "__init__" else StagedLogEngine
     real = getattr(owner, step)
 
     def interrupted(*arguments: Any) -> None:

@@ -14,8 +14,8 @@ import pytest
 from kcore.log import DataFolderError, LmdbLogEngine, LogError, MemoryLogEngine, lmdb_journal, verify_folder
 from kcore.log.lmdb_journal import MAX_ROUND_BYTES, MAX_ROUNDS, MAX_SIZE_BYTES, Batches, Journal
 from kcore.log.lmdb_layout import JOURNAL_DB, LOG_DB
-from kcore.log.round import Round
 from kcore.log.storage import ReclaimTask
+from kcore.log.write_set import WriteSet
 from tests.log.batches import batch, contents, key, stamped
 from tests.seeds import SEED
 
@@ -263,7 +263,7 @@ def test_rounds_whose_sorting_ran_out_of_memory_are_sorted_again(
         stored = [one + other for one, other in zip(stored, more, strict=True)]
     real = lmdb_journal.sort_batches
 
-    def sort_some(rounds: list[Round], by_number: Batches) -> None:
+    def sort_some(rounds: list[WriteSet], by_number: Batches) -> None:
         real(rounds[:1], by_number)
         raise MemoryError
 

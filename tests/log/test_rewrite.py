@@ -7,7 +7,7 @@ import pytest
 from kcore.log import CorruptLogError, InvalidBatchError, LogEngine, LogError, OffsetOutOfRangeError, PartitionLog
 from kcore.log.engine import StagedLogEngine
 from kcore.log.faults import FaultInjectingEngine, SimulatedCrashError
-from kcore.log.round import PartitionMeta
+from kcore.log.write_set import PartitionMeta
 from tests.log.batches import batch, contents, fill, key, stamped
 from tests.log.conftest import Store
 

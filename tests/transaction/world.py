@@ -55,11 +55,11 @@ class FailingLog(MemoryLogEngine):
 
     failures_left = 0
 
-    def write(self, round: Any) -> None:
+    def write(self, write_set: Any) -> None:
         if self.failures_left:
             self.failures_left -= 1
             raise LogError("the test wants this commit to fail", FailureReason.INJECTED)
-        super().write(round)
+        super().write(write_set)
 
 
 class World:

@@ -89,7 +89,7 @@ class SnapshotChunk(NamedTuple):
     data: bytes
 
 
-class Round:
+class WriteSet:
     """Everything one commit makes durable. `partitions` ascend by number.
 
     `next_number` is the lowest partition number never given away, or 0 when this round creates no partition.
