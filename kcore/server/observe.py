@@ -106,7 +106,7 @@ class Observer:
     @property
     def round_is_open(self) -> bool:
         """Whether something was decided that is not durable yet."""
-        return self.engine.pipeline.unsettled
+        return self.engine.pipeline.has_uncommitted
 
     def settle(self) -> None:
         """Waits for a round that is written beside others, and ends the one behind it. Scrapes are rare: one may hold

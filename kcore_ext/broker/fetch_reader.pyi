@@ -158,7 +158,7 @@ class FetchReader:
             LogError: a log cannot be read.
         """
 
-    def unsettled(self, items: list[Any], hungry: bool) -> list[tuple[Any, int]]:
+    def pending_appends(self, items: list[Any], hungry: bool) -> list[tuple[Any, int]]:
         """Appends under way that the answer has to show: (partition, its end). With one replica, Kafka has them
         readable at once.
 

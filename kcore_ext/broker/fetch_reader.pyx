@@ -246,7 +246,7 @@ cdef class FetchReader:
             reading.failed = True
         return data
 
-    def unsettled(self, list items not None, bint hungry):
+    def pending_appends(self, list items not None, bint hungry):
         cdef list found = []
         cdef FetchItem item
         for item in items:

@@ -45,7 +45,7 @@ class PipelineCore:
         """Whether a round is being written on another thread."""
 
     @property
-    def unsettled(self) -> bool:
+    def has_uncommitted(self) -> bool:
         """Whether something was decided that is not durable yet: there is something to commit, or being written."""
 
     @property

@@ -65,7 +65,7 @@ cdef class PipelineCore:
         return self._background_answers is not None
 
     @property
-    def unsettled(self) -> bool:
+    def has_uncommitted(self) -> bool:
         return self.dirty or self.committing
 
     @property

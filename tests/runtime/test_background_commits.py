@@ -60,7 +60,7 @@ def test_answers_wait_for_the_round_that_they_stand_on_and_for_no_other() -> Non
     bench = TwoShards()
     first = bench.run("add", "a", 1)
     background_commit = bench.start_background()
-    assert (bench.pipeline.committing, bench.pipeline.dirty, bench.pipeline.unsettled) == (True, False, True)
+    assert (bench.pipeline.committing, bench.pipeline.dirty, bench.pipeline.has_uncommitted) == (True, False, True)
     read, elsewhere = bench.run("read", "a"), bench.ask(bench.other, "read", "b")
     assert given(elsewhere) == ("count", "b", 0)
     second = bench.run("add", "a", 1)
@@ -68,7 +68,7 @@ def test_answers_wait_for_the_round_that_they_stand_on_and_for_no_other() -> Non
     background_commit.write()
     assert [given(answer) for answer in (first, read, second, late)] == [None] * 4
     assert bench.pipeline.finish_background(background_commit)
-    assert (bench.pipeline.committing, bench.pipeline.dirty, bench.pipeline.unsettled) == (False, True, True)
+    assert (bench.pipeline.committing, bench.pipeline.dirty, bench.pipeline.has_uncommitted) == (False, True, True)
     assert [given(answer) for answer in (first, read)] == [("added", "a", 1), ("count", "a", 1)]
     assert [given(answer) for answer in (second, late)] == [None, None]
     assert bench.stored() == [(b"a", b"3:1")]
@@ -103,7 +103,7 @@ def test_a_round_that_fails_takes_with_it_what_was_decided_on_top_of_it() -> Non
     background_commit.write()
     assert not bench.pipeline.finish_background(background_commit)
     assert [given(answer) for answer in (first, on_top, read, elsewhere)] == [NOT_COORDINATOR] * 4
-    assert (bench.pipeline.dirty, bench.pipeline.committing, bench.pipeline.unsettled) == (False, False, False)
+    assert (bench.pipeline.dirty, bench.pipeline.committing, bench.pipeline.has_uncommitted) == (False, False, False)
     bench.slices.finish()
     assert (given(bench.run("read", "a")), given(bench.ask(bench.other, "read", "b"))) == (
         ("count", "a", 1),

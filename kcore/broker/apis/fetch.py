@@ -158,12 +158,12 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         else:
             items = reader.requested(request.topics, False, self._partitions.names, may_read)
         reading = reader.read(items, params, session is not None)
-        size, failed, unsettled = reading.size_bytes, reading.failed, None
+        size, failed, pending_appends = reading.size_bytes, reading.failed, None
         if reading.dirty:
-            unsettled = reader.unsettled(items, not failed and (size < params.min_bytes or not size))
-        if not unsettled and (size >= params.min_bytes or failed or max_wait_ms <= 0 or not items):
+            pending_appends = reader.pending_appends(items, not failed and (size < params.min_bytes or not size))
+        if not pending_appends and (size >= params.min_bytes or failed or max_wait_ms <= 0 or not items):
             return self._answer(fetch_context, context, items, reading)
-        return self._park(context, request, items, params, fetch_context, unsettled or [])
+        return self._park(context, request, items, params, fetch_context, pending_appends or [])
 
     # ---- which partitions
 
@@ -213,10 +213,10 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         items: list[Any],
         params: FetchParams,
         fetch_context: FetchContext | None,
-        unsettled: list[tuple[Partition, int]],
+        pending_appends: list[tuple[Partition, int]],
     ) -> FetchResponse | FetchPending:
         pending = FetchPending(self, context, request)
-        operation = DelayedFetch(self, pending, items, params, fetch_context, unsettled)
+        operation = DelayedFetch(self, pending, items, params, fetch_context, pending_appends)
         wait_ms = params.max_wait_ms if params.max_wait_ms > 0 else COMMIT_WAIT_MS
         if self._purgatory.try_complete_else_watch(operation, operation.partitions, self._now.now_ms + wait_ms):
             response: FetchResponse = pending.response

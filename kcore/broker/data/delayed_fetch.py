@@ -52,7 +52,7 @@ class DelayedFetch(DelayedOperation):
         partitions: those that it waits for. A session's next request may look the session's partitions up anew.
     """
 
-    __slots__ = ("api", "fetch_context", "items", "params", "partitions", "pending", "unsettled")
+    __slots__ = ("api", "fetch_context", "items", "params", "partitions", "pending", "pending_appends")
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class DelayedFetch(DelayedOperation):
         items: list[FetchItem],
         params: FetchParams,
         fetch_context: FetchContext | None,
-        unsettled: list[tuple[Partition, int]],
+        pending_appends: list[tuple[Partition, int]],
     ) -> None:
         super().__init__()
         self.api = api
@@ -70,7 +70,7 @@ class DelayedFetch(DelayedOperation):
         self.partitions = dict.fromkeys(item.partition for item in items if item.partition is not None)
         self.params = params
         self.fetch_context = fetch_context
-        self.unsettled = unsettled
+        self.pending_appends = pending_appends
 
     def watch(self) -> None:
         """Its partitions tell when they have something new, from now on."""
@@ -88,12 +88,12 @@ class DelayedFetch(DelayedOperation):
 
     def try_complete(self) -> bool:
         """Completes it if any partition has an error, or all of them together have enough bytes."""
-        if self.unsettled:
-            for awaited, end_offset in self.unsettled:
+        if self.pending_appends:
+            for awaited, end_offset in self.pending_appends:
                 # An append that failed takes the end back: then there is nothing to wait for either.
                 if awaited.high_watermark < end_offset <= awaited.log.end_offset and not awaited.closed:
                     return False
-            self.unsettled = []
+            self.pending_appends = []
             if self.params.max_wait_ms <= 0:
                 return self.force_complete()
         params = self.params

@@ -87,7 +87,7 @@ class ReferenceReader:
             reading.told.append(data)
         return reading
 
-    def unsettled(self, items: list[FetchItem], hungry: bool) -> list[tuple[Partition, int]]:
+    def pending_appends(self, items: list[FetchItem], hungry: bool) -> list[tuple[Partition, int]]:
         """Appends under way that the answer has to show."""
         return [
             (item.partition, item.partition.log.end_offset)

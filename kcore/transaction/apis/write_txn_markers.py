@@ -62,7 +62,7 @@ class WriteTxnMarkersApi(Api[WriteTxnMarkersRequest, WriteTxnMarkersResponse]):
         ):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         response = WriteTxnMarkersResponse(markers=[self._write(entry) for entry in request.markers])
-        if not self._pipeline.unsettled:
+        if not self._pipeline.has_uncommitted:
             return response
         pending = Pending(self, context, request)
         self._pipeline.answer_later(pending, response)
