@@ -28,7 +28,7 @@ TESTS: Final = (
     "tests/kcore_ext",
     "tests/fuzz",
     "tests/protocol",
-    "tests/server/test_request_line.py",
+    "tests/server/test_request_queue.py",
     "tests/group/offsets/test_block.py",
     "tests/group/consumer/test_compiled_records.py",
     "tests/log/test_tail.py",

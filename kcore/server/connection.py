@@ -14,14 +14,14 @@ from kcore.security.principal import ANONYMOUS
 from kcore.server.dispatch import RefusedError
 from kcore.server.frames import FrameError
 from kcore.server.memory import NoRoomError
-from kcore_ext.server.request_queue import RequestLine
+from kcore_ext.server.request_queue import RequestQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kcore.server.dispatch import Dispatch
     from kcore.server.server import Server
-    from kcore_ext.server.request_queue import Answer, Route
+    from kcore_ext.server.request_queue import ApiEntry, ResponseSlot
 
 logger = logging.getLogger(__name__)
 
@@ -64,9 +64,9 @@ class Connection(asyncio.Protocol):
         "_held",
         "_idle",
         "_last_byte_s",
-        "_line",
         "_look_at_bytes",
         "_paused",
+        "_queue",
         "_reading",
         "_refused",
         "_row_bytes",
@@ -97,7 +97,7 @@ class Connection(asyncio.Protocol):
         self._dispatch: Dispatch = server.dispatch
         self._buffer_bytes = server.config.kcore_connection_buffer_bytes
         self._row_bytes = min(self._buffer_bytes, LOOK_BYTES)
-        self._line = RequestLine(
+        self._queue = RequestQueue(
             self,
             server.dispatch.routes,
             frame_error=FrameError,
@@ -144,7 +144,7 @@ class Connection(asyncio.Protocol):
             return
         self.server.received_bytes += len(data)
         self._last_byte_s = self.server.loop.time()
-        self._line.feed(data)
+        self._queue.feed(data)
         self.server.driver.begin_round()
         self._serve()
         self._pace()
@@ -160,7 +160,7 @@ class Connection(asyncio.Protocol):
         self._closing = True
         if self._idle is not None:
             self._idle.cancel()
-        self._line.close()
+        self._queue.close()
         self._write = _nowhere
         if self._admitted:
             self.server.went(self)
@@ -184,9 +184,9 @@ class Connection(asyncio.Protocol):
         if self._unread or self._closing or self._refused:
             return
         try:
-            while self._line.serve():
+            while self._queue.serve():
                 self._flush()
-                if self._unread or self._line.held_bytes > self._row_bytes:
+                if self._unread or self._queue.held_bytes > self._row_bytes:
                     break
         except (FrameError, RefusedError, CloseConnectionError) as error:
             self._refuse(str(error))
@@ -204,20 +204,20 @@ class Connection(asyncio.Protocol):
         # By place: three of them a connection are a part of what a storm of new members costs.
         return RequestContext(version, client_id, self.client_host, self.listener, self.principal, self.connection_id)
 
-    def route(self, api_key: int) -> Route | None:
+    def route(self, api_key: int) -> ApiEntry | None:
         """The API of a key that was not asked for before; None if it is not served."""
         return self._dispatch.route(api_key)
 
-    def unsupported(self, api_key: int, version: int) -> tuple[Any, Route, int]:
+    def unsupported(self, api_key: int, version: int) -> tuple[Any, ApiEntry, int]:
         """The answer to a request that is not served, where there is one; else RefusedError."""
         return self._dispatch.unsupported(api_key, version)
 
-    def failed(self, route: Route, context: Any, request: Any, error: Exception) -> Any:
+    def failed(self, route: ApiEntry, context: Any, request: Any, error: Exception) -> Any:
         """The answer to a request that failed."""
         return self.server.engine.failed(route.api, context, request, error)
 
     def too_large(
-        self, route: Route, api: Any, context: RequestContext, request: Any, version: int, error: Exception
+        self, route: ApiEntry, api: Any, context: RequestContext, request: Any, version: int, error: Exception
     ) -> Any:
         """Returns the error in place of a response of too many bytes; see `Dispatch.too_large`.
 
@@ -235,9 +235,9 @@ class Connection(asyncio.Protocol):
         """An answer came that was waited for: it leaves at the end of the round."""
         self.server.wants_flush(self)
 
-    def cannot_answer(self, failed: Answer, error: Exception) -> None:
+    def cannot_answer(self, failed: ResponseSlot, error: Exception) -> None:
         """An answer came that cannot be written: the connection ends behind those in front of it."""
-        self._line.cut(failed)
+        self._queue.cut(failed)
         if isinstance(error, CloseConnectionError):
             self._refuse(str(error))
         else:
@@ -257,7 +257,7 @@ class Connection(asyncio.Protocol):
         self._close_if_done()
 
     def _flush(self) -> None:
-        data = self._line.take()
+        data = self._queue.take()
         if data is None:
             return
         self._last_byte_s = self.server.loop.time()
@@ -286,7 +286,7 @@ class Connection(asyncio.Protocol):
         if memory is None or not self._admitted:
             return
         unsent_bytes = self._unsent()
-        unread_bytes = unsent_bytes + self._line.held_bytes
+        unread_bytes = unsent_bytes + self._queue.held_bytes
         if not unread_bytes and not self.unread_bytes:
             return
         taken_bytes = self._sent_bytes - unsent_bytes
@@ -320,14 +320,14 @@ class Connection(asyncio.Protocol):
         """Reads on, or lets the peer's own socket hold what it sends ahead."""
         if self._closing:
             return
-        line = self._line
-        if line.held_bytes > self._row_bytes:
+        queue = self._queue
+        if queue.held_bytes > self._row_bytes:
             self.look_at_unread()
-        waits = line.parked or self._unread or line.held_bytes > self._row_bytes
-        read = not (waits and len(line) > READ_AHEAD_BYTES)
+        waits = queue.parked or self._unread or queue.held_bytes > self._row_bytes
+        read = not (waits and len(queue) > READ_AHEAD_BYTES)
         memory = self.server.memory
         if memory is not None:
-            memory.claim(self, line.claim_bytes)
+            memory.claim(self, queue.claim_bytes)
             read = read and memory.may_read(self)
         if read is not self._reading:
             self._reading = read
@@ -346,13 +346,13 @@ class Connection(asyncio.Protocol):
         """Answers what stands in front, then closes: the protocol has no frame for errors."""
         logger.warning("%s closes: %s", self.client_host, why, extra=fields(connection=self.connection_id))
         self.server.refused_requests += 1
-        self._refused = self._eof = self._line.stopped = True
-        self._line.clear()
+        self._refused = self._eof = self._queue.stopped = True
+        self._queue.clear()
         self._close_if_done()
 
     def _close_if_done(self) -> None:
         """Closes if the client sends no more and has all its answers."""
-        if self._eof and not self._line.waiting and not (self._unread and len(self._line) > 0):
+        if self._eof and not self._queue.waiting and not (self._unread and len(self._queue) > 0):
             self.close()
 
     def close(self) -> None:
@@ -361,7 +361,7 @@ class Connection(asyncio.Protocol):
             return
         self._flush()
         self._write_rest()
-        self._closing = self._line.stopped = True
+        self._closing = self._queue.stopped = True
         self.transport.close()
 
     def _write_rest(self) -> None:
@@ -369,7 +369,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Closes at once; what was not sent is lost."""
-        self._closing = self._line.stopped = True
+        self._closing = self._queue.stopped = True
         self.transport.abort()
 
     def _watch_idle(self) -> None:

@@ -11,7 +11,7 @@ from kcore.process_logging import fields
 from kcore.protocol.api_keys import ApiKey, response_header_version
 from kcore.protocol.error_codes import ErrorCode
 from kcore.server.errors import error_walk, shorten_messages
-from kcore_ext.server.request_queue import Route
+from kcore_ext.server.request_queue import ApiEntry
 
 if TYPE_CHECKING:
     from kcore.engine import Engine
@@ -28,13 +28,13 @@ class RefusedError(KcoreError):
     """A request that the protocol has no answer for: an unknown key, a version that is not served."""
 
 
-class Served(Route):
-    """An API as the server serves it; see `Route`. Error codes are counted from when metrics are first read.
+class Served(ApiEntry):
+    """An API as the server serves it; see `ApiEntry`. Error codes are counted from when metrics are first read.
 
     Args:
         api: the API.
-        limit_bytes: see `Route`.
-        note: see `Route`.
+        limit_bytes: see `ApiEntry`.
+        note: see `ApiEntry`.
     """
 
     __slots__ = ()
@@ -73,7 +73,7 @@ class Dispatch:
         self._note = note
         self._served: dict[int, Served] = {}
         self._counts_errors = False
-        self.routes: list[Route | None] = [None] * (max(engine.apis) + 1)
+        self.routes: list[ApiEntry | None] = [None] * (max(engine.apis) + 1)
 
     def __iter__(self) -> Iterator[Served]:
         """Those that were asked for."""

@@ -23,7 +23,7 @@ from kcore_ext.codec.frames import decode_request_header, encode_response
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kcore_ext.server.request_queue import Owner, Route
+    from kcore_ext.server.request_queue import ApiEntry, Owner
 
 
 NOTED_BYTES = 16_384
@@ -118,10 +118,10 @@ class FrameCutter:
 class ReferenceResponseSlot:
     """A place in the row of answers; its frame is there once the request was answered."""
 
-    __slots__ = ("correlation_id", "frame", "line", "pending", "route", "version")
+    __slots__ = ("correlation_id", "frame", "pending", "queue", "route", "version")
 
-    def __init__(self, line: ReferenceRequestQueue, route: Route, version: int, correlation_id: int) -> None:
-        self.line = line
+    def __init__(self, queue: ReferenceRequestQueue, route: ApiEntry, version: int, correlation_id: int) -> None:
+        self.queue = queue
         self.route = route
         self.version = version
         self.correlation_id = correlation_id
@@ -134,9 +134,9 @@ class ReferenceResponseSlot:
         try:
             frame = b"" if response is None else self._frame_of(pending, response)
         except Exception as error:
-            self.line.owner.cannot_answer(self, error)  # type: ignore[arg-type]
+            self.queue.owner.cannot_answer(self, error)  # type: ignore[arg-type]
         else:
-            self.give(frame)
+            self.complete(frame)
 
     def _frame_of(self, pending: Pending | None, response: Any) -> bytes:
         route, version = self.route, self.version
@@ -146,16 +146,16 @@ class ReferenceResponseSlot:
             if pending is None:
                 raise
             context, request = pending.context, pending.request
-            response = self.line.owner.too_large(route, pending.api, context, request, version, error)
+            response = self.queue.owner.too_large(route, pending.api, context, request, version, error)
             return frame_of(route, response, version, self.correlation_id)
 
-    def give(self, frame: bytes) -> None:
+    def complete(self, frame: bytes) -> None:
         """The frame came, whole; b"" sends nothing."""
         self.frame = frame
-        self.line.arrived(len(frame))
+        self.queue.arrived(len(frame))
 
 
-def frame_of(route: Route, response: Any, version: int, correlation_id: int) -> bytes:
+def frame_of(route: ApiEntry, response: Any, version: int, correlation_id: int) -> bytes:
     """Encodes a response and counts its errors; cuts messages that are too long to be written.
 
     Raises:
@@ -176,12 +176,12 @@ def frame_of(route: Route, response: Any, version: int, correlation_id: int) -> 
 
 
 class ReferenceRequestQueue:
-    """See `kcore_ext.server.request_queue.RequestLine`; the arguments and attributes are the same."""
+    """See `kcore_ext.server.request_queue.RequestQueue`; the arguments and attributes are the same."""
 
     def __init__(
         self,
         owner: Owner,
-        routes: list[Route | None],
+        routes: list[ApiEntry | None],
         *,
         frame_error: Callable[[str], Exception] = FrameError,
         max_frame_bytes: int,
@@ -291,7 +291,7 @@ class ReferenceRequestQueue:
 
     # ---- answers
 
-    def answer(self, route: Route, version: int, correlation_id: int, response: Any) -> None:
+    def answer(self, route: ApiEntry, version: int, correlation_id: int, response: Any) -> None:
         """A response that is there at once: it may leave, or waits behind those in front of it."""
         frame = frame_of(route, response, version, correlation_id)
         self.held_bytes += len(frame)

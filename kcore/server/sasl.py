@@ -17,7 +17,7 @@ from kcore.server.dispatch import RefusedError
 from kcore.server.frames import LENGTH_BYTES
 from kcore.server.secure import SecureConnection
 from kcore_ext.codec.frames import decode_request_header
-from kcore_ext.server.request_queue import Answer
+from kcore_ext.server.request_queue import ResponseSlot
 
 if TYPE_CHECKING:
     from kcore.server.authentication import ListenerSecurity
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 MAX_SHOWN_NAME = 32  # characters of a mechanism's name that is not enabled, in the log
 
 
-class RawAnswer(Answer):
+class RawResponseSlot(ResponseSlot):
     """The answer to a token that came without a request (SaslHandshake v0): a frame with nothing but the token."""
 
     __slots__ = ()
@@ -37,10 +37,10 @@ class RawAnswer(Answer):
     def arrive(self, response: Any) -> None:
         """The response came; what is wrong with a token has no form here."""
         if response is None or response.error_code:
-            self.give(b"")
+            self.complete(b"")
         else:
             token = bytes(response.auth_bytes)
-            self.give(len(token).to_bytes(LENGTH_BYTES, "big") + token)
+            self.complete(len(token).to_bytes(LENGTH_BYTES, "big") + token)
 
 
 class SaslConnection(SecureConnection):
@@ -55,8 +55,8 @@ class SaslConnection(SecureConnection):
     def __init__(self, server: Server, security: ListenerSecurity, connection_id: int) -> None:
         super().__init__(server, security, connection_id)
         self._exchange = security.exchange()
-        self._line.gate = self._at_gate
-        self._line.accept(security.settings.sasl_server_max_receive_size)
+        self._queue.gate = self._at_gate
+        self._queue.accept(security.settings.sasl_server_max_receive_size)
 
     def _at_gate(self, frame: bytes) -> None:
         """A frame before the client has authenticated for good."""
@@ -64,7 +64,7 @@ class SaslConnection(SecureConnection):
         if exchange.state is SaslState.RAW:
             served = self._dispatch.find(ApiKey.SASL_AUTHENTICATE, 0)
             assert served is not None, "SaslAuthenticate is always served"
-            self._token(frame, RawAnswer(self._line, served, 0, 0))
+            self._token(frame, RawResponseSlot(self._queue, served, 0, 0))
             return
         if exchange.complete:
             now_ms = self.server.engine.now.now_ms
@@ -72,7 +72,7 @@ class SaslConnection(SecureConnection):
             if not again:
                 if exchange.expired(now_ms):
                     raise RefusedError("its session is over, and it did not authenticate again")
-                self._line.request(frame)
+                self._queue.request(frame)
                 return
         self._negotiate(frame)
 
@@ -85,7 +85,7 @@ class SaslConnection(SecureConnection):
             if not exchange.takes(api_key):
                 raise RefusedError(f"API key {api_key} before it has authenticated")
             response, served, version = self._dispatch.unsupported(api_key, version)
-            self._line.answer(served, version, correlation_id, response)
+            self._queue.answer(served, version, correlation_id, response)
             return
         if not (exchange.takes(api_key) or exchange.complete):
             self._unexpected(frame, served, version, correlation_id, client_id, position)
@@ -96,16 +96,16 @@ class SaslConnection(SecureConnection):
             response = self.server.engine.submit(self.make_context(version, client_id), request)
             if not response.error_code:
                 exchange.negotiated()
-            self._line.answer(served, version, correlation_id, response)
+            self._queue.answer(served, version, correlation_id, response)
         elif api_key == ApiKey.SASL_HANDSHAKE:
             response = exchange.handshake(version, request.mechanism, self.server.engine.now.now_ms)
             if response.error_code:
-                answer = Answer(self._line, served, version, correlation_id)
+                answer = ResponseSlot(self._queue, served, version, correlation_id)
                 self._fail(answer, response, f"the mechanism {request.mechanism[:MAX_SHOWN_NAME]!r} is not enabled")
             else:
-                self._line.answer(served, version, correlation_id, response)
+                self._queue.answer(served, version, correlation_id, response)
         else:
-            self._token(bytes(request.auth_bytes), Answer(self._line, served, version, correlation_id))
+            self._token(bytes(request.auth_bytes), ResponseSlot(self._queue, served, version, correlation_id))
 
     def _unexpected(
         self, frame: bytes, served: Served, version: int, correlation_id: int, client_id: str, position: int
@@ -118,12 +118,14 @@ class SaslConnection(SecureConnection):
             request = served.api.request_type.decode(frame, version, position)
             response = served.api.error(self.make_context(version, client_id), request, ErrorCode.ILLEGAL_SASL_STATE)
         name = ApiKey(served.key).name
-        self._fail(Answer(self._line, served, version, correlation_id), response, f"{name} before it has authenticated")
+        self._fail(
+            ResponseSlot(self._queue, served, version, correlation_id), response, f"{name} before it has authenticated"
+        )
 
-    def _token(self, token: bytes, answer: Answer) -> None:
+    def _token(self, token: bytes, answer: ResponseSlot) -> None:
         exchange = self._exchange
         if exchange.blocking:
-            self._line.defer(answer, parked=True)
+            self._queue.defer(answer, parked=True)
             future = self.server.loop.run_in_executor(None, exchange.evaluate, token)
             future.add_done_callback(partial(self._evaluated, answer))
             return
@@ -132,7 +134,7 @@ class SaslConnection(SecureConnection):
         except AuthenticationError as error:
             self._not_authenticated(answer, error)
 
-    def _evaluated(self, answer: Answer, future: asyncio.Future[bytes]) -> None:
+    def _evaluated(self, answer: ResponseSlot, future: asyncio.Future[bytes]) -> None:
         """A token was evaluated on another thread."""
         error = None if future.cancelled() else future.exception()
         if self._closing or future.cancelled():
@@ -150,38 +152,38 @@ class SaslConnection(SecureConnection):
             logger.error("%s failed: %s", self._exchange.mechanism_name, type(error).__name__)
             self._not_authenticated(answer, AuthenticationError("the server could not check the credentials"))
 
-    def _settle(self, answer: Answer, reply: bytes) -> None:
+    def _settle(self, answer: ResponseSlot, reply: bytes) -> None:
         """A token was good: so far, or in the end."""
         exchange, now = self._exchange, self.server.engine.now
         lifetime_ms = exchange.evaluated(now.now_ms, now.wall_ms)
         if exchange.complete:
             self.principal = exchange.principal
-            self._line.forget()
-            self._line.accept(self.server.config.socket_request_max_bytes)
+            self._queue.forget()
+            self._queue.accept(self.server.config.socket_request_max_bytes)
             if exchange.expires_at_ms < 0:
-                self._line.gate = None  # for good: the session has no end
+                self._queue.gate = None  # for good: the session has no end
             logger.debug(
                 "%s authenticated with %s", self.client_host, exchange.mechanism_name,
                 extra=fields(connection=self.connection_id, principal=self.principal),
             )  # fmt: skip
         response = SaslAuthenticateResponse(error_message=None, auth_bytes=reply, session_lifetime_ms=lifetime_ms)
-        self._line.defer(answer)
+        self._queue.defer(answer)
         answer.arrive(response)
 
-    def _not_authenticated(self, answer: Answer, error: AuthenticationError) -> None:
+    def _not_authenticated(self, answer: ResponseSlot, error: AuthenticationError) -> None:
         self._exchange.fail()
         response = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(error))
         self._fail(answer, response, str(error))
 
-    def _fail(self, answer: Answer, response: Any, why: str) -> None:
+    def _fail(self, answer: ResponseSlot, response: Any, why: str) -> None:
         """Answers late and closes: guessing should take time (KIP-306)."""
         if self._exchange.state is not SaslState.FAILED:
             self._exchange.fail()
-        self._line.defer(answer)
+        self._queue.defer(answer)
         self._refuse(f"not authenticated: {why}")
         delay_ms = self.server.config.connection_failed_authentication_delay_ms
         self.server.loop.call_later(delay_ms / 1000, self._tell, answer, response)
 
-    def _tell(self, answer: Answer, response: Any) -> None:
+    def _tell(self, answer: ResponseSlot, response: Any) -> None:
         if not self._closing:
             answer.arrive(response)

@@ -4,14 +4,14 @@ from cpython.object cimport PyObject
 
 from kcore_ext.codec.plan cimport Schema
 
-cdef struct Sent:                       # an answer that may be given out again
+cdef struct CachedFrame:                # an answer that may be given out again
     PyObject* response                  # owned, as the frame
     PyObject* frame
     PyObject* walk                      # who found no error in it; NULL: nobody did. Only compared
     int version
 
 
-cdef class Route:
+cdef class ApiEntry:
     cdef readonly object api
     cdef public object fast             # the API's fast path: the same arguments; None: it has none, or declines
     cdef public object handle           # (context, request) -> response, pending or None
@@ -29,7 +29,7 @@ cdef class Route:
     cdef object _shorten
     cdef readonly Py_ssize_t limit_bytes    # of the longest frame
     cdef readonly object note           # gets the size of each long frame; None: nobody counts
-    cdef Sent* _sent                    # by response; NULL if it does not share any
+    cdef CachedFrame* _sent             # by response; NULL if it does not share any
 
     cpdef int header_version(self, int version) except -1
     cdef object _decode(self, const unsigned char* frame, Py_ssize_t size, int version, Py_ssize_t position)
@@ -37,29 +37,29 @@ cdef class Route:
     cdef bytes _frame_again(self, object response, int version, int correlation_id)
     cdef bytes _encode(self, object response, int version, int correlation_id)
 
-cdef class Known:
+cdef class CachedRequest:
     """A request that came before, byte for byte but for its correlation id."""
 
-    cdef Route route
+    cdef ApiEntry route
     cdef int version
     cdef object context
     cdef object request
     cdef object response                # the last answer ...
     cdef bytes frame                    # ... and its frame
 
-cdef class Answer:
-    cdef RequestLine _line
-    cdef Answer _next
-    cdef Route _route
+cdef class ResponseSlot:
+    cdef RequestQueue _queue
+    cdef ResponseSlot _next
+    cdef ApiEntry _route
     cdef object _pending
     cdef int _version
     cdef int _correlation_id
     cdef readonly bytes frame
 
     cpdef object arrive(self, object response)
-    cpdef object give(self, bytes frame)
+    cpdef object complete(self, bytes frame)
 
-cdef class RequestLine:
+cdef class RequestQueue:
     cdef public object gate
     cdef public bint parked
     cdef public bint stopped
@@ -73,8 +73,8 @@ cdef class RequestLine:
     cdef Py_ssize_t _position           # what was taken of it
     cdef bint _serving
     cdef bint _announced                # the owner knows that there may be something to take
-    cdef Answer _first                  # the row of answers, in the order of their requests
-    cdef Answer _last
+    cdef ResponseSlot _first            # the row of answers, in the order of their requests
+    cdef ResponseSlot _last
     cdef list _out
     cdef dict _contexts
     cdef dict _known
@@ -83,10 +83,10 @@ cdef class RequestLine:
     cdef bint _next(self) except -1
     cdef int _request(self, const unsigned char* frame, Py_ssize_t size) except -1
     cdef int _unknown(self, const unsigned char* frame, Py_ssize_t size, bytes key) except -1
-    cdef int _decide(self, Route route, int version, int correlation_id, object context, object request,
-                     Known known) except -1
-    cdef int _ready(self, Route route, int version, int correlation_id, bytes frame) except -1
+    cdef int _decide(self, ApiEntry route, int version, int correlation_id, object context, object request,
+                     CachedRequest known) except -1
+    cdef int _ready(self, ApiEntry route, int version, int correlation_id, bytes frame) except -1
     cdef object _context(self, int version, object client_id)
-    cdef void _append(self, Answer answer)
+    cdef void _append(self, ResponseSlot answer)
     cdef void _drop_first(self)
     cdef object _arrived(self, Py_ssize_t size)

@@ -10,19 +10,19 @@ class Owner(Protocol):
         """Who asks, for requests of a version under a client id."""
         ...
 
-    def route(self, api_key: int) -> Route | None:
+    def route(self, api_key: int) -> ApiEntry | None:
         """The route of a key that has none among `routes`, which may get one now; None if the key is not served."""
         ...
 
-    def unsupported(self, api_key: int, version: int) -> tuple[Any, Route, int]:
+    def unsupported(self, api_key: int, version: int) -> tuple[Any, ApiEntry, int]:
         """The response to a request that no route serves, its route, and the version to write it in; or raises."""
         ...
 
-    def failed(self, route: Route, context: Any, request: Any, error: Exception) -> Any:
+    def failed(self, route: ApiEntry, context: Any, request: Any, error: Exception) -> Any:
         """What a request is answered whose decision raised `error`."""
         ...
 
-    def too_large(self, route: Route, api: Any, context: Any, request: Any, version: int, error: Exception) -> Any:
+    def too_large(self, route: ApiEntry, api: Any, context: Any, request: Any, version: int, error: Exception) -> Any:
         """Returns the response that replaces one of too many bytes.
 
         Args:
@@ -45,11 +45,11 @@ class Owner(Protocol):
         """
         ...
 
-    def cannot_answer(self, failed: Answer, error: Exception) -> None:
+    def cannot_answer(self, failed: ResponseSlot, error: Exception) -> None:
         """An answer came that was waited for, and it cannot be written."""
         ...
 
-class Route:
+class ApiEntry:
     """An API as a server serves it.
 
     Args:
@@ -103,7 +103,7 @@ class Route:
     def header_version(self, version: int) -> int:
         """The version of the header that goes before a response. IndexError for a version that is not served."""
 
-class Answer:
+class ResponseSlot:
     """A place in the row of answers; its frame is there once the request was answered.
 
     Args:
@@ -118,13 +118,13 @@ class Answer:
 
     frame: bytes | None
 
-    def __init__(self, line: RequestLine, route: Route, version: int, correlation_id: int) -> None: ...
+    def __init__(self, queue: RequestQueue, route: ApiEntry, version: int, correlation_id: int) -> None: ...
     def arrive(self, response: Any) -> None:
         """The response came; None: there is none."""
-    def give(self, frame: bytes) -> None:
+    def complete(self, frame: bytes) -> None:
         """The frame came, whole; b"" sends nothing."""
 
-class RequestLine:
+class RequestQueue:
     """One connection's requests and answers. `kcore.server.reference_queue.ReferenceRequestQueue` defines what every
     method does.
 
@@ -151,7 +151,7 @@ class RequestLine:
     def __init__(
         self,
         owner: Owner,
-        routes: list[Route | None],
+        routes: list[ApiEntry | None],
         *,
         frame_error: Callable[[str], Exception],
         max_frame_bytes: int,
@@ -188,11 +188,11 @@ class RequestLine:
         """
     def request(self, frame: bytes) -> None:
         """Serves one frame, whatever the gate says."""
-    def answer(self, route: Route, version: int, correlation_id: int, response: Any) -> None:
+    def answer(self, route: ApiEntry, version: int, correlation_id: int, response: Any) -> None:
         """A response that is there at once: it may leave, or waits behind those in front of it."""
-    def defer(self, answer: Answer, *, parked: bool = False) -> None:
+    def defer(self, answer: ResponseSlot, *, parked: bool = False) -> None:
         """Keeps a place in the row for an answer that comes later. Keeping the last place again changes nothing."""
-    def cut(self, failed: Answer) -> None:
+    def cut(self, failed: ResponseSlot) -> None:
         """Gives up an answer and all behind it."""
     def take(self) -> bytes | None:
         """What may be sent now; None for nothing."""

@@ -47,7 +47,7 @@ cdef enum:
     MAX_REMEMBERED_NAME = 256   # characters of a client id; longer ones are made anew for each request
 
 
-cdef class Route:
+cdef class ApiEntry:
     """An API as a server serves it: see the stub."""
 
     def __init__(
@@ -70,7 +70,7 @@ cdef class Route:
         self.limit_bytes = limit_bytes
         self.note = note
         if self.shares and self._sent is NULL:
-            self._sent = <Sent*>PyMem_Calloc(MAX_SENT, sizeof(Sent))
+            self._sent = <CachedFrame*>PyMem_Calloc(MAX_SENT, sizeof(CachedFrame))
             if self._sent is NULL:
                 raise MemoryError
 
@@ -101,7 +101,7 @@ cdef class Route:
 
     cdef bytes _frame_again(self, object response, int version, int correlation_id):
         """The same, by what was sent before: the same object is the same answer."""
-        cdef Sent* sent = &self._sent[(<size_t><PyObject*>response // 16 + version) % MAX_SENT]
+        cdef CachedFrame* sent = &self._sent[(<size_t><PyObject*>response // 16 + version) % MAX_SENT]
         cdef PyObject* walk = NULL
         cdef bytes frame
         if sent.response is <PyObject*>response and sent.version == version:
@@ -143,50 +143,50 @@ cdef class Route:
 
 @cython.final
 @cython.freelist(64)
-cdef class Known:
+cdef class CachedRequest:
     pass
 
 
 @cython.freelist(256)
-cdef class Answer:
+cdef class ResponseSlot:
     """A place in the row of answers; its frame is there once the request was answered."""
 
-    def __init__(self, RequestLine line not None, Route route, int version, int correlation_id):
-        self._line = line
+    def __init__(self, RequestQueue queue not None, ApiEntry route, int version, int correlation_id):
+        self._queue = queue
         self._route = route
         self._version = version
         self._correlation_id = correlation_id
 
     cpdef object arrive(self, object response):
-        cdef Route route = self._route
+        cdef ApiEntry route = self._route
         cdef bytes frame
         pending, self._pending = self._pending, None
         if response is None:
-            return self.give(b"")
+            return self.complete(b"")
         try:
             try:
                 frame = route.frame_of(response, self._version, self._correlation_id)
             except MessageTooLargeError as error:
-                if pending is None or self._line._owner is None:
+                if pending is None or self._queue._owner is None:
                     raise
-                response = self._line._owner.too_large(
+                response = self._queue._owner.too_large(
                     route, pending.api, pending.context, pending.request, self._version, error
                 )
                 frame = route.frame_of(response, self._version, self._correlation_id)
         except Exception as error:
-            if self._line._owner is not None:
-                self._line._owner.cannot_answer(self, error)
+            if self._queue._owner is not None:
+                self._queue._owner.cannot_answer(self, error)
         else:
-            return self.give(frame)
+            return self.complete(frame)
 
-    cpdef object give(self, bytes frame):
+    cpdef object complete(self, bytes frame):
         self.frame = frame
-        return self._line._arrived(PyBytes_GET_SIZE(frame))
+        return self._queue._arrived(PyBytes_GET_SIZE(frame))
 
 
-cdef Answer answer_of(RequestLine line, Route route, int version, int correlation_id):
-    cdef Answer answer = Answer.__new__(Answer)
-    answer._line = line
+cdef ResponseSlot answer_of(RequestQueue queue, ApiEntry route, int version, int correlation_id):
+    cdef ResponseSlot answer = ResponseSlot.__new__(ResponseSlot)
+    answer._queue = queue
     answer._route = route
     answer._version = version
     answer._correlation_id = correlation_id
@@ -194,10 +194,10 @@ cdef Answer answer_of(RequestLine line, Route route, int version, int correlatio
 
 
 cdef object _arrive(object answer, object response):
-    return (<Answer>answer).arrive(response)
+    return (<ResponseSlot>answer).arrive(response)
 
 
-cdef class RequestLine:
+cdef class RequestQueue:
     """One connection's requests and answers: see the stub."""
 
     def __cinit__(
@@ -315,13 +315,13 @@ cdef class RequestLine:
         cdef bytes key = None
         cdef char* to
         cdef PyObject* found
-        cdef Known known
+        cdef CachedRequest known
         cdef int api_key
-        cdef Route route
+        cdef ApiEntry route
         if BODY_AT <= size <= MAX_KNOWN_BYTES:
             api_key = <short>(frame[0] << 8 | frame[1])
             if 0 <= api_key < len(self._routes) and self._routes[api_key] is not None:
-                route = <Route>self._routes[api_key]
+                route = <ApiEntry>self._routes[api_key]
                 if route.repeats:
                     key = PyBytes_FromStringAndSize(NULL, size - 4)
                     to = PyBytes_AS_STRING(key)
@@ -329,15 +329,15 @@ cdef class RequestLine:
                     memcpy(to + CORRELATION_ID_AT, frame + BODY_AT, size - BODY_AT)
                     found = PyDict_GetItemWithError(self._known, key)
                     if found != NULL:
-                        known = <Known>found
+                        known = <CachedRequest>found
                         return self._decide(known.route, known.version, read_int32(frame + CORRELATION_ID_AT),
                                             known.context, known.request, known)
         return self._unknown(frame, size, key)
 
     cdef int _unknown(self, const unsigned char* frame, Py_ssize_t size, bytes key) except -1:
         cdef RequestHead head
-        cdef Route route = None
-        cdef Known known = None
+        cdef ApiEntry route = None
+        cdef CachedRequest known = None
         client_id = read_request_header(frame, size, 0, &head)
         if 0 <= head.api_key < len(self._routes):
             route = self._routes[head.api_key]
@@ -351,7 +351,7 @@ cdef class RequestLine:
         if key is not None and len(<str>client_id) <= MAX_REMEMBERED_NAME:
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
-            known = Known.__new__(Known)
+            known = CachedRequest.__new__(CachedRequest)
             known.route = route
             known.version = head.api_version
             known.context = context
@@ -361,9 +361,9 @@ cdef class RequestLine:
         return self._decide(route, head.api_version, head.correlation_id, context, request, None)
 
     cdef int _decide(
-        self, Route route, int version, int correlation_id, object context, object request, Known known
+        self, ApiEntry route, int version, int correlation_id, object context, object request, CachedRequest known
     ) except -1:
-        cdef Answer answer
+        cdef ResponseSlot answer
         cdef Pending pending
         cdef bytes frame
         route.requests += 1
@@ -413,12 +413,12 @@ cdef class RequestLine:
 
     # ---- answers
 
-    def answer(self, Route route not None, int version, int correlation_id, response):
+    def answer(self, ApiEntry route not None, int version, int correlation_id, response):
         self._ready(route, version, correlation_id, route.frame_of(response, version, correlation_id))
 
-    cdef int _ready(self, Route route, int version, int correlation_id, bytes frame) except -1:
+    cdef int _ready(self, ApiEntry route, int version, int correlation_id, bytes frame) except -1:
         """An answer that is there at once: it may leave, or waits behind those in front of it."""
-        cdef Answer answer
+        cdef ResponseSlot answer
         self.held_bytes += PyBytes_GET_SIZE(frame)
         if self._first is None:
             self._out.append(frame)
@@ -428,13 +428,13 @@ cdef class RequestLine:
             self._append(answer)
         return 0
 
-    def defer(self, Answer answer not None, *, bint parked=False):
+    def defer(self, ResponseSlot answer not None, *, bint parked=False):
         if answer is not self._last:
             self._append(answer)
         if parked:
             self.parked = True
 
-    cdef void _append(self, Answer answer):
+    cdef void _append(self, ResponseSlot answer):
         if self._first is None:
             self._first = answer
         else:
@@ -443,7 +443,7 @@ cdef class RequestLine:
 
     cdef void _drop_first(self):
         """The row goes one by one: a long chain that goes at once is freed link within link, on the stack."""
-        cdef Answer first = self._first
+        cdef ResponseSlot first = self._first
         self._first = first._next
         first._next = None
         if self._first is None:
@@ -465,9 +465,9 @@ cdef class RequestLine:
     def waiting(self) -> bool:
         return self._first is not None
 
-    def cut(self, Answer failed not None):
-        cdef Answer answer = self._first
-        cdef Answer last = None
+    def cut(self, ResponseSlot failed not None):
+        cdef ResponseSlot answer = self._first
+        cdef ResponseSlot last = None
         while answer is not None and answer is not failed:
             last = answer
             answer = answer._next
@@ -495,7 +495,7 @@ cdef class RequestLine:
         return data
 
     def close(self):
-        cdef Answer answer = self._first
+        cdef ResponseSlot answer = self._first
         self.stopped = True
         self._first = self._last = None
         while answer is not None:

@@ -53,7 +53,7 @@ from kcore_ext.batch import (
     validate,
 )
 from kcore_ext.codec.frames import decode_request_header, encode_request, encode_response
-from kcore_ext.server.request_queue import RequestLine
+from kcore_ext.server.request_queue import RequestQueue
 from tools.fuzzing.logs import Columns, Replays
 from tools.fuzzing.target import BugError, Target
 from tools.fuzzing.values import batch, message
@@ -242,7 +242,7 @@ class Frames(Target):
 
     def _cut(self, pieces: list[bytes]) -> list[bytes | None]:
         frames: list[bytes | None] = []
-        line = RequestLine(
+        line = RequestQueue(
             cast("Owner", self),  # it is asked of nothing that the gate gets
             [],
             frame_error=FrameError,

@@ -19,16 +19,16 @@ from kcore.protocol.messages.offset_commit import (
 from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kcore.runtime import RequestContext
 from kcore_ext.codec.frames import encode_request, encode_response
-from kcore_ext.server.request_queue import RequestLine
+from kcore_ext.server.request_queue import RequestQueue
 from tests.broker.data.context import DataPlane, batch_of
 from tests.group.offsets.world import OffsetsContext
 from tests.kcore_ext.allocation.sweep import Attempt
-from tests.server.test_request_line import Owner
+from tests.server.test_request_queue import Owner
 
 
 def request_line() -> Attempt:
     """Heartbeats through a connection's line: new, known by their bytes, in pieces, and several in one read."""
-    owner = Owner(RequestLine)
+    owner = Owner(RequestQueue)
     line = owner.line
     frames = [
         encode_request(HeartbeatRequest(group_id=group, generation_id=n % 3, member_id="m"), 4, n, "client")

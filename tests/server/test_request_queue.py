@@ -23,7 +23,7 @@ from kcore.server.errors import MAX_MESSAGE, error_walk
 from kcore.server.frames import FrameError
 from kcore.server.reference_queue import ReferenceRequestQueue, ReferenceResponseSlot
 from kcore_ext.codec.frames import encode_request
-from kcore_ext.server.request_queue import Answer, RequestLine
+from kcore_ext.server.request_queue import RequestQueue, ResponseSlot
 
 MAX_FRAME = 2_000
 BUFFER = 120
@@ -132,7 +132,7 @@ class Owner:
             routes[key] = None
         self.routes = routes
         self.served = served
-        self.line = make(
+        self.queue = make(
             self,
             routes,
             frame_error=FrameError,
@@ -175,25 +175,25 @@ class Owner:
 
     def cannot_answer(self, failed: Any, error: Exception) -> None:
         self.calls.append(("cannot answer", type(error)))
-        self.line.cut(failed)
+        self.queue.cut(failed)
 
     def gate(self, frame: bytes) -> None:
         self.calls.append(("gate", frame))
         if len(frame) % 2:
-            self.line.request(frame)
+            self.queue.request(frame)
 
     def facts(self) -> dict[str, Any]:
         """Everything that can be seen of the line and of what it did."""
-        line = self.line
+        queue = self.queue
         return {
             "calls": self.calls,
             "pendings": len(self.pendings),
-            "parked": line.parked,
-            "stopped": line.stopped,
-            "held": line.held_bytes,
-            "waiting": line.waiting,
-            "left": len(line),
-            "claim": line.claim_bytes,
+            "parked": queue.parked,
+            "stopped": queue.stopped,
+            "held": queue.held_bytes,
+            "waiting": queue.waiting,
+            "left": len(queue),
+            "claim": queue.claim_bytes,
             "counts": [(route.requests, route.errors) for route in self.served],
         }
 
@@ -232,25 +232,25 @@ steps = st.lists(
 def play(make: Callable[..., Any], script: list[tuple[str, Any]]) -> list[Any]:
     """Runs a script; returns what was seen after every step."""
     owner = Owner(make)
-    line = owner.line
+    queue = owner.queue
     seen: list[Any] = []
     pieces = 0
 
     def serve() -> None:
         try:
-            seen.append(line.serve())
+            seen.append(queue.serve())
         except (FrameError, RefusedError, EncodeError, CloseConnectionError) as error:
             seen.append((type(error), str(error)))
-            line.clear()
-            line.stopped = True
+            queue.clear()
+            queue.stopped = True
         except ValueError as error:  # a request that cannot be read
             seen.append((type(error), str(error)))
-            line.clear()
+            queue.clear()
 
     for what, argument in script:
         if what == "feed":
             for at in range(0, len(argument), pieces or len(argument)):
-                line.feed(argument[at : at + (pieces or len(argument))])
+                queue.feed(argument[at : at + (pieces or len(argument))])
                 serve()
         elif what == "pieces":
             pieces = argument
@@ -263,89 +263,89 @@ def play(make: Callable[..., Any], script: list[tuple[str, Any]]) -> list[Any]:
                 waiting[argument].complete(response)
                 serve()
         elif what == "take":
-            seen.append(line.take())
+            seen.append(queue.take())
             serve()
         elif what == "gate":
-            line.gate = owner.gate
+            queue.gate = owner.gate
         elif what == "open":
-            line.gate = None
+            queue.gate = None
         elif what == "accept":
-            line.accept(argument)
+            queue.accept(argument)
         else:
-            getattr(line, what)()
+            getattr(queue, what)()
         seen.append(owner.facts() | {"calls": list(owner.calls)})
-    seen.append(line.take())
+    seen.append(queue.take())
     return seen
 
 
 @settings(max_examples=400, deadline=None)
 @given(steps)
 def test_both_lines_do_the_same(script: list[tuple[str, Any]]) -> None:
-    assert play(RequestLine, script) == play(ReferenceRequestQueue, script)
+    assert play(RequestQueue, script) == play(ReferenceRequestQueue, script)
 
 
 @pytest.mark.parametrize(
-    ("make", "answer_type"), [(RequestLine, Answer), (ReferenceRequestQueue, ReferenceResponseSlot)]
+    ("make", "answer_type"), [(RequestQueue, ResponseSlot), (ReferenceRequestQueue, ReferenceResponseSlot)]
 )
 def test_a_place_in_the_row_holds_up_what_comes_behind_it(make: Any, answer_type: Any) -> None:
     owner = Owner(make)
-    answer = answer_type(owner.line, owner.served[0], 4, 3)
-    owner.line.defer(answer, parked=True)
-    owner.line.defer(answer)
-    owner.line.feed(beat("g", 0, 1, 4, "a"))
-    assert (owner.line.serve(), owner.calls, owner.line.waiting) == (False, [], True)
-    answer.give(b"whole")
-    owner.line.serve()
-    assert owner.line.take() == b"whole" + b"\0\0\0\x0a\0\0\0\x04\0\0\0\0\0\0"
-    assert (owner.line.waiting, owner.line.parked, owner.line.held_bytes) == (False, False, 0)
+    answer = answer_type(owner.queue, owner.served[0], 4, 3)
+    owner.queue.defer(answer, parked=True)
+    owner.queue.defer(answer)
+    owner.queue.feed(beat("g", 0, 1, 4, "a"))
+    assert (owner.queue.serve(), owner.calls, owner.queue.waiting) == (False, [], True)
+    answer.complete(b"whole")
+    owner.queue.serve()
+    assert owner.queue.take() == b"whole" + b"\0\0\0\x0a\0\0\0\x04\0\0\0\0\0\0"
+    assert (owner.queue.waiting, owner.queue.parked, owner.queue.held_bytes) == (False, False, 0)
 
 
 def test_a_request_that_came_before_is_not_read_again_and_its_context_is_made_once() -> None:
     """Until the line is told to forget who asked: the next request is that of another principal."""
-    owner = Owner(RequestLine)
+    owner = Owner(RequestQueue)
     for correlation_id in range(3):
-        owner.line.feed(beat("g", 1, 4, correlation_id, "a"))
-        owner.line.serve()
+        owner.queue.feed(beat("g", 1, 4, correlation_id, "a"))
+        owner.queue.serve()
     (first, *others) = owner.calls
     assert all(context is first[0] and request is first[1] for context, request in others)
-    assert owner.line.take() == b"".join(
+    assert owner.queue.take() == b"".join(
         b"\0\0\0\x0c" + correlation_id.to_bytes(4, "big") + b"\0\0\0\0\0\0\x19\0" for correlation_id in range(3)
     )
-    owner.line.forget()
-    owner.line.feed(beat("g", 1, 4, 3, "a"))
-    owner.line.serve()
+    owner.queue.forget()
+    owner.queue.feed(beat("g", 1, 4, 3, "a"))
+    owner.queue.serve()
     assert owner.calls[-1] == first
     assert owner.calls[-1][0] is not first[0]
 
 
-@pytest.mark.parametrize("make", [RequestLine, ReferenceRequestQueue])
+@pytest.mark.parametrize("make", [RequestQueue, ReferenceRequestQueue])
 def test_behind_an_answer_that_may_be_large_and_waits_for_a_commit_nothing_is_looked_at(make: Any) -> None:
     """Else one read could have the answers of thousands of requests wait for one commit, however large they are."""
     owner = Owner(make)
     large = encode_request(FindCoordinatorRequest(key="-1"), 1, 7, "a")
-    owner.line.feed(beat("later", 0, 4, 1, "a") * 3 + large * 3)
-    owner.line.serve()
-    assert (len(owner.pendings), owner.line.parked, len(owner.line)) == (4, True, 2 * len(large))
+    owner.queue.feed(beat("later", 0, 4, 1, "a") * 3 + large * 3)
+    owner.queue.serve()
+    assert (len(owner.pendings), owner.queue.parked, len(owner.queue)) == (4, True, 2 * len(large))
     for pending in owner.pendings[:3]:
         pending.complete(SHARED[0])
-    owner.line.serve()
-    assert (len(owner.pendings), owner.line.parked) == (4, True)
+    owner.queue.serve()
+    assert (len(owner.pendings), owner.queue.parked) == (4, True)
     owner.pendings[3].complete(FindCoordinatorResponse())
-    owner.line.serve()
-    assert (len(owner.pendings), owner.line.parked, len(owner.line)) == (5, True, len(large))
+    owner.queue.serve()
+    assert (len(owner.pendings), owner.queue.parked, len(owner.queue)) == (5, True, len(large))
 
 
 @pytest.mark.parametrize("how", ["arrive", "cut", "close"])
 def test_a_long_row_of_answers_goes_on_a_small_stack(how: str) -> None:
     """Each answer holds the next one: freed at once, a long row would be freed link within link."""
-    owner = Owner(lambda *arguments, **named: RequestLine(*arguments, **{**named, "buffer_bytes": 1 << 30}))
+    owner = Owner(lambda *arguments, **named: RequestQueue(*arguments, **{**named, "buffer_bytes": 1 << 30}))
     count = 50_000
-    owner.line.feed(beat("later", 0, 4, 1, "a") + beat("g", 0, 1, 2, "a") * count)
+    owner.queue.feed(beat("later", 0, 4, 1, "a") + beat("g", 0, 1, 2, "a") * count)
 
     def run() -> None:
-        owner.line.serve()
+        owner.queue.serve()
         if how == "close":
-            owner.line.close()
+            owner.queue.close()
         else:
             owner.pendings[0].complete(SHARED[0] if how == "arrive" else HeartbeatResponse(error_code="no"))  # type: ignore[arg-type]
 
@@ -356,26 +356,26 @@ def test_a_long_row_of_answers_goes_on_a_small_stack(how: str) -> None:
     finally:
         threading.stack_size(before)
     thread.join()
-    answers = owner.line.take() or b""
-    assert (owner.line.waiting, owner.line.parked) == (False, False)
+    answers = owner.queue.take() or b""
+    assert (owner.queue.waiting, owner.queue.parked) == (False, False)
     assert len(answers) == (16 + 14 * count if how == "arrive" else 0)
 
 
-@pytest.mark.parametrize("make", [RequestLine, ReferenceRequestQueue])
+@pytest.mark.parametrize("make", [RequestQueue, ReferenceRequestQueue])
 def test_a_large_frame_in_small_pieces_is_one_frame(make: Any) -> None:
     owner = Owner(make)
     frame = beat("g" * 1_500, 0, 1, 4, "a")
     for at in range(0, len(frame), 7):
-        assert owner.line.claim_bytes == (0 if at == 0 else len(frame))
-        owner.line.feed(frame[at : at + 7])
-        owner.line.serve()
+        assert owner.queue.claim_bytes == (0 if at == 0 else len(frame))
+        owner.queue.feed(frame[at : at + 7])
+        owner.queue.serve()
     assert [request.group_id for _, request in owner.calls] == ["g" * 1_500]
 
 
 def test_what_a_line_remembers_is_bounded() -> None:
-    owner = Owner(RequestLine)
+    owner = Owner(RequestQueue)
     for number in range(500):
-        owner.line.feed(beat(f"g{number}", 0, 4, number, f"client-{number}"))
-        owner.line.serve()
-        owner.line.take()
-        assert owner.line.remembered <= 32 + 64
+        owner.queue.feed(beat(f"g{number}", 0, 4, number, f"client-{number}"))
+        owner.queue.serve()
+        owner.queue.take()
+        assert owner.queue.remembered <= 32 + 64
