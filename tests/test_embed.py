@@ -332,8 +332,8 @@ def test_threads_share_a_group_and_answer_each_other() -> None:
             try:
                 member = new_member(engine, "g")
                 joined = engine.send(join("g", member), timeout_s=30)
-                shares = {one.member_id: one.member_id.encode() for one in joined.members}
-                answer = engine.send(sync("g", member, joined.generation_id, shares), timeout_s=30)
+                caches_responses = {one.member_id: one.member_id.encode() for one in joined.members}
+                answer = engine.send(sync("g", member, joined.generation_id, caches_responses), timeout_s=30)
                 assigned[member] = (answer.error_code, answer.assignment)
             except BaseException as error:
                 failures.append(error)

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from kcore.patterns import PatternError, compile_pattern
 
 atoms = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", "[a-c]", r"\d", r"\.", "1", "(?:ab)", r"\w", r"[\d.]"])
-repeats = st.sampled_from(["", "", "*", "+", "?", "{2}", "{1,2}", "{1,}", "*?"])
+caches_requests = st.sampled_from(["", "", "*", "+", "?", "{2}", "{1,2}", "{1,}", "*?"])
 
 
 def grown(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     joined = st.lists(parts, min_size=1, max_size=3).map("".join)
     either = st.lists(joined, min_size=2, max_size=3).map(lambda found: f"({'|'.join(found)})")
-    return st.one_of(joined, st.tuples(either, repeats).map("".join))
+    return st.one_of(joined, st.tuples(either, caches_requests).map("".join))
 
 
-patterns = st.recursive(st.tuples(atoms, repeats).map("".join), grown, max_leaves=8)
+patterns = st.recursive(st.tuples(atoms, caches_requests).map("".join), grown, max_leaves=8)
 
 
 def matches(pattern: str, text: str) -> bool:

@@ -59,14 +59,14 @@ class Api(ABC, Generic[Request, Response]):
     """The versions that are served and advertised, lowest and highest."""
     differs: ClassVar[str] = ""
     """In what it differs from Apache Kafka, for people; "" if it does not. Shown in docs/apis.md."""
-    repeats: ClassVar[bool] = False
+    caches_requests: ClassVar[bool] = False
     """Whether a client asks the same again and again, byte for byte (heartbeats, look-ups). Requests of such an API may
     be decoded once for many times, and the bytes of a response be sent again if it is given out again: neither may ever
     be changed."""
-    shares: ClassVar[bool] = False
+    caches_responses: ClassVar[bool] = False
     """Whether different requests are often answered with the very same response object. The bytes of such a response
     are sent again: it may never be changed."""
-    brief: ClassVar[bool] = False
+    small_responses: ClassVar[bool] = False
     """Whether an answer is about as long as its request at most. A connection may have any number of such answers wait
     for one commit. Behind another one that waits, its requests wait too: a few bytes can ask for a million."""
     storage_error: ClassVar[ErrorCode] = ErrorCode.NOT_COORDINATOR

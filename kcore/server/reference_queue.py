@@ -277,7 +277,7 @@ class ReferenceRequestQueue:
                 answer = ReferenceResponseSlot(self, route, version, correlation_id)
                 answer.pending = response
                 self.defer(answer)
-                self.parked = response.parked or not route.brief
+                self.parked = response.parked or not route.small_responses
                 response.on_complete(answer.arrive)
                 return
             response = response.response

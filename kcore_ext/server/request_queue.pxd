@@ -18,9 +18,9 @@ cdef class ApiEntry:
     cdef readonly int key
     cdef readonly int min_version       # that is served, and can be read ...
     cdef readonly int max_version       # ... and the highest one
-    cdef readonly bint repeats
-    cdef readonly bint brief
-    cdef readonly bint shares
+    cdef readonly bint caches_requests
+    cdef readonly bint small_responses
+    cdef readonly bint caches_responses
     cdef public long long requests
     cdef public dict errors
     cdef public object walk

@@ -66,9 +66,9 @@ class ApiEntry:
         api: the API.
         fast: the API's fast path, called with the same arguments before `handle`; None if it has none.
         handle: its decision: (context, request) -> a response, a pending one, or None where there is no answer.
-        repeats: see `kcore.runtime.Api.repeats`.
-        brief: see `kcore.runtime.Api.brief`.
-        shares: see `kcore.runtime.Api.shares`.
+        repeats: see `kcore.runtime.Api.caches_requests`.
+        brief: see `kcore.runtime.Api.small_responses`.
+        shares: see `kcore.runtime.Api.caches_responses`.
         requests: how many requests came.
         errors: the error codes that were answered, and how often.
         walk: counts the error codes of one response; None while nobody asked, or where it can say none.
@@ -80,9 +80,9 @@ class ApiEntry:
     key: int
     min_version: int
     max_version: int
-    repeats: bool
-    brief: bool
-    shares: bool
+    caches_requests: bool
+    small_responses: bool
+    caches_responses: bool
     requests: int
     errors: dict[int, int]
     walk: Callable[[Any, dict[int, int]], None] | None

@@ -60,16 +60,16 @@ cdef class ApiEntry:
         self.key = int(api.key)
         self.min_version = min_version
         self.max_version = max_version
-        self.repeats = api.repeats
-        self.brief = api.brief
-        self.shares = api.shares
+        self.caches_requests = api.caches_requests
+        self.small_responses = api.small_responses
+        self.caches_responses = api.caches_responses
         self.errors = {}
         self._schema = schema_of(<PyTypeObject*>api.request_type)
         self._header_versions = tuple(header_versions)
         self._shorten = shorten
         self.limit_bytes = limit_bytes
         self.note = note
-        if self.shares and self._sent is NULL:
+        if self.caches_responses and self._sent is NULL:
             self._sent = <CachedFrame*>PyMem_Calloc(MAX_SENT, sizeof(CachedFrame))
             if self._sent is NULL:
                 raise MemoryError
@@ -322,7 +322,7 @@ cdef class RequestQueue:
             api_key = <short>(frame[0] << 8 | frame[1])
             if 0 <= api_key < len(self._routes) and self._routes[api_key] is not None:
                 route = <ApiEntry>self._routes[api_key]
-                if route.repeats:
+                if route.caches_requests:
                     key = PyBytes_FromStringAndSize(NULL, size - 4)
                     to = PyBytes_AS_STRING(key)
                     memcpy(to, frame, CORRELATION_ID_AT)
@@ -379,7 +379,7 @@ cdef class RequestQueue:
                 answer = answer_of(self, route, version, correlation_id)
                 answer._pending = pending
                 self._append(answer)
-                self.parked = pending.parked or not route.brief
+                self.parked = pending.parked or not route.small_responses
                 pending.tell(answer, _arrive)
                 return 0
             response = pending.response

@@ -122,9 +122,9 @@ def test_names_are_asked_once_and_answered_as_often_as_they_are_named() -> None:
         return name.upper()
 
     for work in (slices(), slices(False)):
-        for repeats in (1, 3):
+        for caches_requests in (1, 3):
             asked.clear()
-            names = [f"n{number % (4 * FEW_NAMES)}" for number in range(4 * FEW_NAMES * repeats)]
+            names = [f"n{number % (4 * FEW_NAMES)}" for number in range(4 * FEW_NAMES * caches_requests)]
             found = gather_each(API, CONTEXT, REQUEST, names, ask, list, work, SLICE_COST // 10)
             work.finish()
             response = found.response if isinstance(found, Pending) else found

@@ -40,9 +40,9 @@ class Beat(Api[HeartbeatRequest, HeartbeatResponse]):
     request_type = HeartbeatRequest
     response_type = HeartbeatResponse
     versions = (1, 4)
-    repeats = True
-    shares = True
-    brief = True
+    caches_requests = True
+    caches_responses = True
+    small_responses = True
 
     __slots__ = ("owner",)
 

@@ -49,8 +49,8 @@ class ApiVersionsApi(Api[ApiVersionsRequest, ApiVersionsResponse]):
     request_type: ClassVar[type] = ApiVersionsRequest
     response_type: ClassVar[type] = ApiVersionsResponse
     versions: ClassVar[tuple[int, int]] = SUPPORTED_VERSIONS
-    repeats: ClassVar[bool] = True
-    shares: ClassVar[bool] = True
+    caches_requests: ClassVar[bool] = True
+    caches_responses: ClassVar[bool] = True
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics

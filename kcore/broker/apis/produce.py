@@ -96,7 +96,7 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
     request_type = ProduceRequest
     response_type = ProduceResponse
     versions = (0, 13)
-    brief = True
+    small_responses = True
     served_versions = (3, 13)
     storage_error = ErrorCode.KAFKA_STORAGE_ERROR
 

@@ -63,7 +63,7 @@ class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, Consumer
     request_type = ConsumerGroupHeartbeatRequest
     response_type = ConsumerGroupHeartbeatResponse
     versions = (0, 1)
-    repeats = True
+    caches_requests = True
     differs: ClassVar[str] = (
         f"A pattern may have {MAX_CHARACTERS} characters, repetitions that come to {MAX_REPEATS}, "
         f"{MAX_UNICODE_CLASSES} Unicode classes, {MAX_NAMED_GROUPS} named groups, and take "

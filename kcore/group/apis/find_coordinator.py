@@ -85,7 +85,7 @@ class FindCoordinatorApi(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
     request_type = FindCoordinatorRequest
     response_type = FindCoordinatorResponse
     versions = (0, 6)
-    repeats = True
+    caches_requests = True
 
     __slots__ = ("_authorizer", "_cluster", "_make_topic", "_slices", "_topics")
 

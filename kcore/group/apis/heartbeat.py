@@ -41,8 +41,8 @@ class HeartbeatApi(GroupApi[HeartbeatRequest, HeartbeatResponse]):
     request_type = HeartbeatRequest
     response_type = HeartbeatResponse
     versions = (0, 4)
-    brief = True
-    repeats = True
+    small_responses = True
+    caches_requests = True
 
     __slots__ = ("fast", "fast_path")
 

@@ -40,7 +40,7 @@ class LeaveGroupApi(GroupApi[LeaveGroupRequest, LeaveGroupResponse]):
     request_type = LeaveGroupRequest
     response_type = LeaveGroupResponse
     versions = (0, 5)
-    brief = True
+    small_responses = True
 
     __slots__ = ()
 

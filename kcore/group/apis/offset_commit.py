@@ -56,8 +56,8 @@ class OffsetCommitApi(GroupApi[OffsetCommitRequest, OffsetCommitResponse]):
     request_type = OffsetCommitRequest
     response_type = OffsetCommitResponse
     versions = (2, 10)
-    brief = True
-    shares = True
+    small_responses = True
+    caches_responses = True
 
     __slots__ = ("_topics", "fast", "fast_path")
 

@@ -268,7 +268,7 @@ class OffsetFetchApi(Api[OffsetFetchRequest, OffsetFetchResponse]):
     request_type = OffsetFetchRequest
     response_type = OffsetFetchResponse
     versions = (1, 10)
-    repeats = True
+    caches_requests = True
 
     __slots__ = ("_of_group", "fast", "fast_path")
 

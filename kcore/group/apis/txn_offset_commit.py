@@ -73,8 +73,8 @@ class TxnOffsetCommitApi(GroupApi[TxnOffsetCommitRequest, TxnOffsetCommitRespons
     request_type = TxnOffsetCommitRequest
     response_type = TxnOffsetCommitResponse
     versions = (0, 5)
-    brief = True
-    shares = True
+    small_responses = True
+    caches_responses = True
 
     __slots__ = ("_topics", "_verifier", "fast", "fast_path")
 

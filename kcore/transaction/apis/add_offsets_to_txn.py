@@ -40,7 +40,7 @@ class AddOffsetsToTxnApi(Api[AddOffsetsToTxnRequest, AddOffsetsToTxnResponse]):
     request_type: ClassVar[type] = AddOffsetsToTxnRequest
     response_type: ClassVar[type] = AddOffsetsToTxnResponse
     versions: ClassVar[tuple[int, int]] = (0, 4)
-    brief: ClassVar[bool] = True
+    small_responses: ClassVar[bool] = True
 
     def __init__(
         self, coordinator: TransactionCoordinator, topics: TopicImage, authorizer: Authorizer | None = None

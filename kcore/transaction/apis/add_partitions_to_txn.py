@@ -59,7 +59,7 @@ class AddPartitionsToTxnApi(Api[AddPartitionsToTxnRequest, AddPartitionsToTxnRes
     request_type: ClassVar[type] = AddPartitionsToTxnRequest
     response_type: ClassVar[type] = AddPartitionsToTxnResponse
     versions: ClassVar[tuple[int, int]] = (0, 5)
-    brief: ClassVar[bool] = True
+    small_responses: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -44,7 +44,7 @@ class EndTxnApi(Api[EndTxnRequest, EndTxnResponse]):
     request_type: ClassVar[type] = EndTxnRequest
     response_type: ClassVar[type] = EndTxnResponse
     versions: ClassVar[tuple[int, int]] = (0, 5)
-    brief: ClassVar[bool] = True
+    small_responses: ClassVar[bool] = True
 
     def __init__(self, coordinator: TransactionCoordinator, authorizer: Authorizer | None = None) -> None:
         self._coordinator = coordinator

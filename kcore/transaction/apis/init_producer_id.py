@@ -38,7 +38,7 @@ class TransactionalInitProducerIdApi(Api[InitProducerIdRequest, InitProducerIdRe
     request_type: ClassVar[type] = InitProducerIdRequest
     response_type: ClassVar[type] = InitProducerIdResponse
     versions: ClassVar[tuple[int, int]] = (0, 5)
-    brief: ClassVar[bool] = True
+    small_responses: ClassVar[bool] = True
 
     def __init__(self, coordinator: TransactionCoordinator, config: Config) -> None:
         self._coordinator = coordinator
