@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from kcore.broker.acl.authorizer import make_authorizer
 from kcore.broker.data.data_plane import data_apis
-from kcore.broker.data.fetch_budget import FetchRoom
+from kcore.broker.data.fetch_budget import FetchMemoryBudget
 from kcore.broker.data.fetch_session import FetchSessions
 from kcore.broker.data.log_dirs import EngineLogDirs
 from kcore.broker.data.partitions import Partitions
@@ -94,7 +94,7 @@ class Engine:
 
     Attributes:
         apis: the APIs that are served, by key; each is made when it is first asked for.
-        fetch_room: how much fetches may answer with.
+        fetch_memory_budget: how much fetches may answer with.
         fetch_sessions: the fetch sessions; a server ends those of a connection with it.
         pipeline: commits what was decided.
         now: the time of the round.
@@ -169,7 +169,7 @@ class Engine:
         self.transactions = TransactionCoordinator(self._transaction_shard, self.pipeline)
         self.topics.listen(TransactionTopic(self.transactions, log.node_epoch))
         self._finish("groups and transactions")
-        self.fetch_room = FetchRoom(min(config.fetch_max_bytes, config.kcore_max_response_bytes))
+        self.fetch_memory_budget = FetchMemoryBudget(min(config.fetch_max_bytes, config.kcore_max_response_bytes))
         self.fetch_sessions = FetchSessions(
             config.max_incremental_fetch_session_cache_slots,
             lambda: int.from_bytes(self._new_uuid()) % (2**31 - 1) + 1,
@@ -328,7 +328,7 @@ class Engine:
                 sessions=self.fetch_sessions,
                 cluster=self.cluster,
                 verifier=PartitionVerifier(self.transactions),
-                room=self.fetch_room,
+                room=self.fetch_memory_budget,
                 authorizer=self.authorizer,
             ),
             *transaction_apis(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kcore.protocol import MessageTooLargeError
 
 if TYPE_CHECKING:
-    from kcore.broker.data.fetch_budget import FetchRoom
+    from kcore.broker.data.fetch_budget import FetchMemoryBudget
     from kcore.server.connection import Connection
 
 LEAST_BYTES = 1_048_576
@@ -100,7 +100,9 @@ class ResponseMemory:
         "stalled_connections",
     )
 
-    def __init__(self, limit_bytes: int, stall_ms: int, room: FetchRoom, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, limit_bytes: int, stall_ms: int, room: FetchMemoryBudget, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self.limit_bytes = limit_bytes
         self.stall_ms = stall_ms
         self.held_bytes = 0

@@ -86,7 +86,9 @@ class Server:
         limit_bytes = self.config.kcore_max_response_memory_bytes
         if limit_bytes < 0:
             return None
-        return ResponseMemory(limit_bytes, self.config.kcore_response_stall_ms, self.engine.fetch_room, self.loop)
+        return ResponseMemory(
+            limit_bytes, self.config.kcore_response_stall_ms, self.engine.fetch_memory_budget, self.loop
+        )
 
     async def start(self) -> None:
         """Opens the listeners; clients are told their addresses, or the advertised ones.

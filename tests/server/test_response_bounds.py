@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kcore.broker.data.fetch_budget import FetchRoom
+from kcore.broker.data.fetch_budget import FetchMemoryBudget
 from kcore.group.apis.consumer_group_heartbeat import MAX_SUBSCRIBED_TOPICS
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
@@ -119,7 +119,7 @@ def test_long_responses_that_are_not_read_leave_no_room_for_others(serve: Serve,
 def test_a_response_takes_its_room_when_it_is_encoded(serve: Serve) -> None:
     """Many may be encoded in one round before the first of them is sent."""
     live = serve({"kcore.max.response.memory.bytes": str(10 * LEAST_BYTES)})
-    memory, room = live.server.responses, live.engine.fetch_room
+    memory, room = live.server.responses, live.engine.fetch_memory_budget
     assert memory is not None
 
     def note() -> list[Any]:
@@ -139,8 +139,8 @@ def test_a_response_takes_its_room_when_it_is_encoded(serve: Serve) -> None:
 
 def test_the_room_of_fetches_is_no_more_than_a_response_may_have(serve: Serve) -> None:
     live = serve({"kcore.max.response.bytes": "70000", "kcore.max.response.memory.bytes": "-1"})
-    assert isinstance(live.engine.fetch_room, FetchRoom)
-    assert live.engine.fetch_room.most_bytes == 70_000
+    assert isinstance(live.engine.fetch_memory_budget, FetchMemoryBudget)
+    assert live.engine.fetch_memory_budget.most_bytes == 70_000
 
 
 def test_settings_of_one_resource_that_is_named_often_are_looked_up_once(live: LiveServer) -> None:

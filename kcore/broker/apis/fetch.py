@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.broker.data.delayed_fetch import DelayedFetch, FetchPending
 from kcore.broker.data.fetch import FIRST_VERSION_WITH_LEADER, READ_COMMITTED, read, refused_early
-from kcore.broker.data.fetch_budget import NOTED_BYTES, FetchRoom
+from kcore.broker.data.fetch_budget import NOTED_BYTES, FetchMemoryBudget
 from kcore.broker.data.fetch_session import (
     FINAL_EPOCH,
     FIRST_VERSION_WITH_TOPIC_IDS,
@@ -94,7 +94,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         now: Now,
         *,
         cluster: ClusterView | None = None,
-        room: FetchRoom,
+        room: FetchMemoryBudget,
         authorizer: Authorizer | None = None,
     ) -> None:
         self._partitions = partitions

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from kcore.broker.data.partition import Partition
     from kcore.broker.data.partitions import Partitions, TopicPartitions
-    from kcore.broker.data.transaction_verifier import VerificationDesk
+    from kcore.broker.data.transaction_verifier import PartitionVerifier
     from kcore.clock import Now
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
@@ -88,7 +88,7 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
         "_now",
         "_partitions",
         "_pipeline",
-        "desk",
+        "partition_verifier",
         "verify_transactions",
     )
 
@@ -105,7 +105,7 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
         partitions: Partitions,
         pipeline: CommitPipeline,
         now: Now,
-        desk: VerificationDesk,
+        partition_verifier: PartitionVerifier,
         *,
         cluster: ClusterView | None = None,
         authorizer: Authorizer | None = None,
@@ -125,7 +125,7 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
             forbidden=CLUSTER_METADATA,
             decompress=decompress,
         )
-        self.desk = desk
+        self.partition_verifier = partition_verifier
         self.verify_transactions = verify_transactions
 
     def error(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kcore.broker import apis
-from kcore.broker.data.fetch_budget import FetchRoom
-from kcore.broker.data.transaction_verifier import VerificationDesk
+from kcore.broker.data.fetch_budget import FetchMemoryBudget
+from kcore.broker.data.transaction_verifier import PartitionVerifier
 from kcore.protocol.api_keys import ApiKey
 from kcore.runtime.deferred import DeferredApi, Maker, deferred_apis
 
@@ -33,7 +33,7 @@ def data_apis(
     cluster: ClusterView | None = None,
     authorizer: Authorizer | None = None,
     verifier: ProduceVerifier | None = None,
-    room: FetchRoom | None = None,
+    room: FetchMemoryBudget | None = None,
 ) -> list[DeferredApi]:
     """All APIs of the data plane.
 
@@ -47,16 +47,16 @@ def data_apis(
         cluster: who leads what.
         authorizer: who may do what; None allows all.
         verifier: the transaction coordinator; None: there is none, and transactional batches are refused as by a
-            broker that cannot reach it. It may be given later, as `verifier` of the Produce API's `desk`.
+            broker that cannot reach it. It may be given later, as `verifier` of the Produce API's `partition_verifier`.
         room: how much fetches may answer with; None: `fetch.max.bytes`, whatever is on its way.
     """
-    desk = VerificationDesk(verifier, purgatory.wheel, now)
+    partition_verifier = PartitionVerifier(verifier, purgatory.wheel, now)
     makers: dict[ApiKey, Maker] = {
         ApiKey.PRODUCE: lambda: apis.ProduceApi(
             partitions,
             pipeline,
             now,
-            desk,
+            partition_verifier,
             cluster=cluster,
             authorizer=authorizer,
             verify_transactions=config.transaction_partition_verification_enable,
@@ -67,7 +67,7 @@ def data_apis(
             sessions,
             now,
             cluster=cluster,
-            room=room or FetchRoom(config.fetch_max_bytes),
+            room=room or FetchMemoryBudget(config.fetch_max_bytes),
             authorizer=authorizer,
         ),
         ApiKey.LIST_OFFSETS: lambda: apis.ListOffsetsApi(partitions, pipeline, authorizer=authorizer),

@@ -10,7 +10,7 @@ NOTED_BYTES = 16_384
 """Smaller answers are not taken off the room at once; a server counts them when they leave."""
 
 
-class FetchRoom:
+class FetchMemoryBudget:
     """The room for answers, as fetches see it. Without a server around it there is no end of it.
 
     Args:

@@ -54,7 +54,7 @@ class ProduceVerifier(Protocol):
         ...
 
 
-class Call:
+class VerificationRequest:
     """One question to the coordinator, until it is answered or another takes its place.
 
     Args:
@@ -72,9 +72,9 @@ class Call:
     __slots__ = (
         "add",
         "answered",
-        "desk",
         "done",
         "give_up_ms",
+        "partition_verifier",
         "partitions",
         "producer_epoch",
         "producer_id",
@@ -85,7 +85,7 @@ class Call:
 
     def __init__(
         self,
-        desk: VerificationDesk,
+        partition_verifier: PartitionVerifier,
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
@@ -94,7 +94,7 @@ class Call:
         done: Callable[[Results], None],
         renew: Callable[[], None],
     ) -> None:
-        self.desk = desk
+        self.partition_verifier = partition_verifier
         self.transactional_id = transactional_id
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
@@ -115,12 +115,12 @@ class Call:
         """Asks the coordinator once more, when the timer of a retry fires."""
         if not self.answered:
             self.renew()
-            self.desk.ask(self)
+            self.partition_verifier.ask(self)
 
     def arrive(self, results: Results) -> None:
         """The coordinator answered."""
         if not self.answered:
-            self.desk.answered(self, results)
+            self.partition_verifier.answered(self, results)
 
     def finish(self, results: Results) -> None:
         """Hands the results on; whatever comes later is ignored."""
@@ -132,7 +132,7 @@ class Call:
         self.finish(dict.fromkeys(self.partitions, code))
 
 
-class VerificationDesk:
+class PartitionVerifier:
     """Sends verification requests to the coordinator and repeats those that arrive between two transactions.
 
     One request is outstanding for each transactional id, producer id and epoch. Only the coordinator decides between
@@ -162,9 +162,9 @@ class VerificationDesk:
         self._now = now
         self._backoff_ms = backoff_ms
         self._backoff_max_ms = backoff_max_ms
-        self._outstanding: dict[tuple[str, int, int], Call] = {}
+        self._outstanding: dict[tuple[str, int, int], VerificationRequest] = {}
 
-    def verify(self, call: Call) -> None:
+    def verify(self, call: VerificationRequest) -> None:
         """Sends a request; an outstanding one with the same ids and epoch fails with NETWORK_EXCEPTION."""
         call.give_up_ms = self._now.now_ms + self._backoff_max_ms
         superseded = self._outstanding.pop(call.key, None)
@@ -173,7 +173,7 @@ class VerificationDesk:
         self._outstanding[call.key] = call
         self.ask(call)
 
-    def ask(self, call: Call) -> None:
+    def ask(self, call: VerificationRequest) -> None:
         """Hands a question to the coordinator."""
         if self.verifier is None:
             self._close(call, dict.fromkeys(call.partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
@@ -182,14 +182,14 @@ class VerificationDesk:
             call.transactional_id, call.producer_id, call.producer_epoch, call.partitions, call.add, call.arrive
         )
 
-    def answered(self, call: Call, results: Results) -> None:
+    def answered(self, call: VerificationRequest, results: Results) -> None:
         """Hands an answer on, or asks again a little later if the last transaction is still being completed."""
         if call.add and ErrorCode.CONCURRENT_TRANSACTIONS in results.values() and self._now.now_ms < call.give_up_ms:
             self._wheel.add(self._now.now_ms + self._backoff_ms, call)
             return
         self._close(call, results)
 
-    def _close(self, call: Call, results: Results) -> None:
+    def _close(self, call: VerificationRequest, results: Results) -> None:
         if self._outstanding.get(call.key) is call:
             del self._outstanding[call.key]
         call.finish(results)

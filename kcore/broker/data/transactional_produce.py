@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kcore.broker.data.transaction_verifier import FIRST_VERSION_THAT_ADDS, Call, is_rejection, produce_error
+from kcore.broker.data.transaction_verifier import (
+    FIRST_VERSION_THAT_ADDS,
+    VerificationRequest,
+    is_rejection,
+    produce_error,
+)
 from kcore.errors import CloseConnectionError, KafkaError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.pending import Pending
@@ -96,8 +101,8 @@ class TransactionalProduce:
             return self._api.finish(self._context, self._request, self._items)
         (producer_id, producer_epoch) = producers.pop()
         partitions = [(item.partition.topic, item.partition.index) for item in unverified if item.partition]
-        call = Call(
-            self._api.desk,
+        call = VerificationRequest(
+            self._api.partition_verifier,
             self._request.transactional_id or "",
             producer_id,
             producer_epoch,
@@ -106,7 +111,7 @@ class TransactionalProduce:
             self._verified,
             self._renew_guards,
         )
-        self._api.desk.verify(call)
+        self._api.partition_verifier.verify(call)
         if self._finished:
             return self._result
         # Idempotent batches must keep their order: what stands behind this request on its connection waits.

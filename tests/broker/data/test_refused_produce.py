@@ -48,7 +48,7 @@ def state(world: World) -> Any:
             )
             for partition in world.engine.partitions
         ],
-        dict(world.engine.apis[ApiKey.PRODUCE].desk._outstanding),
+        dict(world.engine.apis[ApiKey.PRODUCE].partition_verifier._outstanding),
     )
 
 
