@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kcore.errors import KafkaError
 from kcore.log.errors import LogError
 from kcore.protocol.error_codes import COORDINATOR_AWAY, NO_ERROR, ErrorCode
-from kcore_ext.transaction.coordinator import MarkersHere
+from kcore_ext.transaction.coordinator import LocalMarkersCore
 
 if TYPE_CHECKING:
     from kcore.clock import Now
@@ -45,9 +45,9 @@ class MarkerLog(Protocol):
         ...
 
 
-class LocalMarkers(MarkersHere):
+class LocalMarkers(LocalMarkersCore):
     """Writes markers to partitions that this node leads. Every end of a transaction comes through `put`; see
-    `TransactionMachine`.
+    `TransactionShardCore`.
 
     Args:
         partition: finds a partition; None if there is none.

@@ -13,7 +13,7 @@ from kcore.transaction.expiry import ExpiryTimer
 from kcore.transaction.states import COMPLETION, ONGOING
 from kcore.transaction.timeouts import Timeouts
 from kcore.transaction.transaction import of_value, record_of
-from kcore_ext.transaction.coordinator import TransactionMachine
+from kcore_ext.transaction.coordinator import TransactionShardCore
 
 if TYPE_CHECKING:
     from kcore.config.node import Config
@@ -59,10 +59,10 @@ class Services:
         self.make_record = record_of
 
 
-class TransactionShard(TransactionMachine):
+class TransactionShard(TransactionShardCore):
     """The transactional ids of one partition of `__transaction_state`.
 
-    What every transaction passes through is compiled: see `TransactionMachine`. Here is the rest.
+    What every transaction passes through is compiled: see `TransactionShardCore`. Here is the rest.
 
     Args:
         context: time, timers and answers of the shard this machine lives in.

@@ -55,7 +55,7 @@ class Timeouts:
     """The timers of one shard's open transactions.
 
     Args:
-        machine: the shard's state machine, which says when to look (`TransactionMachine.deadline`).
+        machine: the shard's state machine, which says when to look (`TransactionShardCore.deadline`).
     """
 
     __slots__ = ("_machine", "_timers")

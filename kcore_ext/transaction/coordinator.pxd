@@ -7,13 +7,13 @@ from kcore_ext.runtime.shard cimport ShardCore
 from kcore_ext.transaction.transaction cimport Transaction, TransactionBlock
 
 
-cdef class MarkersHere:
+cdef class LocalMarkersCore:
     cdef dict coordinators              # topic -> partition -> (its log, its shard), of coordinators' topics
 
     cdef tuple find(self, topic, index)
 
 
-cdef class TransactionMachine:
+cdef class TransactionShardCore:
     cdef public object context
     cdef public object services
     cdef public object timeouts

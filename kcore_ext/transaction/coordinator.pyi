@@ -5,7 +5,7 @@ from kcore_ext.runtime.clock import Now
 from kcore_ext.runtime.shard import ShardCore
 from kcore_ext.transaction.transaction import Transaction, TransactionBlock
 
-class MarkersHere:
+class LocalMarkersCore:
     """Whoever writes markers to partitions of this node, at once.
 
     A subclass has `look_up(topic, index)`: a partition's log, and the shard that it is of, or None; None if the
@@ -13,7 +13,7 @@ class MarkersHere:
     marker, returns its code.
     """
 
-class TransactionMachine:
+class TransactionShardCore:
     """The part of `TransactionShard` that every transaction passes through: it begins, its end is decided, markers are
     written, it is complete. What it calls when that goes another way is the shard's own.
 

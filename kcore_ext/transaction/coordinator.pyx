@@ -29,7 +29,7 @@ cdef enum:
     NONE_CODE = 0
 
 
-cdef class MarkersHere:
+cdef class LocalMarkersCore:
     """See coordinator.pyi."""
 
     def __cinit__(self):
@@ -55,7 +55,7 @@ cdef class MarkersHere:
         return found
 
 
-cdef class TransactionMachine:
+cdef class TransactionShardCore:
     """See coordinator.pyi."""
 
     def __cinit__(self):
@@ -197,12 +197,12 @@ cdef class TransactionMachine:
         cdef bint written = True
         cdef dict results
         writer = self.services.markers
-        if not isinstance(writer, MarkersHere):
+        if not isinstance(writer, LocalMarkersCore):
             return False
         places = []
         for topic, indexes in transaction.partitions.items():
             for index in indexes:
-                place = (<MarkersHere>writer).find(topic, index)
+                place = (<LocalMarkersCore>writer).find(topic, index)
                 if place is None:
                     return False
                 places.append(place)
@@ -252,14 +252,14 @@ cdef class CoordinatorCore:
         if found is NULL:
             return None
         shard = <ShardCore?><object>found
-        return shard if shard._active and isinstance(shard.machine, TransactionMachine) else None
+        return shard if shard._active and isinstance(shard.machine, TransactionShardCore) else None
 
     def add(self, transactional_id, int64_t producer_id, int64_t producer_epoch, places, int client_version):
         cdef ShardCore shard = self.active(transactional_id)
         if shard is None:
             return self.add_generic(transactional_id, producer_id, producer_epoch, places, client_version)
         try:
-            code = (<TransactionMachine>shard.machine).add_to(
+            code = (<TransactionShardCore>shard.machine).add_to(
                 shard, transactional_id, producer_id, producer_epoch, places, client_version
             )
         except Exception as error:
@@ -271,5 +271,5 @@ cdef class CoordinatorCore:
         if shard is None:
             return self.run_generic(api, context, transactional_id, request)
         result = shard.run(api, context, request)
-        (<TransactionMachine?>shard.machine).send_prepared()
+        (<TransactionShardCore?>shard.machine).send_prepared()
         return result

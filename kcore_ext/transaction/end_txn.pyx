@@ -12,7 +12,7 @@ from kcore_ext.runtime.outcome cimport outcome_of
 from kcore_ext.codec.fields cimport Shape, read, type_of
 from kcore_ext.runtime.shard cimport ShardCore
 from kcore_ext.transaction.transaction cimport ONGOING, Transaction, prepare
-from kcore_ext.transaction.coordinator cimport CoordinatorCore, TransactionMachine
+from kcore_ext.transaction.coordinator cimport CoordinatorCore, TransactionShardCore
 
 cdef enum:
     BUMPS_SINCE = 5         # the version of the request from which each end increases the producer epoch ...
@@ -46,7 +46,7 @@ cdef class EndTxnFastPath:
 
     def serve(self, context, request):
         cdef ShardCore shard
-        cdef TransactionMachine machine
+        cdef TransactionShardCore machine
         cdef Transaction transaction
         cdef PyObject* found
         cdef PyObject* identity[2]
@@ -59,7 +59,7 @@ cdef class EndTxnFastPath:
         shard = self._coordinator.active(transactional_id)
         if shard is None or shard._outbox:
             return None
-        machine = <TransactionMachine>shard.machine
+        machine = <TransactionShardCore>shard.machine
         found = PyDict_GetItemWithError(machine.transactions, transactional_id)
         if found is NULL:
             return None
