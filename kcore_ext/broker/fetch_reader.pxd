@@ -3,7 +3,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from kcore_ext.codec.fields cimport Shape
+from kcore_ext.codec.fields cimport FieldLayout
 
 
 cdef class FetchItem:
@@ -55,8 +55,8 @@ cdef class FetchReader:
     cdef object _unknown_id
     cdef object _unknown_partition
     cdef object _denied
-    cdef Shape _data
-    cdef Shape _topic
+    cdef FieldLayout _data
+    cdef FieldLayout _topic
 
     cdef object _read_generic(self, FetchItem item, FetchParams params, int64_t budget, bint first, bint sparse,
                             Reading reading)

@@ -13,7 +13,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from kcore_ext.log.partition cimport LogCore
-from kcore_ext.codec.fields cimport Shape
+from kcore_ext.codec.fields cimport FieldLayout
 from kcore_ext.broker.partition cimport PartitionCore
 from kcore_ext.broker.producers cimport any_aborted
 
@@ -116,7 +116,7 @@ cdef class FetchReader:
         self._unknown_id = errors.UNKNOWN_TOPIC_ID
         self._unknown_partition = errors.UNKNOWN_TOPIC_OR_PARTITION
         self._denied = errors.TOPIC_AUTHORIZATION_FAILED
-        self._data = Shape(
+        self._data = FieldLayout(
             partition_data,
             "partition_index",
             "high_watermark",
@@ -125,7 +125,7 @@ cdef class FetchReader:
             "aborted_transactions",
             "records",
         )
-        self._topic = Shape(topic_response, "topic", "topic_id", "partitions")
+        self._topic = FieldLayout(topic_response, "topic", "topic_id", "partitions")
 
     # ---- which partitions
 

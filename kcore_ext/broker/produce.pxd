@@ -5,7 +5,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kcore_ext.runtime.clock cimport Now
-from kcore_ext.codec.fields cimport Shape
+from kcore_ext.codec.fields cimport FieldLayout
 from kcore_ext.runtime.shard cimport PipelineCore
 
 cdef struct Batch:
@@ -49,12 +49,12 @@ cdef class ProduceCore:
     cdef object forbidden
     cdef object decompress
     cdef int64_t round              # of requests that were looked at; marks the producers of their partitions
-    cdef Shape request
-    cdef Shape topic
-    cdef Shape data
-    cdef Shape response
-    cdef Shape topic_answer
-    cdef Shape answer
+    cdef FieldLayout request
+    cdef FieldLayout topic
+    cdef FieldLayout data
+    cdef FieldLayout response
+    cdef FieldLayout topic_answer
+    cdef FieldLayout answer
 
     cdef object expected(self, object context, object request, dict told)
     cdef bint collect(

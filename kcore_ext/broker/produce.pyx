@@ -29,7 +29,7 @@ from kcore_ext.runtime.clock cimport Now
 from kcore_ext.batch.crc32c cimport crc32c_of
 from kcore_ext.runtime.outcome cimport Pending
 from kcore_ext.log.partition cimport LogCore
-from kcore_ext.codec.fields cimport Shape, get, item_of, length_of, type_of
+from kcore_ext.codec.fields cimport FieldLayout, get, item_of, length_of, type_of
 from kcore_ext.broker.partition cimport PartitionCore
 from kcore_ext.broker.producers cimport ProducersCore
 from kcore_ext.runtime.shard cimport PipelineCore
@@ -168,10 +168,10 @@ cdef class ProduceCore:
         self.allowed = allowed
         self.forbidden = forbidden
         self.decompress = decompress
-        self.request = Shape(self.request_type, "topic_data", "acks", "transactional_id")
+        self.request = FieldLayout(self.request_type, "topic_data", "acks", "transactional_id")
         self.topic = self.request.part("topic_data", ("name", "topic_id", "partition_data"))
         self.data = self.topic.part("partition_data", ("index", "records"))
-        self.response = Shape(self.response_type, "responses")
+        self.response = FieldLayout(self.response_type, "responses")
         self.topic_answer = self.response.part("responses", ("name", "topic_id", "partition_responses"))
         self.answer = self.topic_answer.part("partition_responses", ("index", "base_offset", "log_start_offset"))
 

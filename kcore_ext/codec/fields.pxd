@@ -1,6 +1,6 @@
 """Messages read and made by compiled code that knows their class: a field is a slot at an offset.
 
-A module names the fields that it uses when it makes a `Shape`, and calls each by its place among those names.
+A module names the fields that it uses when it makes a `FieldLayout`, and calls each by its place among those names.
 """
 
 cimport cython
@@ -20,7 +20,7 @@ cdef enum:
 
 
 @cython.final
-cdef class Shape:
+cdef class FieldLayout:
     cdef readonly object cls
     cdef readonly tuple names
     cdef Schema schema
@@ -29,18 +29,18 @@ cdef class Shape:
     cdef Py_ssize_t at[MAX_FIELDS]      # where in an object they are
     cdef PyObject* defaults[MAX_FIELDS] # of those without a name here; NULL: a struct, made when somebody reads it
 
-    cdef Shape part(self, str name, tuple names)
+    cdef FieldLayout part(self, str name, tuple names)
     cdef object make(self, PyObject** values)
 
 
-cdef inline PyObject* get(PyObject* message, Shape shape, int field) noexcept:
+cdef inline PyObject* get(PyObject* message, FieldLayout shape, int field) noexcept:
     """What stands in a field, borrowed; NULL in an object of another class, and where nobody has set or read it."""
     if type_of(message) is not shape.type:
         return NULL
     return (<PyObject**>(<char*>message + shape.at[field]))[0]
 
 
-cdef inline object read(object message, Shape shape, int field):
+cdef inline object read(object message, FieldLayout shape, int field):
     """The value of a field, whatever the object's class is."""
     cdef PyObject* value = get(<PyObject*>message, shape, field)
     return <object>value if value is not NULL else getattr(message, <str>shape.names[field])

@@ -1,7 +1,7 @@
 from typing import final
 
 @final
-class Shape:
+class FieldLayout:
     """Where the fields of one message class are, for other compiled modules.
 
     Args:

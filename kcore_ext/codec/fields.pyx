@@ -19,7 +19,7 @@ cdef extern from "Python.h":
 
 
 @cython.final
-cdef class Shape:
+cdef class FieldLayout:
     """See fields.pyi."""
 
     def __cinit__(self, cls, *names):
@@ -49,12 +49,12 @@ cdef class Shape:
                 self.count += 1
         self.type = <PyTypeObject*>cls
 
-    cdef Shape part(self, str name, tuple names):
+    cdef FieldLayout part(self, str name, tuple names):
         """Of the structs in the field of that name."""
         cdef FieldSpec spec
         for spec in self.schema.fields:
             if spec.name == name and spec.struct is not None:
-                return Shape(spec.struct, *names)
+                return FieldLayout(spec.struct, *names)
         raise TypeError(f"{self.cls.__name__} has no structs {name!r}")
 
     cdef object make(self, PyObject** values):

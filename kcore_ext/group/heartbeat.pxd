@@ -3,9 +3,9 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
-from kcore_ext.codec.fields cimport Shape
+from kcore_ext.codec.fields cimport FieldLayout
 from kcore_ext.runtime.shard cimport ShardCore
-from kcore_ext.util.slots cimport Slots
+from kcore_ext.util.slots cimport SlotLayout
 from kcore_ext.runtime.timer_wheel cimport Timer
 
 
@@ -18,7 +18,7 @@ cdef class GroupFastPath:
     cdef object _denied                 # the response to a client that may not READ the group
     cdef dict _by_partition             # partition: shard
     cdef int _partitions
-    cdef Shape _request
+    cdef FieldLayout _request
 
     cdef ShardCore _ready_shard(self, object request)
     cdef object _serve(self, ShardCore shard, object context, object request, Timer timer, int64_t deadline_ms,
@@ -27,9 +27,9 @@ cdef class GroupFastPath:
 
 cdef class HeartbeatFastPath(GroupFastPath):
     cdef object _dead                   # GroupState.DEAD
-    cdef Slots _of_machine
-    cdef Slots _of_group
-    cdef Slots _of_member
+    cdef SlotLayout _of_machine
+    cdef SlotLayout _of_group
+    cdef SlotLayout _of_member
 
 
 cdef class ConsumerHeartbeatFastPath(GroupFastPath):
@@ -40,13 +40,13 @@ cdef class ConsumerHeartbeatFastPath(GroupFastPath):
     cdef object _settings               # the class of a group's settings, likewise
     cdef Py_ssize_t _session_timeout_ms
     cdef Py_ssize_t _heartbeat_interval_ms
-    cdef Shape _response
-    cdef Slots _of_services
-    cdef Slots _of_machine
-    cdef Slots _of_group
-    cdef Slots _of_subscriptions
-    cdef Slots _of_member
-    cdef Slots _of_metadata
+    cdef FieldLayout _response
+    cdef SlotLayout _of_services
+    cdef SlotLayout _of_machine
+    cdef SlotLayout _of_group
+    cdef SlotLayout _of_subscriptions
+    cdef SlotLayout _of_member
+    cdef SlotLayout _of_metadata
 
     cdef bint _is_enabled_and_valid(self, PyObject* request) except -1
     cdef bint _changes_nothing(self, PyObject* request) noexcept

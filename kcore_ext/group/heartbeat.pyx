@@ -11,9 +11,9 @@ from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_GET_LENGTH, PyUnico
 from libc.stdint cimport int64_t
 
 from kcore_ext.runtime.clock cimport Now
-from kcore_ext.codec.fields cimport Shape, get
+from kcore_ext.codec.fields cimport FieldLayout, get
 from kcore_ext.runtime.shard cimport ShardCore, ready_shard
-from kcore_ext.util.slots cimport Slots, item, number, slot
+from kcore_ext.util.slots cimport SlotLayout, item, number, slot
 from kcore_ext.runtime.timer_wheel cimport Timer, timer_extend
 
 cdef extern from "Python.h":
@@ -35,7 +35,7 @@ cdef class GroupFastPath:
         self._denied = denied
         self._by_partition = shards.by_partition
         self._partitions = shards.partitions
-        self._request = Shape(request, dict(fields))
+        self._request = FieldLayout(request, dict(fields))
 
     cdef ShardCore _ready_shard(self, object request):
         """The active shard of a request's group; None if there is none here or the group id is not a usable string."""
@@ -88,12 +88,12 @@ cdef class HeartbeatFastPath(GroupFastPath):
     def __init__(self, api, shards, authorizer, read, denied, *, request, machine, group, member, dead):
         GroupFastPath.__init__(self, api, shards, authorizer, read, denied, request, HEARTBEAT_FIELDS)
         self._dead = dead
-        self._of_machine = Slots(machine, {MACHINE_GROUPS: "groups", MACHINE_NOW: "now"})
-        self._of_group = Slots(group, {
+        self._of_machine = SlotLayout(machine, {MACHINE_GROUPS: "groups", MACHINE_NOW: "now"})
+        self._of_group = SlotLayout(group, {
             GROUP_MEMBERS: "members", GROUP_GENERATION_ID: "generation_id", GROUP_STATE: "state",
             GROUP_REPLY: "heartbeat_reply",
         })
-        self._of_member = Slots(member, {MEMBER_TIMER: "timer", MEMBER_SESSION_TIMEOUT_MS: "session_timeout_ms"})
+        self._of_member = SlotLayout(member, {MEMBER_TIMER: "timer", MEMBER_SESSION_TIMEOUT_MS: "session_timeout_ms"})
 
     def serve(self, context, request):
         cdef ShardCore shard = self._ready_shard(request)
@@ -216,21 +216,21 @@ cdef class ConsumerHeartbeatFastPath(GroupFastPath):
         self._settings = settings
         self._session_timeout_ms = settings._fields.index("session_timeout_ms")
         self._heartbeat_interval_ms = settings._fields.index("heartbeat_interval_ms")
-        self._response = Shape(response, {HEARTBEAT_INTERVAL_MS: "heartbeat_interval_ms"})
-        self._of_services = Slots(type(services), {SERVICES_ENABLED: "enabled", SERVICES_SETTINGS_OF: "settings_of"})
-        self._of_machine = Slots(machine, {
+        self._response = FieldLayout(response, {HEARTBEAT_INTERVAL_MS: "heartbeat_interval_ms"})
+        self._of_services = SlotLayout(type(services), {SERVICES_ENABLED: "enabled", SERVICES_SETTINGS_OF: "settings_of"})
+        self._of_machine = SlotLayout(machine, {
             CONSUMER_MACHINE_GROUPS: "groups", CONSUMER_MACHINE_NOW: "now", CONSUMER_MACHINE_SERVICES: "consumer",
         })
-        self._of_group = Slots(group, {
+        self._of_group = SlotLayout(group, {
             GROUP_EPOCH: "group_epoch", ASSIGNMENT_EPOCH: "assignment_epoch", REFRESH_AT_MS: "refresh_at_ms",
             REFRESH_EPOCH: "refresh_epoch", CONSUMER_GROUP_MEMBERS: "members", SUBSCRIPTIONS: "subscriptions",
         })
-        self._of_subscriptions = Slots(subscriptions, {REGEXES: "regexes"})
-        self._of_member = Slots(member, {
+        self._of_subscriptions = SlotLayout(subscriptions, {REGEXES: "regexes"})
+        self._of_member = SlotLayout(member, {
             SETTLED_EPOCH: "settled_epoch", CONSUMER_MEMBER_TIMER: "timer", MEMBER_REPLY: "reply",
             MEMBER_METADATA: "metadata",
         })
-        self._of_metadata = Slots(metadata, {
+        self._of_metadata = SlotLayout(metadata, {
             METADATA_INSTANCE_ID: "instance_id", METADATA_CLIENT_ID: "client_id",
             METADATA_CLIENT_HOST: "client_host",
         })

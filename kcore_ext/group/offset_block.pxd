@@ -3,7 +3,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t
 
 from kcore_ext.batch.builder cimport BatchBuilder
-from kcore_ext.codec.fields cimport Shape
+from kcore_ext.codec.fields cimport FieldLayout
 
 
 cdef struct Entry:
@@ -21,11 +21,11 @@ cdef enum:                      # fields of a request's partition, by their plac
     COMMITTED_METADATA = 3
 
 
-cdef Shape shape_of(object asked)
+cdef FieldLayout shape_of(object asked)
 
 
 @cython.final
-cdef class CommitShape:         # what commits of the same partitions have in common, if none of these is refused
+cdef class CommitTemplate:      # what commits of the same partitions have in common, if none of these is refused
     cdef tuple topics           # what is known of each topic of the request, ...
     cdef tuple names            # ... its name ...
     cdef tuple ids              # ... and its id
@@ -36,10 +36,10 @@ cdef class CommitShape:         # what commits of the same partitions have in co
 cdef class CommitPlan:
     cdef readonly object request
     cdef readonly bint empty
-    cdef CommitShape shape      # None: the topics are listed
+    cdef CommitTemplate shape   # None: the topics are listed
     cdef list listed            # made of the shape when they are first asked for
 
-cdef CommitPlan plan_of(object request, CommitShape shape)
+cdef CommitPlan plan_of(object request, CommitTemplate shape)
 
 
 @cython.final
@@ -58,7 +58,7 @@ cdef class OffsetBlock:
     cdef int version
 
     cdef int reserve(self, Py_ssize_t more) except -1
-    cdef int take(self, str topic, bytes topic_id, Py_ssize_t size, object asked, object index, Shape shape,
+    cdef int take(self, str topic, bytes topic_id, Py_ssize_t size, object asked, object index, FieldLayout shape,
                   str metadata) except -1
     cdef object record(self, Py_ssize_t place)
     # All that a topic of a request brings. False if any of its metadata is too long: the block is of no use then.

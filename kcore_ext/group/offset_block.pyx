@@ -17,7 +17,7 @@ from libc.string cimport memcpy
 from kcore_ext.batch.builder cimport BatchBuilder
 from kcore_ext.batch.layout cimport put_varint
 from kcore_ext.codec.plan cimport Schema, schema_of
-from kcore_ext.codec.fields cimport Shape, read, type_of
+from kcore_ext.codec.fields cimport FieldLayout, read, type_of
 from kcore_ext.group.offsets cimport (
     EXPIRING_VERSION,
     VALUE_VERSION,
@@ -62,12 +62,12 @@ cdef enum:
     MAX_ENTRIES = 0x7FFFFFFF    # of a block; no request has so many, whatever a length says
 
 
-cdef Shape unknown_shape = Shape(None, *PARTITION_FIELDS)
-cdef Shape last_shape = unknown_shape   # partitions of one request are of one class
+cdef FieldLayout unknown_shape = FieldLayout(None, *PARTITION_FIELDS)
+cdef FieldLayout last_shape = unknown_shape  # partitions of one request are of one class
 cdef dict shapes = {}                   # by class: one for each kind of request
 
 
-cdef Shape shape_of(object asked):
+cdef FieldLayout shape_of(object asked):
     """Where the fields of a request's partition are, which need not be of a declared class."""
     global last_shape
     cdef Schema schema
@@ -81,12 +81,12 @@ cdef Shape shape_of(object asked):
         if isinstance(asked, StructBase):
             schema = schema_of(<PyTypeObject*>cls)
             if {<str>schema.names[i] for i in range(schema.n)}.issuperset(PARTITION_FIELDS):
-                found = shapes[cls] = Shape(cls, *PARTITION_FIELDS)
-    last_shape = <Shape>found
+                found = shapes[cls] = FieldLayout(cls, *PARTITION_FIELDS)
+    last_shape = <FieldLayout>found
     return last_shape
 
 
-cdef inline str metadata_of(object asked, Shape shape):
+cdef inline str metadata_of(object asked, FieldLayout shape):
     found = read(asked, shape, COMMITTED_METADATA)
     return <str?>found if found else ""
 
@@ -106,7 +106,7 @@ cdef bint is_too_long(str metadata, Py_ssize_t limit):
 
 def unknown_partitions(partitions, int64_t count, code):
     """See offset_block.pyi."""
-    cdef Shape shape
+    cdef FieldLayout shape
     cdef list codes = None
     cdef Py_ssize_t place = 0
     for asked in partitions:
@@ -122,7 +122,7 @@ def unknown_partitions(partitions, int64_t count, code):
 
 
 @cython.final
-cdef class CommitShape:
+cdef class CommitTemplate:
     pass
 
 
@@ -147,7 +147,7 @@ cdef class CommitPlan:
         return iter(self.topics)
 
 
-cdef CommitPlan plan_of(object request, CommitShape shape):
+cdef CommitPlan plan_of(object request, CommitTemplate shape):
     cdef CommitPlan plan = CommitPlan.__new__(CommitPlan)
     plan.request = request
     plan.shape = shape
@@ -249,7 +249,7 @@ cdef class OffsetBlock:
 
     def add(self, str topic not None, bytes topic_id not None, partitions, list codes, answer_type, dict accepted):
         cdef list answers = []
-        cdef Shape shape
+        cdef FieldLayout shape
         cdef PyObject* shared
         cdef Py_ssize_t place = 0, size
         cdef str metadata
@@ -299,7 +299,7 @@ cdef class OffsetBlock:
 
     cdef bint take_all(self, str topic, bytes topic_id, object partitions) except -1:
         cdef Py_ssize_t size = RECORD_OVERHEAD + key_size(self.group_id, topic)
-        cdef Shape shape
+        cdef FieldLayout shape
         cdef str metadata
         self.reserve(len(partitions))
         for asked in partitions:
@@ -310,7 +310,7 @@ cdef class OffsetBlock:
             self.take(topic, topic_id, size, asked, read(asked, shape, PARTITION_INDEX), shape, metadata)
         return True
 
-    cdef int take(self, str topic, bytes topic_id, Py_ssize_t size, object asked, object index, Shape shape,
+    cdef int take(self, str topic, bytes topic_id, Py_ssize_t size, object asked, object index, FieldLayout shape,
                   str metadata) except -1:
         """Keeps the offset of one partition; `size` is what its record takes beside the value."""
         cdef OffsetAndMetadata offset = OffsetAndMetadata.__new__(OffsetAndMetadata)

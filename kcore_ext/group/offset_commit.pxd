@@ -2,8 +2,8 @@
 
 from libc.stdint cimport int64_t
 
-from kcore_ext.codec.fields cimport Shape
-from kcore_ext.group.offset_block cimport CommitShape, OffsetBlock
+from kcore_ext.codec.fields cimport FieldLayout
+from kcore_ext.group.offset_block cimport CommitTemplate, OffsetBlock
 from kcore_ext.runtime.shard cimport ShardCore
 
 
@@ -18,19 +18,19 @@ cdef class CommitFastPath:
     cdef object _topic_resource         # ResourceType.TOPIC
     cdef object _find_name
     cdef object _find_id
-    cdef Shape _request
-    cdef Shape _topic
-    cdef Shape _partition
+    cdef FieldLayout _request
+    cdef FieldLayout _topic
+    cdef FieldLayout _partition
     cdef bint _has_ids
     cdef type _record_type
     cdef dict _shapes                   # by the key that `_key` encodes
 
     cdef bytes _key(self, object topics, bint by_id)
-    cdef CommitShape _shape(self, object context, object request, bint by_id)
-    cdef CommitShape _new_shape(self, object context, object request, object topics, bint by_id)
+    cdef CommitTemplate _shape(self, object context, object request, bint by_id)
+    cdef CommitTemplate _new_shape(self, object context, object request, object topics, bint by_id)
     cdef ShardCore _ready_shard(self, object group_id)
-    cdef bint _permitted(self, object context, object group_id, CommitShape shape) except -1
-    cdef OffsetBlock _block(self, object machine, object group_id, object topics, CommitShape shape, bint with_ids)
+    cdef bint _permitted(self, object context, object group_id, CommitTemplate shape) except -1
+    cdef OffsetBlock _block(self, object machine, object group_id, object topics, CommitTemplate shape, bint with_ids)
 
 
 cdef class OffsetCommitFastPath(CommitFastPath):
@@ -39,7 +39,7 @@ cdef class OffsetCommitFastPath(CommitFastPath):
     cdef object _stable
 
     cdef bint _accepted(self, object machine, object context, object request, object group_id,
-                        CommitShape shape) except -1
+                        CommitTemplate shape) except -1
     cdef bint _accepted_by_classic_group(self, object group, object machine, object member_id, object instance_id,
                                          object generation_id) except -1
 
@@ -53,4 +53,4 @@ cdef class TxnOffsetCommitFastPath(CommitFastPath):
     cdef object _empty
 
     cdef bint _accepted(self, object machine, object context, object request, object group_id,
-                        CommitShape shape) except -1
+                        CommitTemplate shape) except -1

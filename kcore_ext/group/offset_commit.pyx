@@ -15,8 +15,8 @@ from libc.string cimport memcpy
 
 from kcore_ext.runtime.clock cimport Now
 from kcore_ext.runtime.outcome cimport Outcome, outcome_of
-from kcore_ext.codec.fields cimport Shape, get, read, type_of
-from kcore_ext.group.offset_block cimport CommitShape, OffsetBlock, block_of, plan_of
+from kcore_ext.codec.fields cimport FieldLayout, get, read, type_of
+from kcore_ext.group.offset_block cimport CommitTemplate, OffsetBlock, block_of, plan_of
 from kcore_ext.group.offset_fetch cimport OffsetTables
 from kcore_ext.runtime.shard cimport ShardCore, ready_shard
 
@@ -58,7 +58,7 @@ cdef enum:                  # field of a partition
 cdef class CommitFastPath:
     """See offset_commit.pyi."""
 
-    def __init__(self, api, shards, topics, authorizer, Shape request not None, Shape topic not None, permissions,
+    def __init__(self, api, shards, topics, authorizer, FieldLayout request not None, FieldLayout topic not None, permissions,
                  type record_type not None):
         self._api = api
         self._shards = shards.by_partition
@@ -78,9 +78,9 @@ cdef class CommitFastPath:
     def remembered(self) -> int:
         return len(self._shapes)
 
-    cdef CommitShape _shape(self, object context, object request, bint by_id):
+    cdef CommitTemplate _shape(self, object context, object request, bint by_id):
         """Returns what is known of a request's topics; None unless all its partitions exist."""
-        cdef CommitShape shape
+        cdef CommitTemplate shape
         cdef PyObject* found
         cdef Py_ssize_t i = 0
         topics = read(request, self._request, TOPICS)
@@ -89,7 +89,7 @@ cdef class CommitFastPath:
             return None
         found = PyDict_GetItemWithError(self._shapes, key)
         if found is not NULL:
-            shape = <CommitShape>found
+            shape = <CommitTemplate>found
             for topic in topics:
                 if by_id:
                     known = self._find_id(read(topic, self._topic, TOPIC_ID))
@@ -108,8 +108,8 @@ cdef class CommitFastPath:
             self._shapes[key] = shape
         return shape
 
-    cdef CommitShape _new_shape(self, object context, object request, object topics, bint by_id):
-        cdef CommitShape shape
+    cdef CommitTemplate _new_shape(self, object context, object request, object topics, bint by_id):
+        cdef CommitTemplate shape
         cdef list found = []
         for topic in topics:
             known = self._find_id(topic.topic_id) if by_id else self._find_name(topic.name)
@@ -120,7 +120,7 @@ cdef class CommitFastPath:
             found.append(known)
         if not found:
             return None
-        shape = CommitShape.__new__(CommitShape)
+        shape = CommitTemplate.__new__(CommitTemplate)
         shape.topics = tuple(found)
         shape.names = tuple([known.name for known in found])
         shape.ids = tuple([known.topic_id for known in found])
@@ -133,7 +133,7 @@ cdef class CommitFastPath:
             return None
         return ready_shard(self._shards, <str>group_id, self._shard_count)
 
-    cdef bint _permitted(self, object context, object group_id, CommitShape shape) except -1:
+    cdef bint _permitted(self, object context, object group_id, CommitTemplate shape) except -1:
         """Tells if the client may READ the group and all topics. Otherwise the generic path authorizes it again."""
         if self._authorizer is None:
             return True
@@ -144,7 +144,7 @@ cdef class CommitFastPath:
                 return False
         return True
 
-    cdef OffsetBlock _block(self, object machine, object group_id, object topics, CommitShape shape, bint with_ids):
+    cdef OffsetBlock _block(self, object machine, object group_id, object topics, CommitTemplate shape, bint with_ids):
         """The offsets of an accepted commit; None if one of them needs the generic path."""
         cdef OffsetBlock block = block_of(
             group_id,
@@ -225,17 +225,17 @@ cdef class OffsetCommitFastPath(CommitFastPath):
     def __init__(self, api, shards, topics, authorizer, *, request, topic, record, permissions, classic):
         CommitFastPath.__init__(
             self, api, shards, topics, authorizer,
-            Shape(request, {
+            FieldLayout(request, {
                 TOPICS: "topics", GROUP_ID: "group_id", GENERATION_ID: "generation_id_or_member_epoch",
                 MEMBER_ID: "member_id", INSTANCE_ID: "group_instance_id", RETENTION_TIME_MS: "retention_time_ms",
             }),
-            Shape(topic, {NAME: "name", PARTITIONS: "partitions", TOPIC_ID: "topic_id"}),
+            FieldLayout(topic, {NAME: "name", PARTITIONS: "partitions", TOPIC_ID: "topic_id"}),
             permissions, record,
         )
         self._classic_group, self._empty, self._stable = classic
 
     def serve(self, context, request):
-        cdef CommitShape shape
+        cdef CommitTemplate shape
         cdef ShardCore shard
         cdef OffsetBlock block
         if type_of(<PyObject*>request) is not self._request.type:
@@ -259,7 +259,7 @@ cdef class OffsetCommitFastPath(CommitFastPath):
         return shard.write_and_respond(self._api, context, request, outcome_of(block, shape.response))
 
     cdef bint _accepted(self, object machine, object context, object request, object group_id,
-                        CommitShape shape) except -1:
+                        CommitTemplate shape) except -1:
         """Tells if the group accepts the commit. A classic member's session is re-armed then."""
         cdef PyObject* found = PyDict_GetItemWithError((<OffsetTables?>machine.offset_tables).groups, group_id)
         generation_id = read(request, self._request, GENERATION_ID)
@@ -320,12 +320,12 @@ cdef class TxnOffsetCommitFastPath(CommitFastPath):
     ):
         CommitFastPath.__init__(
             self, api, shards, topics, authorizer,
-            Shape(request, {
+            FieldLayout(request, {
                 TOPICS: "topics", GROUP_ID: "group_id", GENERATION_ID: "generation_id", MEMBER_ID: "member_id",
                 INSTANCE_ID: "group_instance_id", TRANSACTIONAL_ID: "transactional_id", PRODUCER_ID: "producer_id",
                 PRODUCER_EPOCH: "producer_epoch",
             }),
-            Shape(topic, {NAME: "name", PARTITIONS: "partitions"}),
+            FieldLayout(topic, {NAME: "name", PARTITIONS: "partitions"}),
             permissions, record,
         )
         self._verifier = verifier
@@ -334,7 +334,7 @@ cdef class TxnOffsetCommitFastPath(CommitFastPath):
         self._classic_group, self._empty = classic
 
     def serve(self, context, request):
-        cdef CommitShape shape
+        cdef CommitTemplate shape
         cdef ShardCore shard
         cdef OffsetBlock block
         cdef Outcome outcome
@@ -378,7 +378,7 @@ cdef class TxnOffsetCommitFastPath(CommitFastPath):
         return shard.write_and_respond(self._api, context, request, outcome)
 
     cdef bint _accepted(self, object machine, object context, object request, object group_id,
-                        CommitShape shape) except -1:
+                        CommitTemplate shape) except -1:
         """Tells if the group accepts the commit."""
         cdef PyObject* found = PyDict_GetItemWithError((<OffsetTables?>machine.offset_tables).groups, group_id)
         generation_id = read(request, self._request, GENERATION_ID)

@@ -4,7 +4,7 @@ cimport cython
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint64_t
 
-from kcore_ext.codec.fields cimport Shape
+from kcore_ext.codec.fields cimport FieldLayout
 
 
 @cython.final
@@ -51,16 +51,16 @@ cdef class OffsetFetchFastPath:
     cdef int _partitions
     cdef dict _remembered   # group id: Remembered
     cdef uint64_t[4096] _seen   # by the group's hash: the fingerprint of the last answer
-    cdef Shape _request
-    cdef Shape _request_group
-    cdef Shape _request_topic
-    cdef Shape _request_old_topic
-    cdef Shape _response
-    cdef Shape _group
-    cdef Shape _topic
-    cdef Shape _old_topic
-    cdef Shape _partition
-    cdef Shape _old_partition
+    cdef FieldLayout _request
+    cdef FieldLayout _request_group
+    cdef FieldLayout _request_topic
+    cdef FieldLayout _request_old_topic
+    cdef FieldLayout _response
+    cdef FieldLayout _group
+    cdef FieldLayout _topic
+    cdef FieldLayout _old_topic
+    cdef FieldLayout _partition
+    cdef FieldLayout _old_partition
 
     cdef bint _read(self, object request, Question* question, PyObject** member_id, PyObject** member_epoch,
                     bint* stable) except -1

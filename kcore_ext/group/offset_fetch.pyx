@@ -19,7 +19,7 @@ from cpython.unicode cimport PyUnicode_GET_LENGTH
 from libc.stdint cimport uint64_t, uintptr_t
 from libc.string cimport memcmp, memset
 
-from kcore_ext.codec.fields cimport Shape, get, item_of, length_of
+from kcore_ext.codec.fields cimport FieldLayout, get, item_of, length_of
 from kcore_ext.group.offsets cimport OffsetAndMetadata
 from kcore_ext.runtime.shard cimport ShardCore, ready_shard
 
@@ -93,13 +93,13 @@ cdef class OffsetFetchFastPath:
         self._permissions = permissions
         self._remembered = {}
         memset(self._seen, 0, sizeof(self._seen))
-        self._request = Shape(request, {
+        self._request = FieldLayout(request, {
             GROUP_ID: "group_id", TOPICS: "topics", GROUPS: "groups", REQUIRE_STABLE: "require_stable",
         })
         self._request_group = self._request.part("groups", ("group_id", "topics", "member_id", "member_epoch"))
         self._request_topic = self._request_group.part("topics", ("name", "partition_indexes", "topic_id"))
         self._request_old_topic = self._request.part("topics", ("name", "partition_indexes"))
-        self._response = Shape(response, {RESPONSE_TOPICS: "topics", RESPONSE_GROUPS: "groups"})
+        self._response = FieldLayout(response, {RESPONSE_TOPICS: "topics", RESPONSE_GROUPS: "groups"})
         self._group = self._response.part("groups", ("group_id", "topics"))
         self._topic = self._group.part("topics", ("name", "partitions", "topic_id"))
         self._old_topic = self._response.part("topics", ("name", "partitions"))
@@ -184,7 +184,7 @@ cdef class OffsetFetchFastPath:
 
     cdef bint _permitted(self, object context, Question* question) except -1:
         """Tells if the client may DESCRIBE the group and every topic of the response."""
-        cdef Shape shape = self._request_old_topic if question.old else self._request_topic
+        cdef FieldLayout shape = self._request_old_topic if question.old else self._request_topic
         cdef Py_ssize_t i
         cdef PyObject* found
         allowed, operation, group, topic = self._permissions
@@ -221,7 +221,7 @@ cdef class OffsetFetchFastPath:
         cdef PyObject* name
         cdef PyObject* topic_id = NULL
         cdef PyObject* indexes
-        cdef Shape shape = self._request_old_topic if question.old else self._request_topic
+        cdef FieldLayout shape = self._request_old_topic if question.old else self._request_topic
         if known.old != question.old or known.by_id != question.by_id or known.everything != question.everything:
             return False
         if question.everything:
@@ -249,7 +249,7 @@ cdef class OffsetFetchFastPath:
     cdef bint _is_same_topic(self, Remembered known, Question* question, Py_ssize_t i, PyObject* name,
                              PyObject* topic_id, PyObject* indexes, Py_ssize_t* place) except -1:
         """The same for the i-th topic; its entries begin at `place`, which is moved behind them."""
-        cdef Shape shape = self._old_partition if question.old else self._partition
+        cdef FieldLayout shape = self._old_partition if question.old else self._partition
         cdef PyObject* answers = self._answers_of(known, question, i, name, topic_id)
         cdef Py_ssize_t size = length_of(indexes), first = place[0], at
         cdef PyObject* partitions = NULL
@@ -277,7 +277,7 @@ cdef class OffsetFetchFastPath:
 
     cdef bint _is_still_everything(self, Remembered known, Question* question) except -1:
         """Whether the group's offsets are those of the answer, all and no more."""
-        cdef Shape shape = self._old_partition if question.old else self._partition
+        cdef FieldLayout shape = self._old_partition if question.old else self._partition
         cdef Py_ssize_t i = 0, place = 0, at
         cdef PyObject* answers
         cdef PyObject* identity = NULL
@@ -308,7 +308,7 @@ cdef class OffsetFetchFastPath:
     cdef PyObject* _answers_of(self, Remembered known, Question* question, Py_ssize_t i, PyObject* name,
                                PyObject* topic_id) except? NULL:
         """The partitions of the i-th topic of an answer; NULL if that is another topic."""
-        cdef Shape shape = self._old_topic if question.old else self._topic
+        cdef FieldLayout shape = self._old_topic if question.old else self._topic
         cdef PyObject* answered
         if i >= PyList_GET_SIZE(known.topics):
             return NULL
@@ -348,7 +348,7 @@ cdef class OffsetFetchFastPath:
         cdef PyObject* topic_id
         cdef PyObject* indexes
         cdef list answers
-        cdef Shape shape = self._request_old_topic if question.old else self._request_topic
+        cdef FieldLayout shape = self._request_old_topic if question.old else self._request_topic
         for i in range(length_of(question.topics)):
             asked = item_of(question.topics, i)
             name = get(asked, shape, NAME)
@@ -373,7 +373,7 @@ cdef class OffsetFetchFastPath:
 
     cdef list _asked_partitions(self, Question* question, PyObject* indexes, str name, bytes topic_id, Making* making):
         """The answers for one topic; None if something is not usual."""
-        cdef Shape shape = self._old_partition if question.old else self._partition
+        cdef FieldLayout shape = self._old_partition if question.old else self._partition
         cdef Py_ssize_t count = length_of(indexes), at
         cdef PyObject* partitions = NULL
         cdef PyObject* unstable = NULL
@@ -402,7 +402,7 @@ cdef class OffsetFetchFastPath:
 
     cdef int _add_everything(self, Question* question, list topics, Making* making) except -1:
         """Adds every topic with a materialised offset, and with an id where one is sent."""
-        cdef Shape shape = self._old_partition if question.old else self._partition
+        cdef FieldLayout shape = self._old_partition if question.old else self._partition
         cdef PyObject* unstable = NULL
         cdef dict partitions
         cdef list answers
@@ -426,7 +426,7 @@ cdef class OffsetFetchFastPath:
         return 0
 
     cdef object _topic_of(self, Question* question, object name, object topic_id, list answers, Making* making):
-        cdef Shape shape = self._old_topic if question.old else self._topic
+        cdef FieldLayout shape = self._old_topic if question.old else self._topic
         cdef PyObject* values[3]
         making.characters += len(<str>name)
         making.print = making.print * MIX + <uint64_t>hash(name)
@@ -479,7 +479,7 @@ cdef inline int note(Making* making, object index, OffsetAndMetadata entry) exce
     return 0
 
 
-cdef inline object answer(Shape shape, object index, OffsetAndMetadata entry, PyObject* unstable):
+cdef inline object answer(FieldLayout shape, object index, OffsetAndMetadata entry, PyObject* unstable):
     """The answer for a partition; `unstable` are those with offsets of open transactions, NULL for none."""
     cdef PyObject* values[5]
     cdef object offset, leader_epoch

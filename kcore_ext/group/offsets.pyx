@@ -15,7 +15,7 @@ from libc.string cimport memcmp, memcpy
 from kcore_ext.batch.records cimport RecordReader, open_reader
 from kcore_ext.util.byte_order cimport read_int16, read_int32, read_int64, write_int16, write_int32, write_int64
 from kcore_ext.codec.plan cimport Schema, schema_of
-from kcore_ext.codec.fields cimport Shape
+from kcore_ext.codec.fields cimport FieldLayout
 from kcore_ext.util.record_limits cimport MAX_STRING
 
 from kcore_ext.codec.frames import StructBase
@@ -368,21 +368,21 @@ cdef tuple FETCH_FIELDS = ("partition_index", "committed_offset", "committed_lea
 cdef dict fetch_shapes = {}     # of the declared classes of answers, of which there are two
 
 
-cdef Shape fetch_shape(object answer_type):
+cdef FieldLayout fetch_shape(object answer_type):
     """What answers are made by; None for a class that has other fields than these, or makes its objects itself."""
     cdef Schema schema
     cdef int i
-    cdef Shape shape = None
+    cdef FieldLayout shape = None
     if answer_type in fetch_shapes:
-        return <Shape>fetch_shapes[answer_type]
+        return <FieldLayout>fetch_shapes[answer_type]
     if isinstance(answer_type, type) and issubclass(answer_type, StructBase) and answer_type.__init__ is StructBase.__init__:
         schema = schema_of(<PyTypeObject*>answer_type)
         if sorted([<str>schema.names[i] for i in range(schema.n)]) == sorted(FETCH_FIELDS):
-            shape = fetch_shapes[answer_type] = Shape(answer_type, *FETCH_FIELDS)
+            shape = fetch_shapes[answer_type] = FieldLayout(answer_type, *FETCH_FIELDS)
     return shape
 
 
-cdef object fetch_answer(object answer_type, Shape shape, object index, object offset, object epoch, object metadata,
+cdef object fetch_answer(object answer_type, FieldLayout shape, object index, object offset, object epoch, object metadata,
                          object code):
     """One answer; `shape` is None for a class that is not declared."""
     cdef PyObject* values[5]
@@ -405,7 +405,7 @@ cdef object fetch_answer(object answer_type, Shape shape, object index, object o
 def answer_fetch(answer_type, indexes, offsets, unstable, bytes topic_id):
     cdef list answers = []
     cdef OffsetAndMetadata entry
-    cdef Shape shape = fetch_shape(answer_type)
+    cdef FieldLayout shape = fetch_shape(answer_type)
     cdef bint any_unstable = bool(unstable)
     cdef dict plain = <dict>offsets if type(offsets) is dict else None
     cdef PyObject* found

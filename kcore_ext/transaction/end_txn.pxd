@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t
 
-from kcore_ext.codec.fields cimport Shape
+from kcore_ext.codec.fields cimport FieldLayout
 from kcore_ext.transaction.coordinator cimport CoordinatorCore
 
 
@@ -13,5 +13,5 @@ cdef class EndTxnFastPath:
     cdef object _authorizer
     cdef object _write                  # Operation.WRITE
     cdef object _transaction_resource   # ResourceType.TRANSACTIONAL_ID
-    cdef Shape _request
-    cdef Shape _response
+    cdef FieldLayout _request
+    cdef FieldLayout _response

@@ -9,7 +9,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from kcore_ext.runtime.outcome cimport outcome_of
-from kcore_ext.codec.fields cimport Shape, read, type_of
+from kcore_ext.codec.fields cimport FieldLayout, read, type_of
 from kcore_ext.runtime.shard cimport ShardCore
 from kcore_ext.transaction.transaction cimport ONGOING, Transaction, prepare
 from kcore_ext.transaction.coordinator cimport CoordinatorCore, TransactionShardCore
@@ -38,11 +38,11 @@ cdef class EndTxnFastPath:
         self._coordinator = coordinator
         self._authorizer = authorizer
         self._write, self._transaction_resource = permission
-        self._request = Shape(request, {
+        self._request = FieldLayout(request, {
             TRANSACTIONAL_ID: "transactional_id", PRODUCER_ID: "producer_id", PRODUCER_EPOCH: "producer_epoch",
             COMMITTED: "committed",
         })
-        self._response = Shape(response, {NEXT_PRODUCER_ID: "producer_id", NEXT_PRODUCER_EPOCH: "producer_epoch"})
+        self._response = FieldLayout(response, {NEXT_PRODUCER_ID: "producer_id", NEXT_PRODUCER_EPOCH: "producer_epoch"})
 
     def serve(self, context, request):
         cdef ShardCore shard

@@ -1,6 +1,7 @@
 """Objects of plain Python classes as compiled code reads them: a slot is at an offset.
 
-A module gives each slot that it uses an index (an enum) and names it once, in the dictionary that makes the `Slots`.
+A module gives each slot that it uses an index (an enum) and names it once, in the dictionary that makes the
+`SlotLayout`.
 """
 
 cimport cython
@@ -33,14 +34,14 @@ cpdef tuple names_by_index(dict names)
 
 
 @cython.final
-cdef class Slots:
+cdef class SlotLayout:
     cdef readonly object cls
     cdef readonly tuple names
     cdef PyTypeObject* type
     cdef Py_ssize_t at[MAX_SLOTS]
 
 
-cdef inline PyObject* slot(PyObject* instance, Slots slots, int name) noexcept:
+cdef inline PyObject* slot(PyObject* instance, SlotLayout slots, int name) noexcept:
     """What stands in a slot, borrowed; NULL in an object of another class, and where nobody has set it."""
     if _type_of(instance) is not slots.type:
         return NULL

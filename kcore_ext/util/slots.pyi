@@ -8,7 +8,7 @@ def names_by_index(names: dict[int, str]) -> tuple[str, ...]:
     """
 
 @final
-class Slots:
+class SlotLayout:
     """The offsets of some slots of one Python class, for other compiled modules, which read them and never set them.
 
     Args:

@@ -12,7 +12,7 @@ cpdef tuple names_by_index(dict names):
 
 
 @cython.final
-cdef class Slots:
+cdef class SlotLayout:
     """See slots.pyi."""
 
     def __cinit__(self, cls, dict names not None):

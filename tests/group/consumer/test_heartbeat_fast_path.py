@@ -16,7 +16,7 @@ from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kcore.runtime import Pending, RequestContext
-from kcore_ext.util.slots import Slots
+from kcore_ext.util.slots import SlotLayout
 from tests.group.consumer.members import GROUP, Owned, reported
 from tests.group.consumer.members import World as ConsumerWorld
 from tests.group.context import CLIENT_HOST
@@ -347,14 +347,14 @@ def test_fast_path_declines_a_request_of_a_subclass(world):
 
 
 def test_slots_refuses_names_of_no_slot():
-    assert Slots(ConsumerMember, {0: "timer", 1: "reply"}).names == ("timer", "reply")
-    assert Slots(ConsumerGroup, {0: "group_id"}).cls is ConsumerGroup, "a slot of its base"
+    assert SlotLayout(ConsumerMember, {0: "timer", 1: "reply"}).names == ("timer", "reply")
+    assert SlotLayout(ConsumerGroup, {0: "group_id"}).cls is ConsumerGroup, "a slot of its base"
     for name in ("is_classic", "say", "nothing"):
         with pytest.raises(TypeError, match=f"ConsumerMember.{name} is no slot"):
-            Slots(ConsumerMember, {0: name})
+            SlotLayout(ConsumerMember, {0: name})
     with pytest.raises(TypeError, match="is no class"):
-        Slots("ConsumerMember", {0: "timer"})  # type: ignore[arg-type]
+        SlotLayout("ConsumerMember", {0: "timer"})  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="9 slots, and not 8 at most"):
-        Slots(ConsumerMember, dict.fromkeys(range(9), "timer"))
+        SlotLayout(ConsumerMember, dict.fromkeys(range(9), "timer"))
     with pytest.raises(TypeError, match="indices must be 0 to 1, each once"):
-        Slots(ConsumerMember, {0: "timer", 2: "reply"})
+        SlotLayout(ConsumerMember, {0: "timer", 2: "reply"})
