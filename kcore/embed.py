@@ -226,7 +226,7 @@ class SyncEngine(_Caller):
     def advance(self, ms: int) -> None:
         """Moves a `ManualClock` by `ms`; timers fire, each at its own time, and what they decide is committed."""
         self._require_manual_clock()
-        self._driver.pass_ms(ms)
+        self._driver.advance(ms)
 
     def close(self) -> None:
         """Commits what is there and closes the log. Parked callers get an EngineClosedError.
@@ -274,7 +274,7 @@ class AsyncEngine(_Caller):
     def advance(self, ms: int) -> None:
         """Moves a `ManualClock` by `ms`; timers fire, each at its own time, and what they decide is committed."""
         self._require_manual_clock()
-        self._driver.pass_ms(ms)
+        self._driver.advance(ms)
 
     def close(self) -> None:
         """Commits what is there and closes the log. Parked requests get an EngineClosedError.

@@ -463,7 +463,7 @@ class Engine:
         if self.slices:
             self.slices.finish()
 
-    def pass_ms(self, ms: int) -> None:
+    def advance(self, ms: int) -> None:
         """Moves a `ManualClock` by `ms`: every timer fires at its own time, and what it decides is committed."""
         clock = self.clock
         assert isinstance(clock, ManualClock), "only a manual clock can be moved"

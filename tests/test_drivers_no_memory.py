@@ -137,7 +137,7 @@ async def test_a_round_that_stays_unsettled_breaks_the_engine_and_tells_its_owne
     told: list[str] = []
     node.driver.when_broken(lambda: told.append("broken"))
     log = node.engine.log
-    node.engine.pipeline.doom(LogError("the test fails this round"))
+    node.engine.pipeline.abort_round(LogError("the test fails this round"))
     monkeypatch.setattr(log, "rollback", FailsOnce(log.rollback, MemoryError()), raising=False)
     with pytest.raises(EngineInterruptedError, match="open it again"):
         await codes(node, "g")
@@ -153,7 +153,7 @@ async def test_a_call_from_within_the_loop_s_engine_is_refused() -> None:
     raised: list[BaseException] = []
 
     def at_the_end() -> None:
-        for call in (node.driver.close, lambda: node.driver.pass_ms(1), lambda: node.send(commit("h", {("t", 0): 1}))):
+        for call in (node.driver.close, lambda: node.driver.advance(1), lambda: node.send(commit("h", {("t", 0): 1}))):
             try:
                 call()
             except ReentrantCallError as error:

@@ -337,13 +337,13 @@ class AsyncDriver:
         """Begins to run slices and timers (loads that were queued before there was a loop)."""
         self.round_is_open()
 
-    def pass_ms(self, ms: int) -> None:
+    def advance(self, ms: int) -> None:
         """Moves a manual clock; timers fire, and what they decide is committed."""
         if self._closed:
             raise EngineClosedError("the engine is closed")
         self._enter()
         try:
-            self.engine.pass_ms(ms)
+            self.engine.advance(ms)
             self._inside = False
         except BaseException as error:
             self._came_out(error)

@@ -207,7 +207,7 @@ class ThreadDriver:
         with self._lock:
             self.turn()
 
-    def pass_ms(self, ms: int) -> None:
+    def advance(self, ms: int) -> None:
         """Moves a manual clock, and wakes the callers that are answered by what then happens.
 
         Raises:
@@ -217,7 +217,7 @@ class ThreadDriver:
             self._look_before_waiting()
         with self._lock:
             self._enter()
-            self.engine.pass_ms(ms)
+            self.engine.advance(ms)
             self._inside = NOBODY
             self._wake_all()
 

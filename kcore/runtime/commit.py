@@ -132,22 +132,22 @@ class CommitPipeline(PipelineCore):
         failures: how many failed.
     """
 
-    __slots__ = ("_background_commit", "_doom", "_log", "failures", "rounds")
+    __slots__ = ("_abort_error", "_background_commit", "_log", "failures", "rounds")
 
     def __init__(self, log: LogEngine) -> None:
         self._log = log
-        self._doom: BaseException | None = None
+        self._abort_error: BaseException | None = None
         self._background_commit: BackgroundCommit | None = None
         self.rounds = 0
         self.failures = 0
 
-    def doom(self, error: BaseException) -> None:
+    def abort_round(self, error: BaseException) -> None:
         """Makes the commit of this round fail as a whole: a part of it cannot be written, and memory has moved on.
 
         Half a round would be worse: replies that stand on what is missing would go out as if it were there.
         """
-        if self._doom is None:
-            self._doom = error  # first, and without an allocation: what follows may fail
+        if self._abort_error is None:
+            self._abort_error = error  # first, and without an allocation: what follows may fail
         log_failure(logger, error, "this round will not be written")
 
     def commit(self) -> bool:
@@ -167,14 +167,14 @@ class CommitPipeline(PipelineCore):
             return True
         self._seal()
         participants, answers = self._take_round()
-        doom = self._doom
-        if doom is None and self.changing:
-            doom = _BROKEN_OFF
-        if doom is not None:
+        abort_error = self._abort_error
+        if abort_error is None and self.changing:
+            abort_error = _BROKEN_OFF
+        if abort_error is not None:
             self._log.rollback()
-            self._doom = None
+            self._abort_error = None
             self.changing = 0
-            self._fail(participants, answers, doom)
+            self._fail(participants, answers, abort_error)
             return False
         try:
             self._log.commit()
@@ -214,7 +214,7 @@ class CommitPipeline(PipelineCore):
         ):
             return None
         self._seal()
-        if self._doom is not None or self.changing or not self.allows_background_commit or not self._log.dirty:
+        if self._abort_error is not None or self.changing or not self.allows_background_commit or not self._log.dirty:
             return None
         background_commit = BackgroundCommit(gate, self._log)
         participants, answers = self._take_round()
@@ -222,7 +222,7 @@ class CommitPipeline(PipelineCore):
             background_commit.write_set = self._log.seal()
         except Exception as error:
             self._give_back(participants, answers)
-            self.doom(error)
+            self.abort_round(error)
             return None
         background_commit.participants = participants
         background_commit.answers = answers
@@ -262,7 +262,7 @@ class CommitPipeline(PipelineCore):
                 return True
         self._log.fail(background_commit.write_set, error)
         participants, answers = self._take_round()
-        self._doom = None
+        self._abort_error = None
         self.changing = 0
         self._fail(background_commit.participants | participants, background_commit.answers + answers, error)
         return False

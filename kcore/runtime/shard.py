@@ -260,19 +260,19 @@ class Shard(ShardCore, Generic[M]):
         if isinstance(error, KafkaError):
             return error.code
         if not isinstance(error, LogError):
-            self._lose(error)
+            self._reload_after(error)
         log_failure(logger, error, "%s-%d: the log refused a transaction's batch", self.topic, self.index)
         return ErrorCode.KAFKA_STORAGE_ERROR
 
     def _not_replayed(self, error: Exception) -> ErrorCode:
         """Fails the round: memory and what is staged disagree."""
-        self._lose(error)
+        self._reload_after(error)
         log_failure(logger, error, "%s-%d: memory and staged records disagree", self.topic, self.index)
         return ErrorCode.KAFKA_STORAGE_ERROR
 
-    def _lose(self, error: Exception) -> None:
+    def _reload_after(self, error: Exception) -> None:
         """Fails the whole round, and stops deciding: memory is ahead of what the log took."""
-        self._pipeline.doom(error)
+        self._pipeline.abort_round(error)
         if self.state is ShardState.ACTIVE:
             self._transition(ShardState.FAILED, "the log and memory disagree")
 

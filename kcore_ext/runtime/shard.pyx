@@ -128,7 +128,7 @@ cdef class PipelineCore:
                 try:
                     participant.seal()
                 except Exception as error:
-                    self.doom(error)
+                    self.abort_round(error)
                 sealed += 1
 
     def _release(self, dict participants, list answers):
@@ -345,7 +345,7 @@ cdef class ShardCore:
             # State was replayed at these offsets: another writer in between would make memory and log disagree.
             assert base_offset == first, f"{self.topic}-{self.index}: batch at {base_offset}, replayed at {first}"
         except Exception as error:
-            self._lose(error)
+            self._reload_after(error)
             pipeline.changing -= 1
             return False
         pipeline.changing -= 1

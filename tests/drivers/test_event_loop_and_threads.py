@@ -108,8 +108,8 @@ def test_a_failed_commit_in_virtual_time() -> None:
     member = new_member(target, "g", session_ms=10_000)
     target.send(join("g", member, session_ms=10_000))
     log.fail_commit(1)
-    driver.pass_ms(10_000)
-    driver.pass_ms(60_000)
+    driver.advance(10_000)
+    driver.advance(60_000)
     assert target.send(join("h", "", session_ms=10_000)).error_code == ErrorCode.MEMBER_ID_REQUIRED
     engine.close()
 
@@ -171,7 +171,7 @@ def test_a_timer_that_raises_does_not_stop_the_others() -> None:
     fired: list[str] = []
     engine.wheel.add(clock.monotonic_ms() + 10, lambda: 1 / 0)
     engine.wheel.add(clock.monotonic_ms() + 10, lambda: fired.append("second"))
-    driver.pass_ms(10)
+    driver.advance(10)
     assert fired == ["second"]
 
 

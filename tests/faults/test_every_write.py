@@ -120,6 +120,6 @@ def test_reclaiming_may_fail(undisturbed: tuple[dict[str, Any], int], tmp_path: 
     log.fail_reclaim(2)
     for step in WORKLOAD:
         world.retry(step)
-        world.driver.pass_ms(10_000)
+        world.driver.advance(10_000)
     assert world.state() == undisturbed[0]
     world.close()

@@ -102,7 +102,7 @@ class World:
                 return answer
             if answer.done:
                 return answer.response
-            self.driver.pass_ms(wait_ms)
+            self.driver.advance(wait_ms)
         raise AssertionError(f"{type(request).__name__} is never answered")
 
     def check(self, code: int) -> None:
@@ -120,7 +120,7 @@ class World:
                 allowed = RETRIABLE | START_AGAIN if step.__name__.startswith("group") else RETRIABLE
                 if error.code not in allowed:
                     raise AssertionError(f"{step.__name__} was answered {error}") from error
-            self.driver.pass_ms(100)
+            self.driver.advance(100)
         raise AssertionError(f"{step.__name__} never succeeded: {self.refused}")
 
     # ---- what is there

@@ -129,7 +129,7 @@ class World:
         elif action == "delete":
             self.send(DeleteGroupsRequest(groups_names=[group]), 2)
         elif action == "pass":
-            self.driver.pass_ms(self.random.choice([1, 11, 11, 11, 2_000, 6_000, 40_000]))
+            self.driver.advance(self.random.choice([1, 11, 11, 11, 2_000, 6_000, 40_000]))
         elif action == "fail":
             self.log.fail_commit()
         else:

@@ -176,7 +176,7 @@ class Bench:
     def run(self, *request: Any) -> Any:
         return self.shard.run(self.api, RequestContext(0), request)
 
-    def pass_ms(self, ms: int) -> None:
+    def advance(self, ms: int) -> None:
         self.clock.advance(ms)
         for timer in self.wheel.advance(self.now.update()):
             timer.payload()

@@ -163,7 +163,7 @@ class ReferenceShard(Shard[Any]):
             base_offset = self._log.append_built(batch, self.leader_epoch)
             assert base_offset == first, f"{self.topic}-{self.index}: batch at {base_offset}, replayed at {first}"
         except Exception as error:
-            self._lose(error)
+            self._reload_after(error)
             return False
         return True
 

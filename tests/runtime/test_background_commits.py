@@ -161,7 +161,7 @@ def test_rounds_that_do_not_fly() -> None:
     assert bench.pipeline.commit()
     assert bench.pipeline.allows_background_commit
     lost = bench.ask(bench.other, "add", "b", 1)
-    bench.pipeline.doom(LogError("no"))
+    bench.pipeline.abort_round(LogError("no"))
     assert bench.pipeline.start_background(threading.Lock()) is None
     assert not bench.pipeline.commit()
     assert given(lost) == NOT_COORDINATOR

@@ -74,7 +74,7 @@ class OneBench(Bench):
         elif request[0] == "load":
             self.slices.finish()
         elif request[0] == "pass":
-            self.pass_ms(request[2])
+            self.advance(request[2])
         else:
             answer = self.run(*request)
             if isinstance(answer, Pending):

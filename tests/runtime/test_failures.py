@@ -266,7 +266,7 @@ def test_a_timer_that_raises_does_not_stop_the_others() -> None:
     bench.pipeline.commit()
     bench.shard.schedule(bench.now.now_ms + 100, Faulty())
     bench.run("forget after", "a", 100)
-    bench.pass_ms(100)
+    bench.advance(100)
     bench.pipeline.commit()
     assert bench.shard.machine.counts == {}
 

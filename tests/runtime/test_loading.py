@@ -144,10 +144,10 @@ def test_a_load_that_failed_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> N
     engine = Engine(MemoryLogEngine(storage), CONFIG, ManualClock(wall_ms=1))
     assert {shard.state for shard in engine.groups} == {ShardState.FAILED}
     assert fetch(engine, "g0") == (ErrorCode.NOT_COORDINATOR, 0)
-    engine.pass_ms(LOAD_AGAIN_INTERVAL_MS)
+    engine.advance(LOAD_AGAIN_INTERVAL_MS)
     assert {shard.state for shard in engine.groups} == {ShardState.FAILED}
     monkeypatch.setattr(GroupShard, "replay_run", replay_run)
-    engine.pass_ms(LOAD_AGAIN_INTERVAL_MS)
+    engine.advance(LOAD_AGAIN_INTERVAL_MS)
     assert {shard.state for shard in engine.groups} == {ShardState.ACTIVE}
     assert {fetch(engine, f"g{number}") for number in range(GROUPS)} == {(0, PARTITIONS)}
     engine.close()

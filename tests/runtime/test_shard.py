@@ -113,9 +113,9 @@ def test_a_timer_decides_like_a_request() -> None:
     bench.run("add", "a", 1)
     bench.pipeline.commit()
     bench.run("forget after", "a", 100)
-    bench.pass_ms(99)
+    bench.advance(99)
     assert bench.shard.machine.counts == {"a": 1}
-    bench.pass_ms(1)
+    bench.advance(1)
     bench.pipeline.commit()
     assert stored(bench)[-1] == (1, b"a", None)
 
@@ -129,7 +129,7 @@ def test_a_timer_of_an_earlier_load_does_nothing() -> None:
     bench.log.failures_left = 1
     bench.pipeline.commit()
     bench.slices.finish()
-    bench.pass_ms(200)
+    bench.advance(200)
     assert bench.shard.machine.counts == {"a": 1}
 
 

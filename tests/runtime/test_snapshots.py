@@ -142,7 +142,7 @@ class Node:
         return self.state(machine)
 
     def compact(self) -> None:
-        self.engine.pass_ms(CLEANER_MS)
+        self.engine.advance(CLEANER_MS)
 
 
 def busy(node: Node, seed: int, turns: int = 150) -> None:
@@ -228,7 +228,7 @@ def test_tombstones_go_a_day_after_they_were_first_seen_by_a_pass() -> None:
     assert node.engine.recovery.records == 7
     node.commit("other", {("t", 1): 2})
     node.compact()
-    node.engine.pass_ms(DAY_MS)
+    node.engine.advance(DAY_MS)
     node.restart()
     assert (node.engine.recovery.records, sorted(node.state()["offsets"])) == (
         3,

@@ -75,7 +75,7 @@ class Guarded:
             self.engine.commit()
         self.engine.turn()
         if isinstance(response, Pending):
-            self.engine.pass_ms(1_000)
+            self.engine.advance(1_000)
             assert response.done, f"{type(request).__name__} is parked"
             response = response.response
         return type(response).decode(response.encode(version), version)

@@ -62,7 +62,7 @@ class World(Guarded):
     def has(self, member_id: str, who: str = ALICE) -> list[str]:
         """The names of the topics of which it has partitions, after the pattern was looked up and the target came."""
         for _ in range(4):
-            self.engine.pass_ms(1)
+            self.engine.advance(1)
             assert not self.beat(member_id, who).error_code
         topics = [self.engine.topics.by_id(topic.topic_id) for topic in self.owned[member_id]]
         return sorted(topic.name for topic in topics if topic is not None)
@@ -124,9 +124,9 @@ def test_patterns_are_looked_up_with_the_rights_of_the_one_who_has_them_looked_u
     world.allow(acl(Op.READ, Kind.GROUP, "g", principal=BOB), acl(Op.DESCRIBE, name="hidden", principal=BOB))
     world.join("m", subscribed_topic_regex=".*")
     assert world.has("m") == ["a", "ab"]
-    world.engine.pass_ms(LOOK_AGAIN_MS)
+    world.engine.advance(LOOK_AGAIN_MS)
     world.join("other", BOB, subscribed_topic_regex="h.*")
-    world.engine.pass_ms(1)
+    world.engine.advance(1)
     assert world.resolved() == {"hidden"}
 
 
@@ -134,7 +134,7 @@ def test_a_classic_member_that_joins_has_patterns_looked_up_with_its_own_rights(
     """A JoinGroup of the old protocol can be what a look-up waited for; it shows nobody what the joiner may not see."""
     world.join("m", subscribed_topic_regex=".*")
     assert world.has("m") == ["a", "ab"]
-    world.engine.pass_ms(LOOK_AGAIN_MS)
+    world.engine.advance(LOOK_AGAIN_MS)
     world.ask(create("another"), who=ADMIN)
     metadata = Subscription(topics=["a"]).encode_versioned(1)
     world.allow(acl(Op.READ, Kind.GROUP, "g", principal=BOB), acl(Op.DESCRIBE, name="a", principal=BOB))
@@ -143,7 +143,7 @@ def test_a_classic_member_that_joins_has_patterns_looked_up_with_its_own_rights(
         protocols=[JoinGroupRequestProtocol(name="range", metadata=metadata)],
     )  # fmt: skip
     assert world.ask(joining, 9, BOB).error_code == 0
-    world.engine.pass_ms(1)
+    world.engine.advance(1)
     assert world.resolved() == {"a"}
 
 

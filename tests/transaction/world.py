@@ -98,7 +98,7 @@ class World:
 
     def advance(self, ms: int) -> None:
         """Lets time pass."""
-        self.engine.pass_ms(ms)
+        self.engine.advance(ms)
 
     def settle(self) -> None:
         """Commits until nothing is left to commit or to load."""

@@ -338,7 +338,7 @@ class Requests(Target):
         with contextlib.suppress(DecodeError, RefusedError, KcoreError):
             self._serve(data)
         if self.count % 7 == 0:
-            self.engine.pass_ms(1_000)
+            self.engine.advance(1_000)
         self.engine.slices.finish()
         if self.count % self.look_every == 0:
             self._bystander()
