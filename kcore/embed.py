@@ -33,7 +33,7 @@ def open(  # `kcore.open(...)` is how it reads
     config: Config | Mapping[str, Any] | None = None,
     clock: Clock | None = None,
     create: bool = True,
-) -> Opening:
+) -> EngineOpener:
     """Opens an engine, to be entered with `with` (threads) or `async with` (an event loop).
 
     Args:
@@ -55,7 +55,7 @@ def open(  # `kcore.open(...)` is how it reads
     config = _copy(config) if isinstance(config, Config) else Config.of(config)
     if path is not None:
         config.set("kcore.data.dir", str(path), "path")
-    return Opening(config, clock, create)
+    return EngineOpener(config, clock, create)
 
 
 def _copy(config: Config) -> Config:
@@ -65,7 +65,7 @@ def _copy(config: Config) -> Config:
     )
 
 
-class Opening:
+class EngineOpener:
     """An engine that is about to be opened; see `open`."""
 
     def __init__(self, config: Config, clock: Clock | None, create: bool) -> None:

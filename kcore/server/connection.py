@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SHORTEST_WATCH_S = 0.001  # a timer for less may fire before the clock has moved, again and again
-LOOK_BYTES = 16_384  # of answers: made before they are sent, and sent between two looks at what the peer left unread
+# of answers: made before they are sent, and sent between two looks at what the peer left unread
+UNREAD_CHECK_BYTES = 16_384
 READ_AHEAD_BYTES = 16_384  # read behind a request that waits: so much that a connection that breaks is still noticed
 
 
@@ -96,7 +97,7 @@ class Connection(asyncio.Protocol):
         self.claimed_bytes = 0
         self._dispatch: Dispatch = server.dispatch
         self._buffer_bytes = server.config.kcore_connection_buffer_bytes
-        self._row_bytes = min(self._buffer_bytes, LOOK_BYTES)
+        self._row_bytes = min(self._buffer_bytes, UNREAD_CHECK_BYTES)
         self._queue = RequestQueue(
             self,
             server.dispatch.routes,
@@ -116,7 +117,7 @@ class Connection(asyncio.Protocol):
         self._unsent_bytes = 0
         self._write: Callable[[bytes], None] = _nowhere
         self._sent_bytes = 0
-        self._look_at_bytes = LOOK_BYTES
+        self._look_at_bytes = UNREAD_CHECK_BYTES
         self._taken_bytes = 0
         self.taken_s = 0.0
         self.unread_bytes = 0
@@ -281,7 +282,7 @@ class Connection(asyncio.Protocol):
 
     def look_at_unread(self) -> None:
         """Tells the server's `ResponseMemory` how much of what was sent is not read."""
-        self._look_at_bytes = self._sent_bytes + LOOK_BYTES
+        self._look_at_bytes = self._sent_bytes + UNREAD_CHECK_BYTES
         memory = self.server.responses
         if memory is None or not self._admitted:
             return

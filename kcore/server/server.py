@@ -32,8 +32,8 @@ PRELOAD_AGAIN_S = 10.0
 PRELOADED = ("kcore.protocol.compression_cramjam", "kcore.security.scram")
 """Modules that the APIs import when a request first needs them."""
 
-FAREWELL_S = 1.0  # how long a stop waits for peers to take their last answers ...
-FAREWELL_LOOK_S = 0.005  # ... and how often it looks whether they have
+SHUTDOWN_WAIT_S = 1.0  # how long a stop waits for peers to take their last answers ...
+SHUTDOWN_POLL_S = 0.005  # ... and how often it looks whether they have
 
 
 class Server:
@@ -195,9 +195,9 @@ class Server:
             self.engine.commit()
         for connection in list(self.connections):
             connection.close()
-        until_s = self.loop.time() + FAREWELL_S
+        until_s = self.loop.time() + SHUTDOWN_WAIT_S
         while self.connections and self.loop.time() < until_s:
-            await asyncio.sleep(FAREWELL_LOOK_S)
+            await asyncio.sleep(SHUTDOWN_POLL_S)
         for connection in list(self.connections):
             connection.abort()
         if self.responses is not None:

@@ -15,7 +15,7 @@ from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.messages.fetch import FetchRequest
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.runtime import RequestContext
-from kcore.server.connection import LOOK_BYTES
+from kcore.server.connection import UNREAD_CHECK_BYTES
 from kcore.server.memory import ResponseMemory
 from kcore_ext.batch import iter_records, split_batches
 from tests.kit import batch, commit, committed, create, fetch, produce, wait_until
@@ -81,7 +81,7 @@ def unread(live: LiveServer) -> int:
 
 def most(peers: int = PEERS) -> int:
     """The limit, and for each peer one batch and what may be sent between two looks."""
-    return LIMIT + peers * (RECORD + 1_000 + 2 * LOOK_BYTES)
+    return LIMIT + peers * (RECORD + 1_000 + 2 * UNREAD_CHECK_BYTES)
 
 
 def read_from(peer: Raw, offset: int = 0) -> list[int]:
@@ -250,7 +250,7 @@ def test_while_there_is_no_room_who_left_something_waits_and_others_are_served(s
     with live.connect() as other:
         for _ in range(20):
             assert other.send(BEAT).error_code == 25
-            assert unread(live) <= 2 * (RECORD + 1_000) + LOOK_BYTES
+            assert unread(live) <= 2 * (RECORD + 1_000) + UNREAD_CHECK_BYTES
     size_sockets(live, [slow], LARGE_SOCKET)
     for number in range(1, 21):
         correlation_id, answer = slow.answer(FetchRequest(), 12)

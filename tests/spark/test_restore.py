@@ -18,7 +18,7 @@ from kcore.spark.jobs import job
 from kcore.spark.jobs.restore_plan import committed_then, plan_restore
 from kcore.spark.restore.apply import apply
 from kcore.spark.restore.plan import COMPACTED, DAMAGED, WHOLE, load
-from kcore.spark.restore.planning import Then
+from kcore.spark.restore.planning import CommittedAsOf
 from kcore.testing import ServerProcess
 from kcore_ext.util.java_hash import partition_for
 from tests.kit import COMMIT_VERSION, batch, commit, committed, make_topic, produce
@@ -112,7 +112,7 @@ def test_from_a_running_server_and_back_into_it(spark: Any, tmp_path: Path) -> N
         topic_id = then[0].topic_id
         assert topic_id
         assert then == [
-            Then(group, "t", partition, 10 * partition + 10, group, topic_id)
+            CommittedAsOf(group, "t", partition, 10 * partition + 10, group, topic_id)
             for group in ("a", "c")
             for partition in (0, 1)
         ]

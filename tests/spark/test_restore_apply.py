@@ -26,7 +26,7 @@ from kcore.inspect.groups import Target
 from kcore.spark.jobs.restore_plan import plan_restore
 from kcore.spark.restore.apply import Applied, apply
 from kcore.spark.restore.plan import Checked, Plan, PlanRow, load
-from kcore.spark.restore.planning import Then
+from kcore.spark.restore.planning import CommittedAsOf
 from kcore.testing import ServerProcess
 from tests.kit import COMMIT_VERSION, commit, committed, wait_until
 
@@ -125,7 +125,7 @@ def test_a_plan_is_carried_out_and_a_second_time_changes_nothing(cluster: Cluste
     """Back, forward and onto nothing; what a consumer of another library reads next is what the plan says."""
     group = f"{name}-g"
     set_offsets(cluster, group, {(topic, 0): 15})
-    then = [Then(group, topic, 0, 4, "then"), Then(group, topic, 1, 7)]
+    then = [CommittedAsOf(group, topic, 0, 4, "then"), CommittedAsOf(group, topic, 1, 7)]
     plan = plan_restore(then, cluster, "here")
     assert brief(plan) == [(0, 15, 4, "set", "back by 11"), (1, None, 7, "set", "nothing is committed now")]
 
@@ -148,7 +148,7 @@ def test_offsets_are_clipped_to_the_log(cluster: Cluster, admin: AdminClient, to
     """One lies before what was deleted, one behind the end."""
     group = f"{name}-g"
     admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0)].result(30)
-    plan = plan_restore([Then(group, topic, 0, 3), Then(group, topic, 1, 99)], cluster, "here")
+    plan = plan_restore([CommittedAsOf(group, topic, 0, 3), CommittedAsOf(group, topic, 1, 99)], cluster, "here")
     assert brief(plan) == [
         (0, None, 6, "set", "nothing is committed now; clipped to the log's start, 6: what lay before is gone"),
         (1, None, RECORDS, "set", f"nothing is committed now; clipped to the log's end, {RECORDS}"),
@@ -161,10 +161,10 @@ def test_topics_and_partitions_that_are_gone_are_refused(cluster: Cluster, topic
     """A topic, a partition, and a topic whose name another one has now."""
     group = f"{name}-g"
     then = [
-        Then(group, f"{topic}-gone", 0, 3),
-        Then(group, topic, 0, 3, topic_id="f" * 32),
-        Then(group, topic, 9, 3),
-        Then(group, topic, 1, 3),
+        CommittedAsOf(group, f"{topic}-gone", 0, 3),
+        CommittedAsOf(group, topic, 0, 3, topic_id="f" * 32),
+        CommittedAsOf(group, topic, 9, 3),
+        CommittedAsOf(group, topic, 1, 3),
     ]
     plan = plan_restore(then, cluster, "here")
     other = "the topic is another one of the same name: its offsets are of other records"
@@ -207,7 +207,7 @@ def test_groups_with_members_are_left_alone(
 ) -> None:
     """They are refused in a plan, at its application, and by the coordinator where they join in between."""
     group = f"{name}-g"
-    then = [Then(group, topic, 0, 4)]
+    then = [CommittedAsOf(group, topic, 0, 4)]
     leave = join(bootstrap, group, topic)
     plan = plan_restore(then, cluster, "here")
     ((_, _, to, action, why),) = brief(plan)
@@ -273,7 +273,7 @@ def test_open_transactions_are_refused_and_their_offsets_kept(
     producer.begin_transaction()
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
     producer.send_offsets_to_transaction([TopicPartition(topic, 0, 9)], consumer.consumer_group_metadata(), 30)
-    then = [Then(group, topic, 0, 4)]
+    then = [CommittedAsOf(group, topic, 0, 4)]
     plan = plan_restore(then, cluster, "here")
     assert brief(plan) == [(0, None, None, "refuse", "a transaction that is open now holds an offset")]
     unaware = replace(plan, rows=(replace(plan.rows[0], to_offset=4, action="set"),))
@@ -289,7 +289,7 @@ def test_a_target_that_changed_is_refused_as_a_whole_or_in_part(cluster: Cluster
     """An offset that moved since the plan: nothing is written, or with `partial` all but that one."""
     group = f"{name}-g"
     set_offsets(cluster, group, {(topic, 0): 15, (topic, 1): 15})
-    plan = plan_restore([Then(group, topic, 0, 4), Then(group, topic, 1, 5)], cluster, "here")
+    plan = plan_restore([CommittedAsOf(group, topic, 0, 4), CommittedAsOf(group, topic, 1, 5)], cluster, "here")
     set_offsets(cluster, group, {(topic, 1): 16})
     first, second = apply(plan, cluster)
     assert (first.result, second.result) == ("held back", "refused")
@@ -304,7 +304,7 @@ def test_a_topic_that_changed_is_refused(
 ) -> None:
     """Its log's start moved over the offset, and then it was deleted and made again."""
     group = f"{name}-g"
-    plan = plan_restore([Then(group, topic, 0, 4)], cluster, "here")
+    plan = plan_restore([CommittedAsOf(group, topic, 0, 4)], cluster, "here")
     admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0)].result(30)
     (found,) = apply(plan, cluster)
     assert (found.result, found.why) == (
@@ -329,7 +329,9 @@ def test_a_topic_that_changed_is_refused(
 def test_what_the_server_refuses_is_said_of_its_row(cluster: Cluster, topic: str, name: str) -> None:
     """A remark that is too long for the server fails alone; the row beside it is set."""
     group = f"{name}-g"
-    plan = plan_restore([Then(group, topic, 0, 4, "x" * 5_000), Then(group, topic, 1, 5)], cluster, "here")
+    plan = plan_restore(
+        [CommittedAsOf(group, topic, 0, 4, "x" * 5_000), CommittedAsOf(group, topic, 1, 5)], cluster, "here"
+    )
     first, second = apply(plan, cluster)
     assert (first.result, first.why) == ("failed", "OFFSET_METADATA_TOO_LARGE")
     assert second.result == "set"
@@ -339,7 +341,7 @@ def test_what_the_server_refuses_is_said_of_its_row(cluster: Cluster, topic: str
 def test_plans_for_another_cluster_or_for_none_are_refused(cluster: Cluster, topic: str, name: str) -> None:
     """A plan says what it was checked against; one that was not checked cannot be applied."""
     group = f"{name}-g"
-    then = [Then(group, topic, 0, 4)]
+    then = [CommittedAsOf(group, topic, 0, 4)]
     elsewhere = replace(plan_restore(then, cluster, "here"), target=Checked("there", "another"))
     with pytest.raises(KcoreError, match="the plan is for cluster another, and this is"):
         apply(elsewhere, cluster)
@@ -354,7 +356,7 @@ def test_the_command(
     """Its output has every row; its status says whether all is as the plan wants it."""
     group = f"{name}-g"
     path = tmp_path / "plan.csv"
-    plan_restore([Then(group, topic, 0, 4)], cluster, bootstrap).save(path)
+    plan_restore([CommittedAsOf(group, topic, 0, 4)], cluster, bootstrap).save(path)
     for arguments, result in ((["--dry-run"], "would set"), ([], "set"), ([], "already")):
         assert main(["offsets", "apply", str(path), "--bootstrap", bootstrap, "--format", "json", *arguments]) == 0
         row = json.loads(capsys.readouterr().out)
@@ -380,7 +382,9 @@ def test_a_folder_takes_a_plan_too(tmp_path: Path, capsys: pytest.CaptureFixture
         make_topic(engine, "t", 1)
         engine.send(produce("t", batch([b"one", b"two", b"three"])), 9)
         engine.send(commit("g", {("t", 0): 3}), COMMIT_VERSION)
-        plan = plan_restore([Then("g", "t", 0, 1), Then("g", "t", 4, 1)], OneEngine(engine), str(folder))
+        plan = plan_restore(
+            [CommittedAsOf("g", "t", 0, 1), CommittedAsOf("g", "t", 4, 1)], OneEngine(engine), str(folder)
+        )
     assert brief(plan) == [
         (0, 3, 1, "set", "back by 2"),
         (4, None, None, "refuse", "the partition is gone, or has no leader"),
@@ -395,7 +399,7 @@ def test_a_folder_takes_a_plan_too(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_rows_of_several_groups_go_in_requests_of_their_own(cluster: Cluster, topic: str, name: str) -> None:
     """Twenty groups, each set and read back by itself."""
-    then = [Then(f"{name}-{number:02}", topic, part, number) for number in range(20) for part in (0, 1)]
+    then = [CommittedAsOf(f"{name}-{number:02}", topic, part, number) for number in range(20) for part in (0, 1)]
     plan = plan_restore(then, cluster, "here")
     assert {one.result for one in apply(plan, cluster)} == {"set"}
     for number in range(20):

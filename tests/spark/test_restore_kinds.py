@@ -29,7 +29,7 @@ from kcore.spark.events.sources import Part, Source, Span
 from kcore.spark.export.exporter import export
 from kcore.spark.jobs.restore_plan import committed_then, plan_restore
 from kcore.spark.restore.apply import apply
-from kcore.spark.restore.planning import Then
+from kcore.spark.restore.planning import CommittedAsOf
 from kcore.spark.restore.target import OneEngine
 from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata
 from tests import kit
@@ -107,8 +107,8 @@ def test_share_groups_and_streams_groups_with_members_are_refused(
     export(Written(), tmp_path / "events")
     then, compacted = committed_then(spark, tmp_path / "events")
     assert compacted == {}
-    assert then == [Then("app", "t", partition, 10 + partition) for partition in (0, 1)]
-    plan = plan_restore([*then, Then("queue", "t", 0, 4)], brokers, "here")
+    assert then == [CommittedAsOf("app", "t", partition, 10 + partition) for partition in (0, 1)]
+    plan = plan_restore([*then, CommittedAsOf("queue", "t", 0, 4)], brokers, "here")
     assert [(row.group, row.partition, row.to_offset, row.action, row.why) for row in plan.rows] == [
         ("app", 0, None, "refuse", "the group has 1 members (Stable)"),
         ("app", 1, None, "refuse", "the group has 1 members (Stable)"),

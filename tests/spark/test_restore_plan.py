@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kcore.errors import KcoreError
 from kcore.spark.restore.plan import ACTIONS, COMPACTED, DAMAGED, WHOLE, Checked, Plan, PlanRow, load
-from kcore.spark.restore.planning import DAMAGE, LOST, NOT_THEN, Then, counts, make_rows
+from kcore.spark.restore.planning import DAMAGE, LOST, NOT_THEN, CommittedAsOf, counts, make_rows
 from kcore.spark.restore.target import Committed, Log, TargetState
 
 TOPIC_ID = "a" * 32
@@ -158,8 +158,8 @@ def state(**changes: Any) -> TargetState:
     return TargetState(**{**found, **changes})
 
 
-def then(offset: int | None = 10, **changes: Any) -> Then:
-    return Then("g", "t", 0, offset, "note", TOPIC_ID)._replace(**changes)
+def then(offset: int | None = 10, **changes: Any) -> CommittedAsOf:
+    return CommittedAsOf("g", "t", 0, offset, "note", TOPIC_ID)._replace(**changes)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def then(offset: int | None = 10, **changes: Any) -> Then:
     ],
 )  # fmt: skip
 def test_what_becomes_of_an_offset(
-    one: Then, target: TargetState | None, to: int | None, action: str, why: str
+    one: CommittedAsOf, target: TargetState | None, to: int | None, action: str, why: str
 ) -> None:
     """A line each: what was committed then, what the target has, and the row's offset, action and reason."""
     (row,) = make_rows([one], target)

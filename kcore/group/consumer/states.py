@@ -57,7 +57,7 @@ class Step(Enum):
 KEEP, SHRINK, NEXT, NEXT_IN_TARGET_EPOCH, FENCE = Step
 
 
-class Situation(NamedTuple):
+class EpochState(NamedTuple):
     """What the step depends on.
 
     Attributes:
@@ -89,8 +89,8 @@ _ROWS: Final = (
     (UNKNOWN, _ANY, (False,), _ANY, NEXT_IN_TARGET_EPOCH),
 )
 
-RECONCILIATION: Final[dict[Situation, Step]] = {
-    Situation(state, *case): step for state, *cases, step in _ROWS for case in product(*cases)
+RECONCILIATION: Final[dict[EpochState, Step]] = {
+    EpochState(state, *case): step for state, *cases, step in _ROWS for case in product(*cases)
 }
 """The step in every situation there is."""
 

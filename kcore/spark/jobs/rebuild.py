@@ -19,11 +19,10 @@ from kcore.spark.frames.folders import folder_living, folder_tables
 from kcore.spark.frames.transforms import LogFacts
 from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, parse_offsets, session
 from kcore.spark.state.absent import absent_partitions
-from kcore.spark.state.data_folder import Written, check_empty, write_data_folder
+from kcore.spark.state.data_folder import WrittenFolder, check_empty, write_data_folder
 from kcore.spark.state.partition_state import COORDINATOR_TOPICS
 from kcore.spark.state.rebuild_report import absent_rows, doubts_of, placed_ids
-from kcore.spark.state.table_files import Written as WrittenFile
-from kcore.spark.state.table_files import put_tables, staging_folder, write_tables
+from kcore.spark.state.table_files import WrittenFile, put_tables, staging_folder, write_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -117,7 +116,7 @@ def rebuild_folder(
     offsets: Mapping[tuple[str, int], int] | None = None,
     timestamp_ms: int | None = None,
     partitions: Mapping[str, int] | None = None,
-) -> Written:
+) -> WrittenFolder:
     """Writes a data folder that `kcore serve` starts from, with the coordinators' state as of a moment.
 
     Args:
@@ -188,7 +187,7 @@ def run(options: argparse.Namespace) -> int:
     """Runs the job in a session of its own; 1 if a partition's state could not be known whole, or not all applied."""
     offsets = parse_offsets(options.as_of_offset)
     given = parse_partitions(options.topic_partitions)
-    written: Written | None = None
+    written: WrittenFolder | None = None
     if options.data_folder is not None:
         check_empty(Path(options.data_folder))
     with session(options, "rebuild") as spark:

@@ -15,7 +15,7 @@ from kcore.spark.events.sources import open_source
 from kcore.spark.frames.folders import folder_state
 from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, parse_offsets, session
 from kcore.spark.restore.plan import COMPACTED, DAMAGED, REFUSE, WHOLE, Checked, Plan, is_csv
-from kcore.spark.restore.planning import Then, counts, make_rows
+from kcore.spark.restore.planning import CommittedAsOf, counts, make_rows
 from kcore.spark.restore.target import Brokers, by_group, look, open_brokers
 from kcore.spark.state.absent import PlacedId, absent_partitions
 
@@ -35,7 +35,7 @@ def committed_then(
     offsets: Mapping[tuple[str, int], int] | None = None,
     timestamp_ms: int | None = None,
     groups: Collection[str] = (),
-) -> tuple[list[Then], dict[int, str]]:
+) -> tuple[list[CommittedAsOf], dict[int, str]]:
     """What groups had committed as of a moment, as far as a log still knows.
 
     Where compaction has come beyond the moment, a record that is still there is right: whatever replaced it earlier
@@ -61,7 +61,7 @@ def committed_then(
     if incomplete:
         at_end, _, _ = _offsets(folder_state(spark, path, topics=topics, partitions=incomplete), groups, incomplete)
         for key in at_end.keys() - found.keys():
-            found[key] = Then(*key, None, history=at_end[key].history)
+            found[key] = CommittedAsOf(*key, None, history=at_end[key].history)
     # In a whole history, what only a transaction had then was not committed.
     then = [one for _, one in sorted(found.items()) if one.offset is not None or one.history != WHOLE]
     with open_source(path) as source:
@@ -73,7 +73,7 @@ def committed_then(
 
 def _offsets(
     state: DataFrame, groups: Collection[str], histories: Mapping[int, str] | None = None
-) -> tuple[dict[Key, Then], dict[int, str], set[PlacedId]]:
+) -> tuple[dict[Key, CommittedAsOf], dict[int, str], set[PlacedId]]:
     """Offsets out of a state, those of open transactions with None; the histories of partitions that are not whole; and
     in which partitions groups were found.
 
@@ -92,7 +92,7 @@ def _offsets(
         if not row["complete"]
     }
     known = incomplete if histories is None else histories
-    found: dict[Key, Then] = {}
+    found: dict[Key, CommittedAsOf] = {}
     pending: set[Key] = set()
     ids: set[PlacedId] = set()
     for row in (row["offsets"] for row in rows if row["table"] == "offsets"):
@@ -101,13 +101,13 @@ def _offsets(
         history = known.get(row["coordinator_partition"], WHOLE)
         if row["pending"]:
             pending.add(key)
-            found.setdefault(key, Then(*key, None, history=history))
+            found.setdefault(key, CommittedAsOf(*key, None, history=history))
         else:
-            found[key] = Then(*key, row["offset"], row["metadata"] or "", row["topic_id"] or "", history)
+            found[key] = CommittedAsOf(*key, row["offset"], row["metadata"] or "", row["topic_id"] or "", history)
     return {key: one._replace(pending=key in pending) for key, one in found.items()}, incomplete, ids
 
 
-def plan_restore(then: list[Then], brokers: Brokers | None, where: str, *, include_same: bool = False) -> Plan:
+def plan_restore(then: list[CommittedAsOf], brokers: Brokers | None, where: str, *, include_same: bool = False) -> Plan:
     """The plan for what was committed then, checked against a target where there is one.
 
     Args:

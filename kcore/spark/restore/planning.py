@@ -9,7 +9,7 @@ from kcore.spark.restore.plan import COMPACTED, DAMAGED, REFUSE, SET, SKIP, UNCH
 from kcore.spark.restore.target import HELD_OPEN, NO_LOG, Committed, Log, Place, TargetState
 
 
-class Then(NamedTuple):
+class CommittedAsOf(NamedTuple):
     """What the log says of one offset as of the moment.
 
     Attributes:
@@ -48,7 +48,7 @@ REMARKS = {COMPACTED: OUTLIVED, DAMAGED: MAYBE_OLDER}
 """History -> what is to be said of an offset that is known all the same."""
 
 
-def make_rows(then: Iterable[Then], target: TargetState | None, include_same: bool = False) -> list[PlanRow]:
+def make_rows(then: Iterable[CommittedAsOf], target: TargetState | None, include_same: bool = False) -> list[PlanRow]:
     """The rows of a plan, by group, topic and partition.
 
     Args:
@@ -73,7 +73,7 @@ def _not_then(known: Collection[tuple[str, str, int]], groups: Collection[str], 
     ]
 
 
-def _row(one: Then, target: TargetState | None, include_same: bool) -> PlanRow:
+def _row(one: CommittedAsOf, target: TargetState | None, include_same: bool) -> PlanRow:
     remarks = []
     if one.pending:
         remarks.append(PENDING)
@@ -98,7 +98,7 @@ def _row(one: Then, target: TargetState | None, include_same: bool) -> PlanRow:
 
 
 def _made(
-    one: Then, now: Committed | None, to: int | None, action: str, why: list[str], log: Log | None = None
+    one: CommittedAsOf, now: Committed | None, to: int | None, action: str, why: list[str], log: Log | None = None
 ) -> PlanRow:
     return PlanRow(
         one.group,
@@ -115,7 +115,7 @@ def _made(
     )
 
 
-def refusal(one: Then, now: Committed, log: Log | None, target: TargetState) -> str | None:
+def refusal(one: CommittedAsOf, now: Committed, log: Log | None, target: TargetState) -> str | None:
     """Why an offset must not be restored, None if it may."""
     group = target.refused.get(one.group)
     if group is not None:

@@ -44,7 +44,7 @@ SEQUENCES: Final = 2**31
 """Sequence numbers wrap there (KIP-98)."""
 
 
-class Written(NamedTuple):
+class WrittenFolder(NamedTuple):
     """What a folder was made of: records and producers' batches, by topic; and the first producer id that is free."""
 
     records: Mapping[str, int]
@@ -57,7 +57,7 @@ def check_empty(folder: Path) -> None:
         raise KcoreError(f"{folder} is not empty: a data folder is written to an empty one")
 
 
-def write_data_folder(folder: str | Path, partitions: Mapping[str, int], rows: Iterable[EventRow]) -> Written:
+def write_data_folder(folder: str | Path, partitions: Mapping[str, int], rows: Iterable[EventRow]) -> WrittenFolder:
     """Writes a data folder; it is there whole or not at all.
 
     Args:
@@ -82,7 +82,7 @@ def write_data_folder(folder: str | Path, partitions: Mapping[str, int], rows: I
     return written
 
 
-def _fill(folder: Path, partitions: Mapping[str, int], rows: Iterable[EventRow]) -> Written:
+def _fill(folder: Path, partitions: Mapping[str, int], rows: Iterable[EventRow]) -> WrittenFolder:
     settings = {PARTITIONS_SETTINGS[topic]: str(count) for topic, count in partitions.items()}
     engine = Engine.open(Config.of({**settings, "kcore.data.dir": str(folder), "kcore.durability": "os"}))
     records: dict[str, int] = {}
@@ -106,7 +106,7 @@ def _fill(folder: Path, partitions: Mapping[str, int], rows: Iterable[EventRow])
         engine.log.sync()
     finally:
         engine.close()
-    return Written(records, next_producer_id)
+    return WrittenFolder(records, next_producer_id)
 
 
 class _Checked:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from kcore.protocol.records.base import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.spark.state.absent import Absent, PlacedId
 from kcore.spark.state.table_batches import TableBatch, rows_batch
-from kcore.spark.state.table_files import Written
+from kcore.spark.state.table_files import WrittenFile
 
 ID_COLUMNS: Final = {"groups": (CONSUMER_OFFSETS, "group_id"), "transactions": (TRANSACTION_STATE, "transactional_id")}
 """Table -> the topic whose partitions its ids are divided among, and the ids' column."""
@@ -23,7 +23,7 @@ NAMED: Final = ("absent", "missing", "front")
 SHOWN: Final = 50
 
 
-def placed_ids(written: Iterable[Written], folder: Path) -> Iterator[PlacedId]:
+def placed_ids(written: Iterable[WrittenFile], folder: Path) -> Iterator[PlacedId]:
     """Ids of a state and where they were found, some of each file of the tables that have them."""
     for one in written:
         if one.table in ID_COLUMNS:
@@ -46,7 +46,7 @@ def absent_rows(absent: Iterable[Absent]) -> Iterator[TableBatch]:
         yield "faults", rows_batch("faults", [{**place, **fault} for place in places])
 
 
-class Doubts(NamedTuple):
+class Uncertainties(NamedTuple):
     """What is not sure about a state.
 
     Attributes:
@@ -58,7 +58,7 @@ class Doubts(NamedTuple):
     are_grave: bool
 
 
-def doubts_of(out: str | Path) -> Doubts:
+def doubts_of(out: str | Path) -> Uncertainties:
     """What the tables `partitions` and `faults` of a rebuild say against it.
 
     Args:
@@ -86,4 +86,4 @@ def doubts_of(out: str | Path) -> Doubts:
         lines.append(f"{len(faults)} places could not be read or applied; see the table `faults`")
     if holes:
         lines.append(f"{holes} partitions were compacted: a file that was lost there would not show; see `holes_to`")
-    return Doubts(lines, bool(lost or compacted or faults))
+    return Uncertainties(lines, bool(lost or compacted or faults))

@@ -26,7 +26,7 @@ STAGING: Final = ".writing-"
 WRITTEN_DDL: Final = "`table` string, file string, `rows` bigint"
 
 
-class Written(NamedTuple):
+class WrittenFile(NamedTuple):
     """A file of a table, by name, and how many rows it has."""
 
     table: str
@@ -44,7 +44,7 @@ def staging_folder(target: Path) -> Path:
     return folder
 
 
-def write_tables(batches: Iterable[TableBatch], folder: str | Path) -> Iterator[Written]:
+def write_tables(batches: Iterable[TableBatch], folder: str | Path) -> Iterator[WrittenFile]:
     """Writes rows of tables to files of their own, one a table.
 
     Args:
@@ -65,10 +65,10 @@ def write_tables(batches: Iterable[TableBatch], folder: str | Path) -> Iterator[
         for file in files.values():
             file.close()
     for table, file in files.items():
-        yield Written(table, name, file.rows)
+        yield WrittenFile(table, name, file.rows)
 
 
-def put_tables(written: Collection[Written], staging: Path, target: Path) -> dict[str, int]:
+def put_tables(written: Collection[WrittenFile], staging: Path, target: Path) -> dict[str, int]:
     """Puts the named files in the place of the tables that are there. Every table has a file then, if without rows.
 
     Returns:

@@ -33,7 +33,7 @@ class Described(NamedTuple):
     session_timeout_ms: int | None = None
 
 
-class Standing(NamedTuple):
+class MemberStanding(NamedTuple):
     """Where a member is, since when, and when its last heartbeat was written that changed anything of it."""
 
     epoch: int
@@ -116,7 +116,7 @@ class EpochGroup:
         self.group_id = group_id
         self.kind = kind
         self.members: dict[str, Described] = {}
-        self.standing: dict[str, Standing] = {}
+        self.standing: dict[str, MemberStanding] = {}
         self.targets: dict[str, Parts] = {}
         self.patterns: dict[str, tuple[str, ...]] = {}
         self.epoch: int | None = None
@@ -290,7 +290,7 @@ class EpochGroup:
         self.rested.discard(member_id)
         self._named[identity] = was.label
 
-    def _why_gone(self, was: Described, standing: Standing | None, parts: Parts, place: Place) -> tuple[str, str]:
+    def _why_gone(self, was: Described, standing: MemberStanding | None, parts: Parts, place: Place) -> tuple[str, str]:
         name = was.label.identity
         if standing is None:
             return causes.GONE, f"{name}: nothing in the log says where it was"
@@ -337,7 +337,9 @@ class EpochGroup:
         was = self.standing.get(member_id)
         same = was is not None and was[:3] == (value.member_epoch, value.state, pending)
         since_ms = was.since_ms if was is not None and same else place.timestamp_ms
-        self.standing[member_id] = Standing(value.member_epoch, value.state, pending, since_ms, place.timestamp_ms)
+        self.standing[member_id] = MemberStanding(
+            value.member_epoch, value.state, pending, since_ms, place.timestamp_ms
+        )
         stable = STREAMS_STABLE if self.kind == STREAMS else MemberState.STABLE
         if value.member_epoch == self.epoch and value.state == stable and not pending:
             self.rested.add(member_id)

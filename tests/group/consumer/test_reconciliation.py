@@ -10,7 +10,7 @@ from kcore.errors import KafkaError
 from kcore.group.consumer.assignment import NEW_MEMBER, CurrentAssignment, Owned, Target
 from kcore.group.consumer.owners import PartitionOwners
 from kcore.group.consumer.reconcile import reconcile
-from kcore.group.consumer.states import RECONCILIATION, MemberState, Situation, Step
+from kcore.group.consumer.states import RECONCILIATION, EpochState, MemberState, Step
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.consumer_group_heartbeat import TopicPartitions
 from tests.group.consumer.members import Owned as Reported
@@ -21,7 +21,7 @@ STABLE, UNREVOKED, UNRELEASED, UNKNOWN = MemberState
 
 
 @pytest.mark.parametrize("situation", RECONCILIATION, ids=str)
-def test_every_situation_has_its_step(situation: Situation) -> None:
+def test_every_situation_has_its_step(situation: EpochState) -> None:
     """Kafka 4.3: who rests keeps, who must give up waits for its word, everybody else goes towards the target."""
     state, at_target, holds, changed = situation
     if state is UNRELEASED or (state is STABLE and not at_target) or (state is UNREVOKED and not holds):
