@@ -14,7 +14,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from kcore.group.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatApi
-from kcore.group.consumer import records as facts
+from kcore.group.consumer import records as group_records
 from kcore.group.consumer.assignment import CurrentAssignment
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.member import MemberMetadata
@@ -245,11 +245,13 @@ def _join(number: int) -> list[Any]:
     target = {bytes(16): (number, number + 1)}
     current = CurrentAssignment(number, number - 1, UNRELEASED, {bytes(16): {number: 1}})
     return [
-        facts.member_metadata(GROUP, f"member-{number}", MemberMetadata(client_id="one", names=frozenset(["orders"]))),
-        facts.group_epoch(GROUP, number, 1 << 40),
-        *[facts.target_assignment(GROUP, f"member-{index}", target) for index in range(5)],
-        facts.assignment_epoch(GROUP, number, 1 << 40),
-        facts.current_assignment(GROUP, f"member-{number}", current),
+        group_records.member_metadata(
+            GROUP, f"member-{number}", MemberMetadata(client_id="one", names=frozenset(["orders"]))
+        ),
+        group_records.group_epoch(GROUP, number, 1 << 40),
+        *[group_records.target_assignment(GROUP, f"member-{index}", target) for index in range(5)],
+        group_records.assignment_epoch(GROUP, number, 1 << 40),
+        group_records.current_assignment(GROUP, f"member-{number}", current),
     ]
 
 
@@ -261,7 +263,7 @@ def test_records_of_a_join(benchmark: BenchmarkFixture, way: str) -> None:
         batch = BatchBuilder(1 << 20, base_timestamp_ms=0)
         for number in range(100):
             records: Any = _join(number)
-            block = facts.in_one(records) if way == "compiled" else EncodedRecords([*map(_plain, records)])
+            block = group_records.in_one(records) if way == "compiled" else EncodedRecords([*map(_plain, records)])
             block.append_to(batch, 0)
         return batch
 

@@ -56,7 +56,7 @@ class Fact:
         return repr(self.record)
 
 
-def fact(value: MetadataRecord, version: int = 0) -> Record:
+def metadata_record(value: MetadataRecord, version: int = 0) -> Record:
     """One fact as the runtime takes it."""
     return Record(NO_KEY, Fact(value), version)
 
@@ -73,7 +73,7 @@ def topic_records(
         assignments: for each partition the nodes that hold it, the leader first.
     """
     return [
-        fact(TopicRecord(name=name, topic_id=topic_id)),
+        metadata_record(TopicRecord(name=name, topic_id=topic_id)),
         *(config_record(ConfigType.TOPIC, name, setting, value) for setting, value in settings.items()),
         *partition_records(topic_id, 0, assignments),
     ]
@@ -82,7 +82,7 @@ def topic_records(
 def partition_records(topic_id: bytes, first: int, assignments: Sequence[Sequence[int]]) -> list[Record]:
     """New partitions of a topic, from number `first` on."""
     return [
-        fact(
+        metadata_record(
             PartitionRecord(
                 partition_id=index,
                 topic_id=topic_id,
@@ -99,27 +99,27 @@ def partition_records(topic_id: bytes, first: int, assignments: Sequence[Sequenc
 
 def removal_records(topic_ids: Iterable[bytes]) -> list[Record]:
     """Topics that go."""
-    return [fact(RemoveTopicRecord(topic_id=topic_id)) for topic_id in topic_ids]
+    return [metadata_record(RemoveTopicRecord(topic_id=topic_id)) for topic_id in topic_ids]
 
 
 def config_record(config_type: int, owner: str, setting: str, value: str | None) -> Record:
     """A setting's new value; None: it has none any more."""
-    return fact(ConfigRecord(resource_type=config_type, resource_name=owner, name=setting, value=value))
+    return metadata_record(ConfigRecord(resource_type=config_type, resource_name=owner, name=setting, value=value))
 
 
 def feature_record(name: str, level: int) -> Record:
     """A feature's finalized level."""
-    return fact(FeatureLevelRecord(name=name, feature_level=level))
+    return metadata_record(FeatureLevelRecord(name=name, feature_level=level))
 
 
 def producer_ids_record(node_id: int, next_producer_id: int) -> Record:
     """A block of producer ids was taken: the next one begins at `next_producer_id`."""
-    return fact(ProducerIdsRecord(broker_id=node_id, broker_epoch=-1, next_producer_id=next_producer_id))
+    return metadata_record(ProducerIdsRecord(broker_id=node_id, broker_epoch=-1, next_producer_id=next_producer_id))
 
 
 def acl_record(acl_id: bytes, acl: Acl) -> Record:
     """An entry of the access control lists."""
-    return fact(
+    return metadata_record(
         AccessControlEntryRecord(
             id=acl_id,
             resource_type=acl.resource_type,
@@ -135,12 +135,12 @@ def acl_record(acl_id: bytes, acl: Acl) -> Record:
 
 def acl_removal_record(acl_id: bytes) -> Record:
     """An entry of the access control lists that goes."""
-    return fact(RemoveAccessControlEntryRecord(id=acl_id))
+    return metadata_record(RemoveAccessControlEntryRecord(id=acl_id))
 
 
 def scram_record(user: str, credential: ScramCredential) -> Record:
     """What is kept of a user's password."""
-    return fact(
+    return metadata_record(
         UserScramCredentialRecord(
             name=user,
             mechanism=credential.mechanism,
@@ -154,7 +154,7 @@ def scram_record(user: str, credential: ScramCredential) -> Record:
 
 def scram_removal_record(user: str, mechanism: int) -> Record:
     """A user's password that goes."""
-    return fact(RemoveUserScramCredentialRecord(name=user, mechanism=mechanism))
+    return metadata_record(RemoveUserScramCredentialRecord(name=user, mechanism=mechanism))
 
 
 def image_records(image: MetadataImage, node_id: int) -> list[Record]:

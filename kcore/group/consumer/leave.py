@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kcore.errors import KafkaError
-from kcore.group.consumer import records as facts
+from kcore.group.consumer import records as group_records
 from kcore.group.consumer.assignment import CurrentAssignment, with_epoch
 from kcore.group.consumer.member import LEFT_FOR_A_WHILE
 from kcore.group.migration.downgrade import downgrade_after
@@ -61,7 +61,7 @@ def leave_for_a_while(member: ConsumerMember) -> list[Record]:
     away = CurrentAssignment(
         LEFT_FOR_A_WHILE, current.previous_epoch, current.state, with_epoch(current.assigned, 0), {}
     )
-    return [facts.current_assignment(member.group.group_id, member.member_id, away)]
+    return [group_records.current_assignment(member.group.group_id, member.member_id, away)]
 
 
 def fence(group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> list[Record]:
@@ -77,13 +77,13 @@ def fence(group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> list[Recor
     names: dict[str, int] = {}
     regexes: dict[str, int] = {}
     for member in leaving:
-        records += facts.member_tombstones(group_id, member.member_id)
+        records += group_records.member_tombstones(group_id, member.member_id)
         for name in member.metadata.names:
             names[name] = names.get(name, 0) + 1
         if member.metadata.regex:
             regexes[member.metadata.regex] = regexes.get(member.metadata.regex, 0) + 1
     dropped = {regex for regex, count in regexes.items() if subscriptions.regexes[regex] == count}
-    records += [facts.regular_expression_tombstone(group_id, regex) for regex in sorted(dropped)]
+    records += [group_records.regular_expression_tombstone(group_id, regex) for regex in sorted(dropped)]
     metadata_hash = group.metadata_hash
     if dropped or group.refresh_due() or any(subscriptions.names[name] == count for name, count in names.items()):
         topics = {name for name, count in subscriptions.names.items() if count > names.get(name, 0)}
@@ -91,5 +91,5 @@ def fence(group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> list[Recor
             if regex not in dropped:
                 topics |= resolved.topics
         metadata_hash = group.shard.consumer.metadata.hash_of(topics)
-    records.append(facts.group_epoch(group_id, group.group_epoch + 1, metadata_hash))
+    records.append(group_records.group_epoch(group_id, group.group_epoch + 1, metadata_hash))
     return records

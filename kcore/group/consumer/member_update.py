@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kcore.errors import KafkaError
-from kcore.group.consumer import records as facts
+from kcore.group.consumer import records as group_records
 from kcore.group.consumer import target as targets
 from kcore.group.consumer.assignment import NO_TARGET, CurrentAssignment, Reported, Target
 from kcore.group.consumer.reconcile import reconcile
@@ -88,10 +88,10 @@ class MemberChange:
     def replace(self, old: ConsumerMember) -> None:
         """Writes that the member takes a static member's place: whatever that one had is the new one's."""
         group_id = self.group.group_id
-        self.records += facts.member_tombstones(group_id, old.member_id)
-        self.records.append(facts.member_metadata(group_id, self.member_id, old.metadata))
-        self.records.append(facts.target_assignment(group_id, self.member_id, self.target))
-        self.records.append(facts.current_assignment(group_id, self.member_id, self.current))
+        self.records += group_records.member_tombstones(group_id, old.member_id)
+        self.records.append(group_records.member_metadata(group_id, self.member_id, old.metadata))
+        self.records.append(group_records.target_assignment(group_id, self.member_id, self.target))
+        self.records.append(group_records.current_assignment(group_id, self.member_id, self.current))
 
     # ---- what it says
 
@@ -113,7 +113,7 @@ class MemberChange:
         if before is None or before.names is not metadata.names:
             self._check_names(metadata.names)
         if before is not metadata and (before is None or before != metadata):
-            self.records.append(facts.member_metadata(group.group_id, self.member_id, metadata))
+            self.records.append(group_records.member_metadata(group.group_id, self.member_id, metadata))
         names_changed = (
             bool(metadata.names) if before is None else before is not metadata and before.names != metadata.names
         )
@@ -137,7 +137,7 @@ class MemberChange:
         subscribers = group.subscriptions.regexes
         if old and subscribers.get(old) == 1:
             self._dropped_regex = old
-            self.records.append(facts.regular_expression_tombstone(group.group_id, old))
+            self.records.append(group_records.regular_expression_tombstone(group.group_id, old))
         if not new:
             return True, True
         if new not in subscribers:
@@ -157,10 +157,10 @@ class MemberChange:
             bump = bump or metadata_hash != group.metadata_hash
         if bump:
             self.group_epoch += 1
-            self.records.append(facts.group_epoch(group.group_id, self.group_epoch, metadata_hash))
+            self.records.append(group_records.group_epoch(group.group_id, self.group_epoch, metadata_hash))
         group.topics_seen(self.group_epoch)
         if group.has_legacy_metadata:
-            self.records.append(facts.legacy_metadata_tombstone(group.group_id))
+            self.records.append(group_records.legacy_metadata_tombstone(group.group_id))
 
     def _reads_other_topics(self) -> bool:
         """Whether the group as a whole begins or ceases to read a topic: only then the hash can be another one."""
@@ -209,4 +209,4 @@ class MemberChange:
             changed=self.subscription_changed,
         )
         if self.after is not current:
-            self.records.append(facts.current_assignment(group.group_id, self.member_id, self.after))
+            self.records.append(group_records.current_assignment(group.group_id, self.member_id, self.after))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from kcore.errors import KafkaError
-from kcore.group.consumer import records as facts
+from kcore.group.consumer import records as group_records
 from kcore.patterns import PatternError, compile_pattern
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.machine import Outcome
@@ -170,7 +170,7 @@ def _resolved(
         known = subscriptions.resolved.get(regex)
         if regex in matches:
             found = frozenset(matches[regex])
-            records.append(facts.regular_expression(group_id, regex, found, version, started_ms))
+            records.append(group_records.regular_expression(group_id, regex, found, version, started_ms))
             bump = bump or found != (frozenset() if known is None else known.topics)
             topics |= found
         elif known is not None:
@@ -179,6 +179,6 @@ def _resolved(
         return None
     metadata_hash = shard.consumer.metadata.hash_of(topics)
     if bump or metadata_hash != group.metadata_hash:
-        records.append(facts.group_epoch(group_id, group.group_epoch + 1, metadata_hash))
+        records.append(group_records.group_epoch(group_id, group.group_epoch + 1, metadata_hash))
         group.topics_seen(group.group_epoch + 1)
     return Outcome(records)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kcore.assignors import Member as AssignorMember
 from kcore.errors import KafkaError
-from kcore.group.consumer import records as facts
+from kcore.group.consumer import records as group_records
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.machine import Outcome
 
@@ -62,8 +62,8 @@ def update(change: MemberChange) -> tuple[int, Target]:
         job.write_in_slices(assignment)
         return group.assignment_epoch, change.target
     records, group_id = change.records, group.group_id
-    records += [facts.target_assignment(group_id, member_id, target) for member_id, target in changed.items()]
-    records.append(facts.assignment_epoch(group_id, change.group_epoch, group.shard.now.wall_ms))
+    records += [group_records.target_assignment(group_id, member_id, target) for member_id, target in changed.items()]
+    records.append(group_records.assignment_epoch(group_id, change.group_epoch, group.shard.now.wall_ms))
     group.next_assignment = (change.group_epoch, assignment, job.known_members)
     return change.group_epoch, changed.get(change.member_id, change.target)
 
@@ -87,7 +87,7 @@ def preferred_assignor(group: ConsumerGroup, before: MemberMetadata | None, afte
 def _record_bytes(target: Target) -> int:
     """What a member's target takes in the log, at most."""
     partitions = sum(map(len, target.values()))
-    return facts.MAX_TARGET_RECORD_BYTES + TOPIC_BYTES * len(target) + PARTITION_BYTES * partitions
+    return group_records.MAX_TARGET_RECORD_BYTES + TOPIC_BYTES * len(target) + PARTITION_BYTES * partitions
 
 
 class KnownMembers(NamedTuple):
@@ -158,7 +158,7 @@ class AssignmentJob:
 
     def most_bytes(self, count: int) -> int:
         """What the targets of so many members take in the log, if they have all partitions of all topics."""
-        a_member = facts.MAX_TARGET_RECORD_BYTES + TOPIC_BYTES * len(self._topics)
+        a_member = group_records.MAX_TARGET_RECORD_BYTES + TOPIC_BYTES * len(self._topics)
         return count * a_member + PARTITION_BYTES * self._topics.total_partitions
 
     def _make_members(self, change: MemberChange) -> list[AssignorMember]:
@@ -276,14 +276,14 @@ class AssignmentJob:
                     return
                 if member_id not in group.members:
                     continue
-                pending.append(facts.target_assignment(group_id, member_id, target))
+                pending.append(group_records.target_assignment(group_id, member_id, target))
                 size_bytes += _record_bytes(target)
                 if len(pending) >= SLICE_RECORDS or size_bytes > shard.max_record_bytes // 4:
-                    yield Outcome(facts.in_one(pending))
+                    yield Outcome(group_records.in_one(pending))
                     pending, size_bytes = [], 0
             if shard.groups.get(group_id) is group:
                 group.next_assignment = (self.group_epoch, assignment, None)
-                pending.append(facts.assignment_epoch(group_id, self.group_epoch, shard.now.wall_ms))
-                yield Outcome(facts.in_one(pending))
+                pending.append(group_records.assignment_epoch(group_id, self.group_epoch, shard.now.wall_ms))
+                yield Outcome(group_records.in_one(pending))
         finally:
             group.target_job = False

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.rebalance import prepare_rebalance
 from kcore.group.classic.records import VALUE_VERSION
-from kcore.group.consumer import records as facts
+from kcore.group.consumer import records as group_records
 from kcore.group.migration.embedded import write_assignment
 from kcore.group.migration.policy import migration_policy
 from kcore.group.side_effects import LiveValue
@@ -34,7 +34,7 @@ def downgrade_after(group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> 
         return None
     gone = {member.member_id for member in leaving}
     staying = {member_id: member.metadata for member_id, member in group.members.items() if member_id not in gone}
-    records = facts.group_tombstones(group)
+    records = group_records.group_tombstones(group)
     records.append(_classic_group(group, group.group_epoch, staying, next(iter(staying)), {}, rebalance=True))
     return records
 
@@ -50,7 +50,7 @@ def downgrade_by_replacement(change: MemberChange) -> list[Record] | None:
     staying = {member_id: member.metadata for member_id, member in group.members.items() if member_id != old.member_id}
     leader_id = next(iter(staying), change.member_id)
     staying[change.member_id] = change.metadata
-    records = facts.group_tombstones(group, (old.member_id, change.member_id))
+    records = group_records.group_tombstones(group, (old.member_id, change.member_id))
     due = change.group_epoch > group.assignment_epoch
     targets = {change.member_id: old.member_id}
     records.append(_classic_group(group, change.group_epoch, staying, leader_id, targets, rebalance=due))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kcore.errors import KafkaError
 from kcore.group.classic.records import group_tombstone
 from kcore.group.classic.replies import sync_error
-from kcore.group.consumer import records as facts
+from kcore.group.consumer import records as group_records
 from kcore.group.consumer.assignment import CurrentAssignment, Target
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.member import ClassicMetadata, MemberMetadata
@@ -49,14 +49,14 @@ def upgraded(group: ClassicGroup, records: list[Record]) -> ConsumerGroup:
     topics = {name for _, metadata, _ in members for name in metadata.names}
     records.append(group_tombstone(group_id))
     first = len(records)
-    records += [facts.member_metadata(group_id, member.member_id, metadata) for member, metadata, _ in members]
-    records.append(facts.group_epoch(group_id, epoch, shard.consumer.metadata.hash_of(topics)))
-    records += [facts.target_assignment(group_id, member.member_id, target) for member, _, target in members]
-    records.append(facts.assignment_epoch(group_id, epoch, 0))
+    records += [group_records.member_metadata(group_id, member.member_id, metadata) for member, metadata, _ in members]
+    records.append(group_records.group_epoch(group_id, epoch, shard.consumer.metadata.hash_of(topics)))
+    records += [group_records.target_assignment(group_id, member.member_id, target) for member, _, target in members]
+    records.append(group_records.assignment_epoch(group_id, epoch, 0))
     for member, _, target in members:
         assigned = {topic_id: dict.fromkeys(partitions, epoch) for topic_id, partitions in target.items()}
         current = CurrentAssignment(epoch, epoch, MemberState.STABLE, assigned)
-        records.append(facts.current_assignment(group_id, member.member_id, current))
+        records.append(group_records.current_assignment(group_id, member.member_id, current))
     thought = ConsumerGroup(shard, group_id, live=False, registered=False)
     try:
         for record in records[first:]:
