@@ -28,6 +28,12 @@ logger = logging.getLogger(__name__)
 SHORTEST_WATCH_S = 0.001  # a timer for less may fire before the clock has moved, again and again
 # of answers: made before they are sent, and sent between two looks at what the peer left unread
 UNREAD_CHECK_BYTES = 16_384
+TURN_NS = 10_000_000
+"""Time for the requests of one connection in one turn of the event loop. The next ones wait for the next turn."""
+
+MAX_FLUSHES = 16
+"""Times that responses of one connection are sent within one turn of the event loop, likewise."""
+
 READ_AHEAD_BYTES = 16_384  # read behind a request that waits: so much that a connection that breaks is still noticed
 
 
@@ -60,6 +66,7 @@ class Connection(asyncio.Protocol):
         "_admitted",
         "_buffer_bytes",
         "_closing",
+        "_continues",
         "_dispatch",
         "_eof",
         "_held",
@@ -104,7 +111,9 @@ class Connection(asyncio.Protocol):
             frame_error=FrameError,
             max_frame_bytes=server.config.socket_request_max_bytes,
             buffer_bytes=self._row_bytes,
+            turn_ns=TURN_NS,
         )
+        self._continues = False  # requests are left to the next turn of the loop
         self._paused = False  # the transport holds more than it should ...
         self._held = False  # ... or holds anything, while all together hold too much:
         self._unread = False  # the peer leaves its answers lying: serve no more until it reads
@@ -182,13 +191,19 @@ class Connection(asyncio.Protocol):
 
     def _serve(self) -> None:
         """Serves whole frames until one parks, the peer stops reading, or there is none left; sends what is there."""
-        if self._unread or self._closing or self._refused:
+        if self._unread or self._closing or self._refused or self._continues:
             return
         try:
-            while self._queue.serve():
+            for _ in range(MAX_FLUSHES):
+                if not self._queue.serve():
+                    break
                 self._flush()
                 if self._unread or self._queue.held_bytes > self._row_bytes:
                     break
+            else:
+                self._continue_later()
+            if self._queue.late:
+                self._continue_later()
         except (FrameError, RefusedError, CloseConnectionError) as error:
             self._refuse(str(error))
         except DecodeError as error:
@@ -197,6 +212,18 @@ class Connection(asyncio.Protocol):
             logger.exception("a request of %s cannot be answered", self.client_host)
             self._refuse("a failure of the server's own")
         self._flush()
+
+    def _continue_later(self) -> None:
+        """Leaves further requests to the next turn of the event loop, so that other connections are served first."""
+        if not self._continues:
+            self._continues = True
+            self.server.loop.call_soon(self._continue)
+
+    def _continue(self) -> None:
+        self._continues = False
+        if not self._closing:
+            self.server.driver.begin_round()
+            self.go_on()
 
     # ---- what its line asks (Owner)
 
@@ -324,7 +351,7 @@ class Connection(asyncio.Protocol):
         queue = self._queue
         if queue.held_bytes > self._row_bytes:
             self.look_at_unread()
-        waits = queue.parked or self._unread or queue.held_bytes > self._row_bytes
+        waits = queue.parked or self._unread or self._continues or queue.held_bytes > self._row_bytes
         read = not (waits and len(queue) > READ_AHEAD_BYTES)
         memory = self.server.memory
         if memory is not None:
@@ -353,7 +380,8 @@ class Connection(asyncio.Protocol):
 
     def _close_if_done(self) -> None:
         """Closes if the client sends no more and has all its answers."""
-        if self._eof and not self._queue.waiting and not (self._unread and len(self._queue) > 0):
+        unserved = (self._unread or self._continues) and len(self._queue) > 0
+        if self._eof and not self._queue.waiting and not unserved:
             self.close()
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ Servers use the compiled line; tests hold it to this one.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -186,8 +187,13 @@ class ReferenceRequestQueue:
         frame_error: Callable[[str], Exception] = FrameError,
         max_frame_bytes: int,
         buffer_bytes: int,
+        turn_ns: int = 0,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.owner = owner
+        self.late = False
+        self._turn_ns = turn_ns
+        self._clock_ns = clock_ns
         self.gate: Callable[[bytes], None] | None = None
         self.parked = False
         self.stopped = False
@@ -238,10 +244,20 @@ class ReferenceRequestQueue:
         if self._serving:
             return False
         self._serving = True
+        self.late = False
+        served, until_ns = 0, 0
         try:
             while not (self.parked or self.stopped):
                 if self.held_bytes > self._buffer_bytes:
                     return True
+                if self._turn_ns and served:
+                    now_ns = self._clock_ns()
+                    if served == 1:
+                        until_ns = now_ns + self._turn_ns
+                    elif now_ns >= until_ns:
+                        self.late = True
+                        break
+                served += 1
                 frame = self._frames.next_frame()
                 if frame is None:
                     break

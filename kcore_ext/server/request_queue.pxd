@@ -1,6 +1,7 @@
 """A connection's requests and answers, for other compiled modules."""
 
 from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
 
 from kcore_ext.codec.plan cimport Schema
 
@@ -63,12 +64,15 @@ cdef class RequestQueue:
     cdef public object gate
     cdef public bint parked
     cdef public bint stopped
+    cdef readonly bint late
     cdef readonly Py_ssize_t held_bytes
     cdef object _owner
     cdef list _routes
     cdef object _frame_error
     cdef Py_ssize_t _max_frame_bytes
     cdef Py_ssize_t _buffer_bytes
+    cdef int64_t _turn_ns
+    cdef object _clock_ns
     cdef object _buffer                 # bytes, or a bytearray while a large frame arrives
     cdef Py_ssize_t _position           # what was taken of it
     cdef bint _serving
@@ -80,6 +84,7 @@ cdef class RequestQueue:
     cdef dict _known
 
     cdef const unsigned char* _start(self)
+    cdef bint _is_late(self, int64_t* until_ns) except -1
     cdef bint _next(self) except -1
     cdef int _request(self, const unsigned char* frame, Py_ssize_t size) except -1
     cdef int _unknown(self, const unsigned char* frame, Py_ssize_t size, bytes key) except -1

@@ -134,8 +134,11 @@ class RequestQueue:
         frame_error: raised for a length that no frame can have.
         max_frame_bytes: the largest length that is accepted.
         buffer_bytes: what may be held of answers before requests wait.
+        turn_ns: time after which `serve` leaves further requests to its next call; 0: no limit.
+        clock_ns: the clock of `turn_ns`; None: the system's monotonic clock with a resolution of a few milliseconds.
 
     Attributes:
+        late: `serve` stopped because `turn_ns` was over; the owner calls it again after other connections were served.
         gate: gets every frame instead of the routes, while it is set; `request` then serves what it lets through.
         parked: the last request waits for something else than a commit, or its answer may be large: those behind it are
             not looked at.
@@ -147,7 +150,8 @@ class RequestQueue:
     parked: bool
     stopped: bool
     held_bytes: int
-
+    @property
+    def late(self) -> bool: ...
     def __init__(
         self,
         owner: Owner,
@@ -156,6 +160,8 @@ class RequestQueue:
         frame_error: Callable[[str], Exception],
         max_frame_bytes: int,
         buffer_bytes: int,
+        turn_ns: int = 0,
+        clock_ns: Callable[[], int] | None = None,
     ) -> None: ...
     def __len__(self) -> int:
         """Bytes that arrived and were not taken yet."""

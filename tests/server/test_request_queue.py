@@ -379,3 +379,29 @@ def test_what_a_line_remembers_is_bounded() -> None:
         owner.queue.serve()
         owner.queue.take()
         assert owner.queue.remembered <= 32 + 64
+
+
+@pytest.mark.parametrize("make", [RequestQueue, ReferenceRequestQueue])
+def test_requests_beyond_the_time_of_a_turn_wait_for_the_next_one(make: Any) -> None:
+    """The clock is read before each request but the first, and the turn of 10 ms begins with the first reading."""
+    now_ns = iter(range(0, 10**12, 4_000_000))
+    limits = {"turn_ns": 10_000_000, "clock_ns": lambda: next(now_ns), "buffer_bytes": 1 << 30}
+    owner = Owner(lambda *arguments, **named: make(*arguments, **{**named, **limits}))
+    owner.queue.feed(beat("g", 0, 1, 2, "a") * 10)
+    served = []
+    while True:
+        assert owner.queue.serve() is False
+        served.append(len(owner.calls))
+        if not owner.queue.late:
+            break
+    assert served == [4, 8, 10]
+    assert len(owner.queue) == 0
+    assert len(owner.queue.take() or b"") == 14 * 10
+
+
+@pytest.mark.parametrize("make", [RequestQueue, ReferenceRequestQueue])
+def test_a_turn_has_no_limit_of_time_unless_one_is_given(make: Any) -> None:
+    owner = Owner(lambda *arguments, **named: make(*arguments, **{**named, "buffer_bytes": 1 << 30}))
+    owner.queue.feed(beat("g", 0, 1, 2, "a") * 1_000)
+    assert owner.queue.serve() is False
+    assert (len(owner.calls), owner.queue.late) == (1_000, False)
