@@ -21,11 +21,11 @@ class FailsOnce:
         self.error = error
         self.times = times
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
         if self.times:
             self.times -= 1
             raise self.error
-        return self.function(*arguments)
+        return self.function(*arguments, **named)
 
 
 async def codes(node: Node, *groups: str) -> list[int]:

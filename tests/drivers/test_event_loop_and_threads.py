@@ -120,6 +120,7 @@ def test_a_failed_commit_in_virtual_time() -> None:
 class Broken:
     """An API with a bug."""
 
+    fast = None
     storage_error = ErrorCode.KAFKA_STORAGE_ERROR
 
     def __init__(self, real: Any, error: BaseException) -> None:

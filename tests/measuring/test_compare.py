@@ -51,7 +51,7 @@ def test_kafkas_classes_are_compared_by_processor_time() -> None:
         {"bench": "shard.commit", "params": {"partitions": 1, "encode_records": False}, "cpu_us_per_op": 1.6},
         {"bench": "timer.add", "params": {"tasks": 5}, "cpu_us_per_op": 0.1},
     ]
-    rows = {"test_offsets.py::test_decide_commit[1]": 3.2e-6, "test_offsets.py::test_fetch[10]": 5e-6}
+    rows = {"test_offsets.py::test_handle_commit[1]": 3.2e-6, "test_offsets.py::test_fetch[10]": 5e-6}
     assert java_table(lines, rows) == (
         "| CPU µs an operation | kcore | Kafka's classes | kcore takes |\n"
         "|---|---|---|---|\n"
