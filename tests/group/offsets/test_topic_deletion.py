@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcore.group.offsets import work
-from kcore.group.offsets.deletion import delete_topic
+from kcore.group.offsets.deletion import delete_topic, on_topic_deleted
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from kcore.runtime import TopicInfo
 from tests.group.offsets.test_expiry import apply
@@ -96,3 +96,12 @@ def test_a_decision_that_is_refused_is_not_repeated_for_ever(context):
         context.machine.replay(i, -1, OffsetCommitKey(group="g", topic="topic", partition=i), value)
     slices = list(delete_topic(context.machine, "topic", OLD))  # nothing of it is replayed
     assert sum(len(outcome.records) for outcome in slices) == 1_500
+
+
+def test_shards_without_offsets_get_no_slices(context):
+    """Each slice is a turn of the event loop: 10,000 deleted topics would take one for every topic and shard."""
+    on_topic_deleted(context.shards, "topic", OLD)
+    assert len(context.slices) == 0
+    context.commit_offsets("g", {"topic": {0: 1}})
+    on_topic_deleted(context.shards, "topic", OLD)
+    assert len(context.slices) == 1
