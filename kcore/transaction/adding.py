@@ -1,4 +1,4 @@
-"""Adding partitions to a transaction, and looking whether they are in it (KIP-98, KIP-890)."""
+"""Addition of partitions to a transaction, and verification that they are part of it (KIP-98, KIP-890)."""
 
 from __future__ import annotations
 
@@ -18,25 +18,28 @@ def add(
     client_version: int,
     wall_ms: int,
 ) -> ErrorCode | Transaction:
-    """Adds partitions; the first ones begin the transaction, from whatever state the last one left.
+    """Adds partitions to a transaction. The first ones begin it, from any state in which none is open or prepared.
 
     Args:
-        transaction: the transactional id as it is; None for one that is not known.
-        producer_id: who asks.
-        producer_epoch: in which epoch.
-        places: (topic, partition) of each.
-        client_version: the transaction.version behind the request.
-        wall_ms: now, in ms since the epoch.
+        transaction: the current value of the transactional id; None for an unknown id.
+        producer_id: the producer id of the request.
+        producer_epoch: the producer epoch of the request.
+        places: (topic, partition) of each partition.
+        client_version: the transaction.version of the request.
+        wall_ms: the time, in ms since the epoch.
 
     Returns:
-        What the id becomes; or a code: NONE if all of them are in already and nothing is to be written.
+        The next value of the id, or an error code. NONE: all partitions are in the transaction; nothing is written.
     """
     result = add_partitions(transaction, producer_id, producer_epoch, places, client_version, wall_ms)
     return result if isinstance(result, Transaction) else ErrorCode(result)
 
 
 def verify(transaction: Transaction | None, producer_id: int, producer_epoch: int) -> ErrorCode:
-    """Whether a producer may write in its transaction now: NONE, then each partition must be in it; or why not."""
+    """Returns NONE if a producer may write in its transaction now, else the error code.
+
+    Check each partition with `verify_partition` then.
+    """
     if transaction is None or transaction.producer_id != producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if transaction.producer_epoch != producer_epoch:
@@ -47,7 +50,7 @@ def verify(transaction: Transaction | None, producer_id: int, producer_epoch: in
 
 
 def verify_partition(transaction: Transaction, topic: str, index: int) -> ErrorCode:
-    """Whether a partition is in the transaction of a producer that `verify` found nothing against."""
+    """Returns NONE if a partition is in the transaction, else TRANSACTION_ABORTABLE. Call `verify` before."""
     if index in transaction.partitions.get(topic, ()):
         return ErrorCode.NONE
     return ErrorCode.TRANSACTION_ABORTABLE

@@ -1,7 +1,7 @@
-"""The marker phase: from the decided end of a transaction to every partition's knowing of it.
+"""Writes the end markers of a prepared transaction to every partition, and completes the transaction.
 
-It begins again at every load: a prepared end in the log is all that it needs. Partitions that had their marker before
-get another one, which finds nothing open and does no harm.
+This marker phase begins again at every load; the prepared record in the log is enough for that. A partition that has
+its marker gets another one, which finds no open transaction and changes nothing.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ logger = logging.getLogger(__name__)
 
 RETRY_MS = 20
 RETRY_MAX_MS = 1_000
-"""Partitions that could not be reached are asked again after this long at first, and at last."""
+"""The first and the longest time between two attempts to write markers to unreachable partitions."""
 
 
 class Completion:
-    """The markers of one transaction that was prepared.
+    """The marker phase of one prepared transaction.
 
     Args:
         machine: the shard's state machine.
-        transactional_id: whose transaction.
+        transactional_id: the transactional id.
 
     Attributes:
         outstanding: partitions without a marker.
-        given_up: a partition knows a newer producer or coordinator: this transaction is not ours to complete. It stays
-            as it is until its shard is loaded again.
+        given_up: whether a partition refused the marker for good, for example because it knows a newer producer or
+            coordinator. The transaction stays prepared until its shard is loaded again.
     """
 
     __slots__ = ("_generation", "_machine", "_marker", "_retry_ms", "given_up", "outstanding", "transactional_id")
@@ -60,40 +60,46 @@ class Completion:
 
     @property
     def _current(self) -> bool:
-        """Whether this coordinator still owns the id: another one begins anew with what the log says."""
+        """True while the shard has not been loaded again or unloaded; a later load begins the marker phase anew."""
         current: bool = self._machine.context.shard.generation == self._generation
         return current
 
     def proceed(self) -> None:
-        """Writes what is missing; completes the transaction if nothing is."""
+        """Writes the missing markers, or completes the transaction if none is missing."""
         if self.given_up or not self._current:
             return
         outstanding = self.outstanding
         if outstanding:
             topics = self._machine.services.topics
-            for place in list(outstanding):
-                topic = topics.by_name(place[0])
-                if topic is None or place[1] >= topic.partitions:
-                    outstanding.discard(place)  # deleted, and with it whatever was written in the transaction
+            for name, index in list(outstanding):
+                topic = topics.by_name(name)
+                if topic is None or index >= topic.partitions:
+                    outstanding.discard((name, index))  # deleted, together with its records of the transaction
         if outstanding:
             self._machine.services.markers.write(self._marker, list(outstanding), self.arrived)
         else:
             self._complete()
 
     def arrived(self, results: Results) -> None:
-        """Partitions answered."""
+        """Takes the codes of partitions; completes the transaction, or schedules a retry."""
         if self.given_up or not self._current:
             return
         failed = False
-        for place, code in results.items():
+        for partition, code in results.items():
             if code in DROPPED:
-                self.outstanding.discard(place)
+                self.outstanding.discard(partition)
             elif code in RETRIED:
                 failed = True
             else:
                 self.given_up = True
-                say = logger.info if code in GIVEN_UP else logger.error
-                say("the end of %r cannot be written to %s-%d: %s", self.transactional_id, *place, code.name)
+                log = logger.info if code in GIVEN_UP else logger.error
+                log(
+                    "transaction coordinator: no end marker of %r written to %s-%d: %s; the transaction stays prepared "
+                    "until its shard is loaded again",
+                    self.transactional_id,
+                    *partition,
+                    code.name,
+                )
         if self.given_up:
             return
         if failed:
@@ -118,8 +124,9 @@ class Completion:
 
 
 class MarkerTimer(ShardTimer):
-    """A timer of a transactional id that may have markers sent. They go out behind the decision, not within it: what
-    the partitions answer is another one.
+    """A timer of a transactional id whose decision may require markers.
+
+    It writes them after the decision: the codes of the partitions lead to another decision.
     """
 
     __slots__ = ("machine", "transactional_id")
@@ -129,16 +136,16 @@ class MarkerTimer(ShardTimer):
         self.transactional_id = transactional_id
 
     def __call__(self) -> None:
-        """The time came."""
+        """Fires the timer, then writes the markers of prepared transactions."""
         super().__call__()
         self.machine.send_markers()
 
 
 class MarkerRetry(MarkerTimer):
-    """Partitions that could not be reached are asked again."""
+    """Retries the missing markers of a transactional id."""
 
     __slots__ = ()
 
     def fire(self) -> None:
-        """Nothing to write: the end was decided before."""
+        """Queues the id for the marker phase; writes no record, because the end is decided already."""
         self.machine.await_markers(self.transactional_id)

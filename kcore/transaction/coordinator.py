@@ -1,4 +1,4 @@
-"""The transaction coordinator of a node: its shards, and the questions that partitions and groups ask it."""
+"""The transaction coordinator of a node: its shards, and verification for partitions and groups."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ logger = logging.getLogger(__name__)
 
 
 class TransactionCoordinator(CoordinatorCore):
-    """All transaction shards of a node. There are none until `__transaction_state` is made, at the first use.
+    """All transaction shards of a node. There are none until the first use creates `__transaction_state`.
 
-    `add` and `run` are compiled, and do what `add_generic` and `run_generic` do.
+    `add` and `run` are compiled; `add_generic` and `run_generic` are their generic path.
 
     Args:
         make: makes the shard of a partition of `__transaction_state`.
-        pipeline: commits what is decided.
+        pipeline: commits the decisions of the shards.
 
     Attributes:
         shards: the shards; None before there is a topic for them.
@@ -52,13 +52,13 @@ class TransactionCoordinator(CoordinatorCore):
     # ---- life
 
     def start(self, partitions: int, leader_epoch: int) -> None:
-        """`__transaction_state` is there: loads its shards, all led by this node."""
+        """Loads the shards of `__transaction_state`, which now exists; this node leads all of them."""
         self.shards = Shards(TOPIC_NAME, partitions, self._make, self._pipeline)
         for index in range(partitions):
             self.shards.load(index, leader_epoch)
 
     def stop(self) -> None:
-        """The topic is gone: its creation never became durable."""
+        """Unloads all shards: the commit that created the topic failed."""
         shards, self.shards = self.shards, None
         for shard in shards or ():
             shard.unload()
@@ -66,7 +66,7 @@ class TransactionCoordinator(CoordinatorCore):
     # ---- shards
 
     def of(self, transactional_id: str) -> Shard[TransactionShard]:
-        """The shard of a transactional id.
+        """Returns the shard of a transactional id.
 
         Raises:
             KafkaError: NOT_COORDINATOR if this node does not own it.
@@ -76,7 +76,7 @@ class TransactionCoordinator(CoordinatorCore):
         return self.shards.of(transactional_id)
 
     def run_generic(self, api: Api[Any, Any], context: RequestContext, transactional_id: str, request: Any) -> Any:
-        """See `run`."""
+        """Runs a request as `run` does, also if the shard is not active; that is an error response then."""
         try:
             shard = self.of(transactional_id)
         except KafkaError as error:
@@ -86,14 +86,14 @@ class TransactionCoordinator(CoordinatorCore):
         return result
 
     def get(self, transactional_id: str) -> Transaction | None:
-        """What is known of an id now; None if nothing is, or its shard is not here. For people and tests."""
+        """Returns the current value of an id, for inspection; None if the id is unknown or not on this node."""
         try:
             shard = self.of(transactional_id)
         except KafkaError:
             return None
         return shard.machine.transactions.get(transactional_id)
 
-    # ---- questions of partitions and groups (KIP-890)
+    # ---- verification for partitions and groups (KIP-890)
 
     def add_generic(
         self,
@@ -103,7 +103,7 @@ class TransactionCoordinator(CoordinatorCore):
         places: Iterable[TopicPartition],
         client_version: int,
     ) -> ErrorCode:
-        """See `add`."""
+        """Adds partitions as `add` does, also if the shard is not active; that is an error code then."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         try:
@@ -119,18 +119,25 @@ class TransactionCoordinator(CoordinatorCore):
         return NO_ERROR if code is None else self.refused(code)
 
     def add_failed(self, shard: Shard[TransactionShard], transactional_id: str, error: Exception) -> ErrorCode:
-        """What is answered if a bug kept partitions from being added."""
-        logger.error("%s-%d: adding to %r failed", shard.topic, shard.index, transactional_id, exc_info=error)
+        """Returns the code for an addition that raised an unexpected error."""
+        logger.error(
+            "%s-%d: adding partitions to the transaction of %r failed with an internal error; the producer gets "
+            "UNKNOWN_SERVER_ERROR",
+            shard.topic,
+            shard.index,
+            transactional_id,
+            exc_info=error,
+        )
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
     def refused(self, code: int) -> ErrorCode:
-        """What is answered if partitions were not added, or nothing had to be written."""
+        """Returns the code for an addition that was refused, or that had nothing to write."""
         return ErrorCode.NOT_COORDINATOR if code == ErrorCode.KAFKA_STORAGE_ERROR else ErrorCode(code)
 
     def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, places: Iterable[TopicPartition]
     ) -> Results:
-        """Whether each partition is in a producer's transaction; nothing is changed."""
+        """Returns the code of each partition: NONE if it is in the producer's transaction. Changes nothing."""
         if not transactional_id:
             return dict.fromkeys(places, ErrorCode.INVALID_REQUEST)
         try:
@@ -143,16 +150,16 @@ class TransactionCoordinator(CoordinatorCore):
         code = adding.verify(transaction, producer_id, producer_epoch)
         if code is not ErrorCode.NONE:
             return dict.fromkeys(places, code)
-        assert transaction is not None, "it was verified"
+        assert transaction is not None, "verify returns an error for an unknown id"
         return {place: adding.verify_partition(transaction, *place) for place in places}
 
 
 class TransactionTopic(MetadataListener):
-    """Loads the transaction shards once their topic is there: at the start, or when it is first needed.
+    """Loads the transaction shards once their topic exists: at the start, or at the first use.
 
     Args:
-        coordinator: has the shards.
-        leader_epoch: the epoch in which this node leads them.
+        coordinator: the node's transaction coordinator.
+        leader_epoch: the leader epoch of the shards on this node.
     """
 
     __slots__ = ("_coordinator", "_leader_epoch")
@@ -162,11 +169,11 @@ class TransactionTopic(MetadataListener):
         self._leader_epoch = leader_epoch
 
     def on_topic_created(self, topic: TopicInfo) -> None:
-        """Loads a shard for each of its partitions."""
+        """Loads a shard for each partition of `__transaction_state`."""
         if topic.name == TOPIC_NAME:
             self._coordinator.start(topic.partitions, self._leader_epoch)
 
     def on_topic_deleted(self, topic: TopicInfo) -> None:
-        """Its creation was taken back."""
+        """Unloads the shards if the creation of the topic failed."""
         if topic.name == TOPIC_NAME:
             self._coordinator.stop()

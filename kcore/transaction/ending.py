@@ -1,6 +1,6 @@
-"""Ending a transaction: EndTxn before v5 and since (KIP-890), fences, and what follows once every marker is written.
+"""The end of a transaction: EndTxn before v5 and since (KIP-890), fencing, and completion after the last marker.
 
-Each table has every state and every question; None stands for: prepare the end.
+Each table covers every state and every request; None means: prepare the end.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ __all__ = [
 ]
 
 TakeProducerId = Callable[[], int | None]
-"""Gives a producer id that was never given before, or None if there is none now."""
+"""Returns a producer id that was never in use, or None if none is available now."""
 
 EPOCH_BUMPS_SINCE = 2
-"""The transaction.version from which each end raises the epoch (KIP-890)."""
+"""The transaction.version from which each end increases the epoch (KIP-890)."""
 
 NONE = ErrorCode.NONE
 INVALID = ErrorCode.INVALID_TXN_STATE
@@ -59,7 +59,7 @@ BEFORE_V5: dict[tuple[TransactionStatus, bool], ErrorCode | None] = {
     (PREPARE_COMMIT, False): BUSY,
     (PREPARE_ABORT, True): BUSY,
     (PREPARE_ABORT, False): BUSY,
-    (COMPLETE_COMMIT, True): NONE,  # a repeated request whose answer was lost
+    (COMPLETE_COMMIT, True): NONE,  # a repeated request whose response was lost
     (COMPLETE_COMMIT, False): INVALID,
     (COMPLETE_ABORT, True): INVALID,
     (COMPLETE_ABORT, False): NONE,
@@ -67,17 +67,17 @@ BEFORE_V5: dict[tuple[TransactionStatus, bool], ErrorCode | None] = {
 
 
 class Epoch(Enum):
-    """The epoch of an EndTxn beside the id's own."""
+    """The epoch of an EndTxn relative to the epoch of the transactional id."""
 
     CURRENT = "current"
-    BEFORE_BUMP = "before the bump of the last end: the request repeats it"
+    BEFORE_BUMP = "before the bump of the last end: a repeated request"
     OTHER = "other"
 
 
 SINCE_V5: dict[tuple[TransactionStatus, Epoch, bool], ErrorCode | None] = {
     # (state, epoch, commit)
     (EMPTY, Epoch.CURRENT, True): INVALID,
-    (EMPTY, Epoch.CURRENT, False): None,  # an abort of nothing: the client is not sure that anything arrived
+    (EMPTY, Epoch.CURRENT, False): None,  # an abort of nothing: the client does not know if any record arrived
     (EMPTY, Epoch.BEFORE_BUMP, True): FENCED,
     (EMPTY, Epoch.BEFORE_BUMP, False): FENCED,
     (ONGOING, Epoch.CURRENT, True): None,
@@ -92,7 +92,7 @@ SINCE_V5: dict[tuple[TransactionStatus, Epoch, bool], ErrorCode | None] = {
     (COMPLETE_ABORT, Epoch.CURRENT, False): None,
     (COMPLETE_ABORT, Epoch.BEFORE_BUMP, True): INVALID,
     (COMPLETE_ABORT, Epoch.BEFORE_BUMP, False): NONE,
-    # A prepared end has its completion pending: that is answered before the epoch is looked at.
+    # The completion of a prepared end is pending: this code comes before any check of the epoch.
     **{(state, epoch, commit): BUSY for state in COMPLETION for epoch in Epoch for commit in (True, False)},
     **{
         (state, Epoch.OTHER, commit): FENCED
@@ -107,14 +107,14 @@ _SINCE_V5 = (
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     *(SINCE_V5[state, epoch, commit] for state in _STATES for epoch in Epoch for commit in (False, True)),
 )
-"""The table as `check_end` reads it: behind the answer to a stranger the rows of every state, the epochs in a row in
-their order, and of each the abort before the commit."""
+"""The table as `check_end` reads it: first the code for an unknown producer, then the rows of every state. A row has
+the epochs in their order, and for each epoch the abort before the commit."""
 
 
 def check_before_v5(
     transaction: Transaction | None, producer_id: int, producer_epoch: int, commit: bool
 ) -> ErrorCode | None:
-    """What EndTxn v0-4 is answered; None: prepare the end. The epoch stays as it is."""
+    """Returns the code for EndTxn v0-4, or None to prepare the end. The epoch does not change."""
     if transaction is None or transaction.producer_id != producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if transaction.producer_epoch != producer_epoch:
@@ -125,22 +125,22 @@ def check_before_v5(
 def check_since_v5(
     transaction: Transaction | None, producer_id: int, producer_epoch: int, commit: bool
 ) -> ErrorCode | None:
-    """What EndTxn v5 is answered; None: prepare the end, with a higher epoch."""
+    """Returns the code for EndTxn v5, or None to prepare the end with a higher epoch."""
     return check_end(_SINCE_V5, transaction, producer_id, producer_epoch, commit)
 
 
 def prepare(transaction: Transaction, commit: bool, version: int, wall_ms: int, take: TakeProducerId) -> Transaction:
-    """The end that a producer asked for, decided: with it in the log there is no way back.
+    """Returns the prepared end of a transaction. Once its record is in the log, the end cannot change any more.
 
     Args:
-        transaction: the id as it is.
-        commit: how it ends.
-        version: the transaction.version behind the request: from 2 on the epoch rises.
-        wall_ms: now, in ms since the epoch.
-        take: gives the producer id that takes over if the epoch is exhausted.
+        transaction: the current value of the transactional id.
+        commit: True to commit, False to abort.
+        version: the transaction.version of the request: from 2 on the epoch increases.
+        wall_ms: the time, in ms since the epoch.
+        take: returns the next producer id if the epoch is exhausted.
 
     Raises:
-        ProducerIdsExhaustedError: there is no producer id now; nothing is changed.
+        ProducerIdsExhaustedError: no producer id is available now; nothing has changed.
     """
     prepared = prepare_end(transaction, commit, version, wall_ms, take)
     if prepared is None:
@@ -149,17 +149,18 @@ def prepare(transaction: Transaction, commit: bool, version: int, wall_ms: int, 
 
 
 def fence(transaction: Transaction, version: int, wall_ms: int, take: TakeProducerId) -> Transaction:
-    """The abort of an open transaction whose producer took too long, or has a new instance: the epoch rises, so that
-    the old one can write no more.
+    """Returns the prepared abort of an open transaction that timed out, or whose producer has a new instance.
+
+    The epoch increases, so the old producer is fenced.
 
     Args:
-        transaction: the id, Ongoing.
+        transaction: the current value of the transactional id, Ongoing.
         version: the cluster's transaction.version.
-        wall_ms: now, in ms since the epoch.
-        take: gives the producer id that takes over if the epoch is exhausted (version 2; KAFKA-20090).
+        wall_ms: the time, in ms since the epoch.
+        take: returns the next producer id if the epoch is exhausted (version 2; KAFKA-20090).
 
     Raises:
-        ProducerIdsExhaustedError: there is no producer id now; nothing is changed.
+        ProducerIdsExhaustedError: no producer id is available now; nothing has changed.
     """
     epoch, last_epoch, next_id = transaction.producer_epoch, NO_EPOCH, NO_PRODUCER_ID
     if version >= EPOCH_BUMPS_SINCE:
@@ -169,7 +170,7 @@ def fence(transaction: Transaction, version: int, wall_ms: int, take: TakeProduc
 
 
 class ProducerIdsExhaustedError(Exception):
-    """There is no producer id to be had now."""
+    """No producer id is available now."""
 
 
 def _successor(transaction: Transaction, take: TakeProducerId) -> int:

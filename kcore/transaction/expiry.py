@@ -1,4 +1,4 @@
-"""Transactional ids that nobody used for `transactional.id.expiration.ms` are forgotten, in slices."""
+"""Expires transactional ids that were idle for `transactional.id.expiration.ms`, in slices."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from kcore.transaction.shard import TransactionShard
 
 SLICE_IDS = 1_000
-"""How many ids one slice looks at."""
+"""The number of ids that one slice checks."""
 
 SLICE_BYTES = 16_384
-"""About how many bytes of tombstones one decision writes, as in Kafka."""
+"""The approximate size of the tombstones that one decision writes, as in Kafka."""
 
 RECORD_BYTES = 32
 MAX_CHAR_BYTES = 4
 
 
 def expire(machine: TransactionShard) -> Iterator[Outcome | None]:
-    """Decides tombstones for every id that was idle too long; each item is one decision."""
+    """Yields a tombstone for every id that was idle too long; each item is one decision."""
     left = SLICE_IDS
     size_bytes = 0
     records: list[Record] = []
@@ -43,7 +43,7 @@ def expire(machine: TransactionShard) -> Iterator[Outcome | None]:
 
 
 class ExpiryTimer(ShardTimer):
-    """Looks for unused ids, again and again."""
+    """A periodic timer that expires unused ids."""
 
     __slots__ = ("_machine", "_running")
 
@@ -52,13 +52,13 @@ class ExpiryTimer(ShardTimer):
         self._running = False
 
     def arm(self) -> None:
-        """Looks again an interval from now."""
+        """Arms the timer for one interval from now."""
         machine = self._machine
         interval_ms = machine.services.config.transaction_remove_expired_transaction_cleanup_interval_ms
         machine.expiry = machine.context.schedule(machine.now.now_ms + interval_ms, self)
 
     def fire(self) -> None:
-        """Begins, unless the last time is still going on."""
+        """Starts an expiry run, unless the previous one is still running."""
         self.arm()
         if not self._running and self._machine.transactions:
             self._running = True

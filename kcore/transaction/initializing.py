@@ -1,4 +1,4 @@
-"""InitProducerId with a transactional id: a producer's identity for its next transactions (KIP-98, KIP-360)."""
+"""InitProducerId with a transactional id: the producer id and epoch of the next transactions (KIP-98, KIP-360)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Identity = tuple[int, int]
 
 
 def check(transaction: Transaction | None, expected: Identity | None) -> ErrorCode:
-    """Whether a producer may be (re-)initialised: NONE, or why not.
+    """Returns NONE if a producer may be (re-)initialised, else the error code.
 
     Args:
-        transaction: the transactional id as it is; None for a new one, which takes whoever comes: it may have been
-            forgotten for want of use.
-        expected: who the producer thinks it is (v3+); None if it says nothing.
+        transaction: the current value of the transactional id; None for a new id. A new id accepts every producer,
+            because the id may have expired.
+        expected: the producer id and epoch in the request (v3+); None if it has none.
     """
     if transaction is None:
         return ErrorCode.NONE
@@ -46,39 +46,42 @@ def check(transaction: Transaction | None, expected: Identity | None) -> ErrorCo
 def initialize(
     transaction: Transaction | None, expected: Identity | None, timeout_ms: int, wall_ms: int, take: TakeProducerId
 ) -> Transaction | ErrorCode:
-    """The identity for the next transactions; the id has none open, and `check` found nothing.
+    """Returns the next value of an id without an open transaction, for which `check` returned NONE.
 
     Args:
-        transaction: the id as it is; None for a new one.
-        expected: who the producer thinks it is; None if it says nothing.
-        timeout_ms: how long its transactions may take.
-        wall_ms: now, in ms since the epoch.
-        take: gives producer ids.
+        transaction: the current value of the id; None for a new id.
+        expected: the producer id and epoch in the request; None if it has none.
+        timeout_ms: the timeout of its transactions.
+        wall_ms: the time, in ms since the epoch.
+        take: returns producer ids.
+
+    Returns:
+        The value, or PRODUCER_FENCED.
 
     Raises:
-        ProducerIdsExhaustedError: there is no producer id now.
+        ProducerIdsExhaustedError: no producer id is available now.
     """
     if transaction is None:
-        return _empty(_taken(take), None, 0, NO_EPOCH, timeout_ms, wall_ms, 0)
+        return _empty(_next_producer_id(take), None, 0, NO_EPOCH, timeout_ms, wall_ms, 0)
     assert transaction.state is not ONGOING, "an open transaction is fenced first"
     epoch = transaction.producer_epoch
     version = transaction.client_version
     producer_id = previous = transaction.producer_id
     if expected is None:
         if transaction.exhausted:
-            return _empty(_taken(take), previous, 0, NO_EPOCH, timeout_ms, wall_ms, version)
+            return _empty(_next_producer_id(take), previous, 0, NO_EPOCH, timeout_ms, wall_ms, version)
         return _empty(producer_id, previous, epoch + 1, NO_EPOCH, timeout_ms, wall_ms, version)
     if expected[1] == epoch:
         if transaction.exhausted:
-            return _empty(_taken(take), previous, 0, epoch, timeout_ms, wall_ms, version)
+            return _empty(_next_producer_id(take), previous, 0, epoch, timeout_ms, wall_ms, version)
         return _empty(producer_id, previous, epoch + 1, epoch, timeout_ms, wall_ms, version)
     if expected[1] == transaction.last_producer_epoch:
-        # The producer repeats a request whose answer it never got, or was fenced and may go on as what it became.
+        # The producer repeats a request whose response was lost, or it was fenced and may continue with its new epoch.
         return _empty(producer_id, previous, epoch, expected[1], timeout_ms, wall_ms, version)
     return ErrorCode.PRODUCER_FENCED
 
 
-def _taken(take: TakeProducerId) -> int:
+def _next_producer_id(take: TakeProducerId) -> int:
     producer_id = take()
     if producer_id is None:
         raise ProducerIdsExhaustedError

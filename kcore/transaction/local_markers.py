@@ -1,4 +1,4 @@
-"""Markers for partitions of this node: they become part of the commit that the transaction's end is part of."""
+"""Writes markers to partitions of this node, in the same commit as the end of the transaction."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ logger = logging.getLogger(__name__)
 
 
 class MarkerLog(Protocol):
-    """A partition, as far as markers go."""
+    """The part of a partition that markers need."""
 
     @property
     def recovering(self) -> bool:
-        """Whether it serves nobody yet."""
+        """True while the partition recovers and serves no requests."""
         ...
 
     @property
     def closed(self) -> bool:
-        """Whether it was deleted."""
+        """True after the partition was deleted."""
         ...
 
     def append_marker(
@@ -46,13 +46,12 @@ class MarkerLog(Protocol):
 
 
 class LocalMarkers(LocalMarkersCore):
-    """Writes markers to partitions that this node leads. Every end of a transaction comes through `put`; see
-    `TransactionShardCore`.
+    """Writes markers to partitions that this node leads. `TransactionShardCore` calls `put` for every local marker.
 
     Args:
-        partition: finds a partition; None if there is none.
-        shard: finds the shard whose log a partition of an internal topic is; None for partitions of other topics. Its
-            machine must hear of the marker: pending offsets become a group's with it.
+        partition: returns a partition, or None if this node has none.
+        shard: returns the shard that owns a partition of an internal topic; None for partitions of other topics. The
+            shard's state machine must replay the marker, which turns pending offsets into committed ones.
         now: the time of the round.
     """
 
@@ -69,19 +68,19 @@ class LocalMarkers(LocalMarkersCore):
         self._now = now
 
     def write(self, marker: Marker, partitions: Collection[TopicPartition], done: Callable[[Results], None]) -> None:
-        """Stages the markers; see `MarkerWriter`."""
-        done({place: self.append(marker, *place) for place in partitions})
+        """Stages the markers, and calls `done` before it returns."""
+        done({partition: self.append(marker, *partition) for partition in partitions})
 
     def append(self, marker: Marker, topic: str, index: int) -> ErrorCode:
-        """Stages one marker. Returns why it was not, or NONE."""
-        found = self.look_up(topic, index)
-        if found is None:
+        """Stages one marker. Returns NONE or the error code."""
+        local = self.look_up(topic, index)
+        if local is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         producer_id, epoch, commit, coordinator_epoch, version = marker
-        return self.put(*found, producer_id, epoch, commit, coordinator_epoch, version)
+        return self.put(*local, producer_id, epoch, commit, coordinator_epoch, version)
 
     def look_up(self, topic: str, index: int) -> tuple[MarkerLog, Shard[Any] | None] | None:
-        """A partition, and the shard whose log it is; None if it is not here."""
+        """Returns a partition and the shard that owns it, if any; None if this node does not have the partition."""
         partition = self._partition(topic, index)
         if partition is None or partition.closed:
             return None
@@ -97,7 +96,7 @@ class LocalMarkers(LocalMarkersCore):
         coordinator_epoch: int,
         version: int,
     ) -> ErrorCode:
-        """Stages one marker in a partition that was looked up. Returns why it was not, or NONE."""
+        """Stages one marker in a partition that `look_up` returned. Returns NONE or the error code."""
         if partition.recovering:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         try:
@@ -108,9 +107,14 @@ class LocalMarkers(LocalMarkersCore):
         except KafkaError as error:
             return error.code
         except LogError as error:
-            logger.error("%r: a marker was not written: %s", partition, error)
+            logger.error(
+                "transaction coordinator: no end marker of producer %d written to %r: %s; the coordinator retries",
+                producer_id,
+                partition,
+                error,
+            )
             return ErrorCode.KAFKA_STORAGE_ERROR
         if code is NO_ERROR:
             return code
-        # What a coordinator says of itself, in the words of a partition's leader.
+        # A shard that is away returns a coordinator's code; clients of a partition expect the code of a leader.
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if code in COORDINATOR_AWAY else code

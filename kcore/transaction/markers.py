@@ -1,4 +1,4 @@
-"""End markers: what a coordinator asks of the partitions of a transaction that was decided (KIP-98)."""
+"""End markers: a coordinator writes one to each partition of a prepared transaction (KIP-98)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TopicPartition = tuple[str, int]
 Results = Mapping[TopicPartition, ErrorCode]
 
 DROPPED = frozenset({ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION})
-"""The partition has its marker, or cannot hold anything of a transaction."""
+"""Codes of partitions that need no further marker: they have it, or cannot hold records of a transaction."""
 
 RETRIED = frozenset(
     {
@@ -24,21 +24,21 @@ RETRIED = frozenset(
         ErrorCode.NETWORK_EXCEPTION,
     }
 )
-"""Asked again for ever: a decided transaction never fails."""
+"""Codes that the coordinator retries without limit: a prepared transaction never fails."""
 
 GIVEN_UP = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-"""Somebody newer owns the transaction: its end is not ours to write any more."""
+"""Codes of partitions that know a newer producer or coordinator: this coordinator must not write the end any more."""
 
 
 class Marker(NamedTuple):
     """An end marker.
 
     Attributes:
-        producer_id: whose transaction ends.
-        producer_epoch: the epoch that the marker carries: the producer's own, or one more since KIP-890.
-        commit: whether it was committed.
-        coordinator_epoch: the leader epoch of the coordinator's partition: partitions refuse an older one.
-        transaction_version: the transaction.version behind it (KIP-1228).
+        producer_id: the producer id of the transaction.
+        producer_epoch: the epoch of the marker: the producer's own, or one more since KIP-890.
+        commit: True for a commit, False for an abort.
+        coordinator_epoch: the leader epoch of the coordinator's partition; partitions refuse an older one.
+        transaction_version: the transaction.version of the transaction (KIP-1228).
     """
 
     producer_id: int
@@ -49,15 +49,15 @@ class Marker(NamedTuple):
 
 
 class MarkerWriter(Protocol):
-    """Brings markers to the leaders of partitions, wherever these are."""
+    """Writes markers to the leaders of partitions, on this node or another one."""
 
     def write(self, marker: Marker, partitions: Collection[TopicPartition], done: Callable[[Results], None]) -> None:
         """Writes a marker to each of `partitions`.
 
         Args:
-            marker: what to write.
-            partitions: where.
-            done: called with the code of each partition: before this returns, if all leaders are here (the markers
-                are then part of the present commit), or later, perhaps in several calls.
+            marker: the marker.
+            partitions: the partitions that get it.
+            done: called with the code of each partition. If this node leads all of them, it is called before this
+                returns, and the markers are part of the current round. Otherwise it is called later, perhaps in parts.
         """
         ...

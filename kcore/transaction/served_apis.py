@@ -1,4 +1,4 @@
-"""The APIs of the transaction coordinator, put together."""
+"""Makes the APIs of the transaction coordinator."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def transaction_apis(
     pipeline: CommitPipeline,
     authorizer: Authorizer | None = None,
 ) -> list[DeferredApi]:
-    """Every API of transactions, but InitProducerId: that is also for producers without transactions.
+    """Returns every API of transactions except InitProducerId, which also serves producers without transactions.
 
     Args:
-        coordinator: the node's transactions.
+        coordinator: the node's transaction coordinator.
         markers: writes end markers to the node's partitions.
         topics: the cluster's topics.
-        internal_topics: the names of those that clients must not write to.
-        pipeline: commits what is decided.
-        authorizer: who may do what; None allows all.
+        internal_topics: the names of topics that clients must not write to.
+        pipeline: commits decisions.
+        authorizer: decides about permissions; None allows all requests.
     """
     makers: dict[ApiKey, Maker] = {
         ApiKey.ADD_PARTITIONS_TO_TXN: lambda: apis.AddPartitionsToTxnApi(

@@ -27,18 +27,18 @@ TOPIC_NAME = TRANSACTION_STATE
 
 
 class Services:
-    """What every transaction shard of a node needs of the rest of it.
+    """The components of a node that its transaction shards use.
 
     Args:
         config: the node's settings.
         topics: the cluster's topics.
-        take_producer_id: gives a producer id; None while there is none. Whatever is answered with it must wait for a
+        take_producer_id: returns a producer id; None while none is available. A response with the id must wait for a
             commit.
         markers: writes end markers to partitions.
-        level: the cluster's transaction.version.
+        level: returns the cluster's transaction.version.
 
     Attributes:
-        make_record: the record that a block of this shard stands for.
+        make_record: makes the record that a block of this shard stands for.
     """
 
     __slots__ = ("config", "level", "make_record", "markers", "take_producer_id", "topics")
@@ -62,18 +62,18 @@ class Services:
 class TransactionShard(TransactionShardCore):
     """The transactional ids of one partition of `__transaction_state`.
 
-    What every transaction passes through is compiled: see `TransactionShardCore`. Here is the rest.
+    `TransactionShardCore`, its compiled base, has the steps of every transaction; this class has the rest.
 
     Args:
-        context: time, timers and answers of the shard this machine lives in.
-        services: what it needs of the rest of the node.
+        context: time, timers and responses of the shard that owns this machine.
+        services: the components of the node that it uses.
 
     Attributes:
         transactions: every transactional id as of its last transition.
-        completions: the marker phases under way. Soft: they begin again at a load.
-        timeouts: timers of open transactions.
-        expiry: the timer of the next look for unused ids.
-        now: the time of the present round.
+        completions: the running marker phases. Soft state: a load begins them again.
+        timeouts: the timers of open transactions.
+        expiry: the timer of the next expiry run.
+        now: the time of the current round.
     """
 
     __slots__ = ()
@@ -89,16 +89,16 @@ class TransactionShard(TransactionShardCore):
         self.expiry = None
 
     def tombstone(self, transactional_id: str) -> Record:
-        """What the log will hold of an id that is forgotten."""
+        """Returns the tombstone of a transactional id."""
         return record_of(transactional_id, None, 0)
 
     # ---- StateMachine
 
     def replay_marker(self, offset: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
-        """A marker that somebody wrote to this topic by hand: no transaction writes here, so none ends."""
+        """Ignores a marker: no transaction writes to this topic, so only an operator can have written one."""
 
     def decode(self, key: bytes | None, value: bytes | None) -> tuple[Any, Any] | None:
-        """A record, typed; None for a type of key that is not known (it is skipped, as in Kafka)."""
+        """Decodes a record; returns None for an unknown type of key, which is skipped as in Kafka."""
         if key is None:
             return None
         typed = decode_key(TOPIC_NAME, key)
@@ -107,7 +107,7 @@ class TransactionShard(TransactionShardCore):
         return typed, None if value is None else of_value(TransactionLogValue.decode_value(value))
 
     def on_loaded(self) -> None:
-        """Decided ends are completed, open transactions get what is left of their time (it went on meanwhile)."""
+        """Resumes the marker phase of prepared transactions, and arms the remaining timeout of open ones."""
         self.live = True
         prepared = False
         for transactional_id, transaction in self.transactions.items():
@@ -126,7 +126,7 @@ class TransactionShard(TransactionShardCore):
             yield None
 
     def on_unloaded(self) -> None:
-        """Timers go, and marker phases with them: whoever loads the log next begins them again."""
+        """Cancels timers and marker phases; the next load begins them again."""
         self.live = False
         self.timeouts.cancel()
         if self.expiry is not None:
@@ -134,14 +134,14 @@ class TransactionShard(TransactionShardCore):
         self.take_prepared()
         self.completions.clear()
 
-    # ---- markers that take longer
+    # ---- marker phases that do not end at once
 
     def complete_later(self, transactional_id: str, results: Results | None) -> None:
-        """The end of a transaction is decided, and not all of its partitions are done with it.
+        """Starts the marker phase of a prepared transaction that could not be completed at once.
 
         Args:
-            transactional_id: whose transaction.
-            results: what its partitions answered; None if none was asked yet.
+            transactional_id: the transactional id.
+            results: the codes of its partitions; None if no marker was written yet.
         """
         completion = self.completions[transactional_id] = Completion(self, transactional_id)
         if results is None:

@@ -1,4 +1,4 @@
-"""The states of a transactional id, and the whole table of which may follow which.
+"""The states of a transactional id, and the complete table of their transitions.
 
 ```mermaid
 stateDiagram-v2
@@ -25,8 +25,8 @@ stateDiagram-v2
     Dead --> [*]
 ```
 
-Kafka has two states that never stand in a log: Dead, which is a tombstone there, and PrepareEpochFence, which it passes
-through while the abort is appended. A decision here is applied in one piece, so nobody can meet an id in either.
+Two of Kafka's states never occur in a log: Dead, which is a tombstone there, and PrepareEpochFence, which lasts while
+Kafka appends the abort. kcore applies a decision as a whole, so no request sees an id in either state.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from enum import IntEnum
 
 
 class TransactionStatus(IntEnum):
-    """Where a transactional id is; the number is what `__transaction_state` records hold."""
+    """The state of a transactional id; the number is that of `__transaction_state` records."""
 
     EMPTY = 0
     ONGOING = 1
@@ -66,22 +66,22 @@ PREVIOUS: dict[TransactionStatus, frozenset[TransactionStatus]] = {
     DEAD: frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
     PREPARE_EPOCH_FENCE: frozenset({ONGOING}),
 }
-"""Every state, and all that may come before it."""
+"""The states that may precede each state."""
 
 COMPLETION: dict[TransactionStatus, TransactionStatus] = {
     PREPARE_COMMIT: COMPLETE_COMMIT,
     PREPARE_ABORT: COMPLETE_ABORT,
 }
-"""What a prepared transaction becomes: decided, and pending from the moment it is prepared until its markers are
-written. Whoever asks for something meanwhile is told CONCURRENT_TRANSACTIONS."""
+"""The state of each prepared transaction after its last marker. Until then, requests for the id get
+CONCURRENT_TRANSACTIONS."""
 
 MAY_EXPIRE = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
-"""States in which an id that nobody uses is forgotten."""
+"""States in which an unused id expires."""
 
 NAMES: dict[TransactionStatus, str] = {
     status: "".join(word.capitalize() for word in status.name.split("_")) for status in TransactionStatus
 }
-"""How DescribeTransactions and ListTransactions call them."""
+"""The names of the states in DescribeTransactions and ListTransactions."""
 
 BY_NAME: dict[str, TransactionStatus] = {name: status for status, name in NAMES.items()}
-"""The states by what they are called; letters count."""
+"""The states by name, case-sensitive."""

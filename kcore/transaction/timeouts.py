@@ -1,9 +1,9 @@
-"""Transactions that take too long are aborted, and their producers fenced.
+"""Aborts transactions that exceed their timeout, and fences their producers.
 
-A timer an id, armed for the first look at the id's transaction and left alone while transactions come and go: when it
-fires, it sees whether there is one that is due. Kafka looks at every transaction every
-`transaction.abort.timed.out.transaction.cleanup.interval.ms`; the moments here are the same, but nothing is looked at
-that is not due.
+Each id with an open transaction has one timer. Later transactions of the id leave it armed: when it fires, it checks if
+a transaction has timed out. Kafka checks every transaction every
+`transaction.abort.timed.out.transaction.cleanup.interval.ms`. kcore aborts at the same moments, and checks only the ids
+whose timers fire.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ logger = logging.getLogger(__name__)
 
 
 class TransactionTimeout(MarkerTimer):
-    """Looks at an id's transaction when it may be due."""
+    """Checks the transaction of an id at the time at which it may exceed its timeout."""
 
     __slots__ = ()
 
     def fire(self) -> Outcome | None:
-        """Aborts the transaction if it took too long."""
+        """Aborts the transaction if it exceeded its timeout."""
         machine, transactional_id = self.machine, self.transactional_id
         timeouts = machine.timeouts
         timeouts.forget(transactional_id)
@@ -42,7 +42,12 @@ class TransactionTimeout(MarkerTimer):
         if transaction.start_ms + transaction.timeout_ms >= wall_ms:
             timeouts.watch(transactional_id, transaction)
             return None
-        logger.info("the transaction of %r took more than %d ms", transactional_id, transaction.timeout_ms)
+        logger.info(
+            "transaction coordinator: the transaction of %r exceeded its timeout of %d ms; "
+            "it is aborted and its producer fenced",
+            transactional_id,
+            transaction.timeout_ms,
+        )
         try:
             fenced = ending.fence(transaction, machine.services.level(), wall_ms, machine.services.take_producer_id)
         except ProducerIdsExhaustedError:
@@ -55,7 +60,7 @@ class Timeouts:
     """The timers of one shard's open transactions.
 
     Args:
-        machine: the shard's state machine, which says when to look (`TransactionShardCore.deadline`).
+        machine: the shard's state machine; `TransactionShardCore.deadline` gives the deadlines.
     """
 
     __slots__ = ("_machine", "_timers")
@@ -68,14 +73,14 @@ class Timeouts:
         return len(self._timers)
 
     def watch(self, transactional_id: str, transaction: Transaction) -> None:
-        """A transaction is open: somebody must look when its time is over."""
+        """Arms a timer for the deadline of an open transaction, unless an earlier one is armed."""
         deadline_ms = self._machine.deadline(transaction)
         timer = self._timers.get(transactional_id)
         if timer is None or timer.deadline_ms > deadline_ms:
             self.arm(transactional_id, deadline_ms)
 
     def arm(self, transactional_id: str, deadline_ms: int) -> None:
-        """The next look at an id is at `deadline_ms` (monotonic); a later one is not needed."""
+        """Arms the timer of an id for `deadline_ms` (monotonic), in place of an earlier one."""
         timer = self._timers.get(transactional_id)
         if timer is not None:
             timer.cancel()
@@ -83,11 +88,11 @@ class Timeouts:
         self._timers[transactional_id] = self._machine.context.schedule(deadline_ms, timeout)
 
     def forget(self, transactional_id: str) -> None:
-        """The timer fired."""
+        """Removes the timer of an id, after it fired."""
         self._timers.pop(transactional_id, None)
 
     def cancel(self) -> None:
-        """The shard goes: no timer stays behind."""
+        """Cancels all timers, when the shard is unloaded."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

@@ -1,4 +1,4 @@
-"""What is known of one transactional id: an immutable value, replaced by every transition (`Transaction`)."""
+"""The value of a transactional id (`Transaction`): immutable, replaced by every transition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_PRODUCER_ID = -1
 NO_EPOCH = -1
 NO_TIME = -1
 LAST_EPOCH = 32_766
-"""The last epoch that a producer may hold. 32767 is kept for the coordinator, so that it can always fence once more."""
+"""The last epoch of a producer. The coordinator reserves 32767, so that it can always fence once more."""
 
 Partitions = Mapping[str, frozenset[int]]
 """Topic -> partitions."""
@@ -26,19 +26,19 @@ _STATUSES = tuple(TransactionStatus)
 
 
 def record_of(transactional_id: str, transaction: Transaction | None, version: int) -> Record:
-    """The record that says what an id is; None: that it is forgotten."""
+    """Returns the record of a transactional id; a tombstone if `transaction` is None."""
     return Record(TransactionLogKey(transactional_id=transactional_id), transaction, version)
 
 
 def of_value(value: TransactionLogValue) -> Transaction:
-    """What a record of the log says. `last_producer_epoch` stands in none.
+    """Makes a transaction of a record's value. No record has `last_producer_epoch`.
 
     Raises:
-        ValueError: it says what no coordinator writes.
+        ValueError: the record has a status that no coordinator writes.
     """
     status = _STATUSES[value.transaction_status] if 0 <= value.transaction_status <= 5 else None
     if status is None:
-        raise ValueError(f"a transaction's record says status {value.transaction_status}")
+        raise ValueError(f"a record of __transaction_state has the unknown status {value.transaction_status}")
     partitions = NO_PARTITIONS
     if value.transaction_partitions:
         partitions = {entry.topic: frozenset(entry.partition_ids) for entry in value.transaction_partitions}

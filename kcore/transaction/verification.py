@@ -1,7 +1,7 @@
-"""The coordinator's answers to those who write in a transaction: partitions, and groups (KIP-890).
+"""Verification of transactional writes for partitions and groups (KIP-890).
 
-Everybody is in one process, and what they decide is one commit. So an answer comes at once, and the writer goes on
-with it: the partition's place in the transaction and the first batch there become durable together, or not at all.
+The coordinator and the writer are in one process and in one round, so the verification completes at once. The addition
+of a partition and the first batch in it become durable together, or not at all.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class PartitionVerifier:
-    """Answers partitions whose producers write in a transaction; see `kcore.broker.data.transaction_verifier`.
+    """Verifies partitions to which transactional producers write, for `kcore.broker.data.transaction_verifier`.
 
     Args:
-        coordinator: who knows.
+        coordinator: the node's transaction coordinator.
     """
 
     __slots__ = ("_coordinator",)
@@ -38,7 +38,7 @@ class PartitionVerifier:
         add: bool,
         done: Callable[[Results], None],
     ) -> None:
-        """Verifies that partitions are in a transaction, or adds them (Produce v12+); `done` has the codes."""
+        """Verifies that partitions are in a transaction, or adds them (Produce v12+); calls `done` with the codes."""
         if add:
             code = self._coordinator.add(transactional_id, producer_id, producer_epoch, partitions, EPOCH_BUMPS_SINCE)
             done(dict.fromkeys(partitions, code))
@@ -47,10 +47,10 @@ class PartitionVerifier:
 
 
 class OffsetsVerifier:
-    """Answers groups whose offsets are committed in a transaction; see `kcore.group.offsets.verifier`.
+    """Verifies groups whose offsets a transaction commits, for `kcore.group.offsets.verifier`.
 
     Args:
-        coordinator: who knows.
+        coordinator: the node's transaction coordinator.
     """
 
     __slots__ = ("_coordinator",)
@@ -62,10 +62,11 @@ class OffsetsVerifier:
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, add: bool
     ) -> ErrorCode:
         """Verifies that a group's partition is in a transaction, or adds it (TxnOffsetCommit v5)."""
-        place = (topic, partition)
+        group_partition = (topic, partition)
         if add:
             code: ErrorCode = self._coordinator.add(
-                transactional_id, producer_id, producer_epoch, (place,), EPOCH_BUMPS_SINCE
+                transactional_id, producer_id, producer_epoch, (group_partition,), EPOCH_BUMPS_SINCE
             )
             return code
-        return self._coordinator.verify(transactional_id, producer_id, producer_epoch, (place,))[place]
+        codes = self._coordinator.verify(transactional_id, producer_id, producer_epoch, (group_partition,))
+        return codes[group_partition]

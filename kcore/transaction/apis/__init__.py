@@ -1,6 +1,6 @@
-"""The APIs of the transaction coordinator, one a file; a class is imported when it is first used.
+"""The APIs of the transaction coordinator, one in each file; a class is imported at its first use.
 
-`kcore.transaction.served_apis` builds them.
+`kcore.transaction.served_apis` makes the APIs.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -26,4 +26,4 @@ VERSIONS: Final[dict[ApiKey, tuple[int, int]]] = {
     ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
     ApiKey.LIST_TRANSACTIONS: (0, 2),
 }
-"""The versions of each API that are served, as its class says: they are told to clients before any class is needed."""
+"""The served versions of each API, equal to those of its class: clients get them before any class is imported."""

@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn (key 25), v0-4: a transaction will commit offsets of a group: the group's partition joins it."""
+"""AddOffsetsToTxn (key 25), v0-4: adds a group's partition to a transaction that will commit offsets of the group."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from kcore.transaction.shard import TransactionShard
 
 FENCED_SINCE = 2
-"""PRODUCER_FENCED is new in v2 (KIP-588); before it says INVALID_PRODUCER_EPOCH."""
+"""PRODUCER_FENCED is new in v2 (KIP-588); earlier versions get INVALID_PRODUCER_EPOCH."""
 
 
 class AddOffsetsToTxnApi(Api[AddOffsetsToTxnRequest, AddOffsetsToTxnResponse]):
     """Serves AddOffsetsToTxn.
 
     Args:
-        coordinator: the node's transactions.
-        topics: the cluster's topics: `__consumer_offsets` says how many partitions groups live in.
-        authorizer: who may do what; None allows all.
+        coordinator: the node's transaction coordinator.
+        topics: the cluster's topics; they give the number of partitions of `__consumer_offsets`.
+        authorizer: decides about permissions; None allows all requests.
     """
 
     __slots__ = ("_authorizer", "_coordinator", "_topics")
@@ -50,7 +50,7 @@ class AddOffsetsToTxnApi(Api[AddOffsetsToTxnRequest, AddOffsetsToTxnResponse]):
         self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: AddOffsetsToTxnRequest) -> Any:
-        """Checks access, and goes to the id's shard."""
+        """Authorizes the client, and runs the request in the shard of the transactional id."""
         authorizer = self._authorizer
         transactional_id = request.transactional_id
         if authorizer is not None:
@@ -63,17 +63,17 @@ class AddOffsetsToTxnApi(Api[AddOffsetsToTxnRequest, AddOffsetsToTxnResponse]):
         return self._coordinator.run(self, context, transactional_id, request)
 
     def decide(self, machine: TransactionShard, context: RequestContext, request: AddOffsetsToTxnRequest) -> Any:
-        """Adds the partition of `__consumer_offsets` that the group lives in; any text names a group here."""
+        """Adds the partition of `__consumer_offsets` that holds the group. Any text is a valid group id here."""
         groups = self._topics.by_name(CONSUMER_OFFSETS)
         if groups is None:
             return self.error(context, request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        place = (CONSUMER_OFFSETS, partition_for(request.group_id, groups.partitions))
+        group_partition = (CONSUMER_OFFSETS, partition_for(request.group_id, groups.partitions))
         transactional_id = request.transactional_id
         result = adding.add(
             machine.transactions.get(transactional_id),
             request.producer_id,
             request.producer_epoch,
-            (place,),
+            (group_partition,),
             0,
             machine.now.wall_ms,
         )
@@ -84,7 +84,7 @@ class AddOffsetsToTxnApi(Api[AddOffsetsToTxnRequest, AddOffsetsToTxnResponse]):
     def error(
         self, context: RequestContext, request: AddOffsetsToTxnRequest, code: ErrorCode, message: str | None = None
     ) -> AddOffsetsToTxnResponse:
-        """The code."""
+        """Returns a response with the code."""
         if code is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_SINCE:
             code = ErrorCode.INVALID_PRODUCER_EPOCH
         return AddOffsetsToTxnResponse(error_code=code)

@@ -1,6 +1,6 @@
-"""AddPartitionsToTxn (key 24), v0-5: partitions that a transaction will write to.
+"""AddPartitionsToTxn (key 24), v0-5: adds partitions to transactions.
 
-v0-3 come from clients, for one transaction; v4-5 from brokers, for many at a time, to add or only to verify (KIP-890).
+Clients send v0-3, for one transaction. Brokers send v4-5, for many transactions, to add or only to verify (KIP-890).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 BATCHED_SINCE = 4
 FENCED_SINCE = 2
-"""PRODUCER_FENCED is new in v2 (KIP-588); before it says INVALID_PRODUCER_EPOCH."""
+"""PRODUCER_FENCED is new in v2 (KIP-588); earlier versions get INVALID_PRODUCER_EPOCH."""
 
 NONE = ErrorCode.NONE
 
@@ -47,10 +47,10 @@ class AddPartitionsToTxnApi(Api[AddPartitionsToTxnRequest, AddPartitionsToTxnRes
     """Serves AddPartitionsToTxn.
 
     Args:
-        coordinator: the node's transactions.
+        coordinator: the node's transaction coordinator.
         topics: the cluster's topics.
-        internal_topics: topics that clients must not write to, in a transaction or not.
-        authorizer: who may do what; None allows all.
+        internal_topics: the names of topics that clients must not write to.
+        authorizer: decides about permissions; None allows all requests.
     """
 
     __slots__ = ("_authorizer", "_coordinator", "_internal_topics", "_topics")
@@ -74,7 +74,7 @@ class AddPartitionsToTxnApi(Api[AddPartitionsToTxnRequest, AddPartitionsToTxnRes
         self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: AddPartitionsToTxnRequest) -> Any:
-        """Each transaction by itself; the response has all of them."""
+        """Runs each transaction by itself, and joins the results to one response."""
         if context.api_version < BATCHED_SINCE:
             only = AddPartitionsToTxnTransaction(
                 transactional_id=request.v3_and_below_transactional_id,
@@ -82,28 +82,28 @@ class AddPartitionsToTxnApi(Api[AddPartitionsToTxnRequest, AddPartitionsToTxnRes
                 producer_epoch=request.v3_and_below_producer_epoch,
                 topics=request.v3_and_below_topics,
             )
-            return gather(self, context, request, [self._one(context, only)], _single)
+            return gather(self, context, request, [self._run_transaction(context, only)], _single_response)
         authorizer = self._authorizer
         if authorizer is not None and not authorizer.allowed(
             context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
         ):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        parts = [self._one(context, transaction) for transaction in request.transactions]
-        return gather(self, context, request, parts, _several)
+        parts = [self._run_transaction(context, transaction) for transaction in request.transactions]
+        return gather(self, context, request, parts, _batched_response)
 
-    def _one(self, context: RequestContext, transaction: AddPartitionsToTxnTransaction) -> Any:
-        """One transaction: its partitions first, whoever the producer is; a fault of one keeps all out."""
-        faults = self._faults(context, transaction)
-        if faults is not None:
-            return _answer(transaction, faults)
+    def _run_transaction(self, context: RequestContext, transaction: AddPartitionsToTxnTransaction) -> Any:
+        """Runs one transaction. It checks all partitions before the producer; one invalid partition refuses all."""
+        errors = self._partition_errors(context, transaction)
+        if errors is not None:
+            return _transaction_result(transaction, errors)
         if not transaction.transactional_id:
             return self.error(context, transaction, ErrorCode.INVALID_REQUEST)
         return self._coordinator.run(self, context, transaction.transactional_id, transaction)
 
-    def _faults(
+    def _partition_errors(
         self, context: RequestContext, transaction: AddPartitionsToTxnTransaction
     ) -> dict[TopicPartition, ErrorCode] | None:
-        """The code of each partition if any of them cannot be added."""
+        """Returns the code of each partition if any of them cannot be added, else None."""
         by_client = context.api_version < BATCHED_SINCE
         authorizer = self._authorizer if by_client else None
         if authorizer is not None and not authorizer.allowed(
@@ -139,7 +139,7 @@ class AddPartitionsToTxnApi(Api[AddPartitionsToTxnRequest, AddPartitionsToTxnRes
         context: RequestContext,
         request: AddPartitionsToTxnTransaction,  # type: ignore[override]
     ) -> Any:
-        """Adds, or verifies, in the id's shard."""
+        """Adds or verifies the partitions of one transaction."""
         transactional_id = request.transactional_id
         transaction = machine.transactions.get(transactional_id)
         if request.verify_only:
@@ -151,7 +151,7 @@ class AddPartitionsToTxnApi(Api[AddPartitionsToTxnRequest, AddPartitionsToTxnRes
                 for topic in request.topics
                 for index in topic.partitions
             }
-            return _answer(request, codes)
+            return _transaction_result(request, codes)
         result = adding.add(
             transaction,
             request.producer_id,
@@ -171,21 +171,21 @@ class AddPartitionsToTxnApi(Api[AddPartitionsToTxnRequest, AddPartitionsToTxnRes
         code: ErrorCode,
         message: str | None = None,
     ) -> Any:
-        """`code` for every partition of a transaction; of a batch: at the top."""
+        """Returns a response with `code` for every partition; for a batch from v4 on at the top level."""
         if code is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_SINCE:
             code = ErrorCode.INVALID_PRODUCER_EPOCH
         if isinstance(request, AddPartitionsToTxnTransaction):
-            return _answer(request, code)
+            return _transaction_result(request, code)
         if context.api_version >= BATCHED_SINCE:
             return AddPartitionsToTxnResponse(error_code=code)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(request.v3_and_below_topics, code))
 
 
 Codes = Mapping[TopicPartition, ErrorCode] | ErrorCode
-"""The code of each partition, or one for all."""
+"""The code of each partition, or one code for all."""
 
 
-def _answer(transaction: AddPartitionsToTxnTransaction, codes: Codes) -> AddPartitionsToTxnResult:
+def _transaction_result(transaction: AddPartitionsToTxnTransaction, codes: Codes) -> AddPartitionsToTxnResult:
     return AddPartitionsToTxnResult(
         transactional_id=transaction.transactional_id, topic_results=_results(transaction.topics, codes)
     )
@@ -206,9 +206,9 @@ def _results(topics: Iterable[AddPartitionsToTxnTopic], codes: Codes) -> list[Ad
     return results
 
 
-def _single(parts: list[Any]) -> AddPartitionsToTxnResponse:
+def _single_response(parts: list[Any]) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=parts[0].topic_results)
 
 
-def _several(parts: list[Any]) -> AddPartitionsToTxnResponse:
+def _batched_response(parts: list[Any]) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(results_by_transaction=parts)

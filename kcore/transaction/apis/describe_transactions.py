@@ -1,4 +1,4 @@
-"""DescribeTransactions (key 65), v0: what transactional ids are doing (KIP-664)."""
+"""DescribeTransactions (key 65), v0: describes transactional ids (KIP-664)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class DescribeTransactionsApi(Api[DescribeTransactionsRequest, DescribeTransacti
     """Serves DescribeTransactions.
 
     Args:
-        coordinator: the node's transactions.
-        authorizer: who may do what; None allows all.
+        coordinator: the node's transaction coordinator.
+        authorizer: decides about permissions; None allows all requests.
     """
 
     __slots__ = ("_authorizer", "_coordinator")
@@ -44,26 +44,26 @@ class DescribeTransactionsApi(Api[DescribeTransactionsRequest, DescribeTransacti
         self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: DescribeTransactionsRequest) -> Any:
-        """Asks the shard of each id."""
+        """Describes each id in its shard, in slices if there are many."""
         ids = request.transactional_ids
         shards = self._coordinator.shards
         slices = None if shards is None else shards.slices
-        return gather_each(self, context, request, ids, lambda one: self._one(context, one), _all, slices)
+        return gather_each(self, context, request, ids, lambda name: self._describe(context, name), _response, slices)
 
-    def _one(self, context: RequestContext, transactional_id: str) -> Any:
+    def _describe(self, context: RequestContext, transactional_id: str) -> Any:
         if self._authorizer is not None and not self._authorizer.allowed(
             context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id
         ):
-            return _refused(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            return _error_state(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if not transactional_id:
-            return _refused(transactional_id, ErrorCode.INVALID_REQUEST)
+            return _error_state(transactional_id, ErrorCode.INVALID_REQUEST)
         return self._coordinator.run(self, context, transactional_id, transactional_id)
 
     def decide(self, machine: TransactionShard, context: RequestContext, request: str) -> TransactionState:  # type: ignore[override]
-        """One id, as it is now."""
+        """Describes one id; omits topics that the client may not DESCRIBE."""
         transaction = machine.transactions.get(request)
         if transaction is None:
-            return _refused(request, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+            return _error_state(request, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return TransactionState(
             transactional_id=request,
             transaction_state=NAMES[transaction.state],
@@ -86,15 +86,15 @@ class DescribeTransactionsApi(Api[DescribeTransactionsRequest, DescribeTransacti
         code: ErrorCode,
         message: str | None = None,
     ) -> Any:
-        """`code` for one id, or for each."""
+        """Returns `code` for one id, or a response with `code` for each id of the request."""
         if isinstance(request, str):
-            return _refused(request, code)
-        return _all([_refused(transactional_id, code) for transactional_id in request.transactional_ids])
+            return _error_state(request, code)
+        return _response([_error_state(transactional_id, code) for transactional_id in request.transactional_ids])
 
 
-def _refused(transactional_id: str, code: ErrorCode) -> TransactionState:
+def _error_state(transactional_id: str, code: ErrorCode) -> TransactionState:
     return TransactionState(error_code=code, transactional_id=transactional_id)
 
 
-def _all(parts: list[Any]) -> DescribeTransactionsResponse:
+def _response(parts: list[Any]) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(transaction_states=parts)

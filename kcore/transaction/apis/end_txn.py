@@ -1,4 +1,4 @@
-"""EndTxn (key 26), v0-5: a transaction is committed or aborted; v5 raises the epoch with each end (KIP-890)."""
+"""EndTxn (key 26), v0-5: commits or aborts a transaction; from v5 on each end increases the epoch (KIP-890)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kcore.transaction.transaction import Transaction
 
 FENCED_SINCE = 2
-"""PRODUCER_FENCED is new in v2 (KIP-588); before it says INVALID_PRODUCER_EPOCH."""
+"""PRODUCER_FENCED is new in v2 (KIP-588); earlier versions get INVALID_PRODUCER_EPOCH."""
 
 BUMPS_SINCE = 5
 
@@ -34,8 +34,8 @@ class EndTxnApi(Api[EndTxnRequest, EndTxnResponse]):
     are part of the same commit; otherwise the coordinator writes them afterwards.
 
     Args:
-        coordinator: the node's transactions.
-        authorizer: decides who may WRITE the transactional id; None allows all.
+        coordinator: the node's transaction coordinator.
+        authorizer: decides about WRITE of the transactional id; None allows all requests.
     """
 
     __slots__ = ("_authorizer", "_coordinator", "fast", "fast_path")
@@ -79,7 +79,7 @@ class EndTxnApi(Api[EndTxnRequest, EndTxnResponse]):
         code = check(transaction, request.producer_id, request.producer_epoch, request.committed)
         if code is not None and code is not NO_ERROR:
             return self.error(context, request, code)
-        assert transaction is not None, "the checks found it"
+        assert transaction is not None, "the checks return an error for an unknown id"
         if code is NO_ERROR:
             return _ended(transaction, bumps)
         try:
@@ -104,7 +104,7 @@ class EndTxnApi(Api[EndTxnRequest, EndTxnResponse]):
 
 
 def _ended(transaction: Transaction, bumps: bool) -> EndTxnResponse:
-    """Returns the response of success; from v5 on it has the producer id and epoch of the next transaction."""
+    """Returns the response of a successful end; from v5 on it has the producer id and epoch of the next transaction."""
     if not bumps:
         return EndTxnResponse()
     producer_id, producer_epoch = transaction.completed_identity

@@ -1,4 +1,7 @@
-"""InitProducerId (key 22, v0-5) with a transactional id: whoever serves the key has checked access and form before."""
+"""InitProducerId (key 22, v0-5) with a transactional id.
+
+`kcore.broker.apis.init_producer_id` serves the key; it has authorized and validated the request before.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,14 @@ if TYPE_CHECKING:
     from kcore.transaction.shard import TransactionShard
 
 FENCED_SINCE = 4
-"""PRODUCER_FENCED is new in v4 (KIP-588); before it says INVALID_PRODUCER_EPOCH."""
+"""PRODUCER_FENCED is new in v4 (KIP-588); earlier versions get INVALID_PRODUCER_EPOCH."""
 
 
 class TransactionalInitProducerIdApi(Api[InitProducerIdRequest, InitProducerIdResponse]):
-    """Gives a transactional producer its identity, and fences those before it.
+    """Gives a transactional producer its producer id and epoch, and fences earlier instances.
 
     Args:
-        coordinator: the node's transactions.
+        coordinator: the node's transaction coordinator.
         config: the node's settings.
     """
 
@@ -45,15 +48,15 @@ class TransactionalInitProducerIdApi(Api[InitProducerIdRequest, InitProducerIdRe
         self._config = config
 
     def handle(self, context: RequestContext, request: InitProducerIdRequest) -> Any:
-        """Checks the timeout, and goes to the id's shard."""
+        """Checks the timeout, and runs the request in the shard of the transactional id."""
         if not 0 < request.transaction_timeout_ms <= self._config.transaction_max_timeout_ms:
             return self.error(context, request, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         transactional_id = request.transactional_id
-        assert transactional_id, "checked in front"
+        assert transactional_id, "the caller has checked it"
         return self._coordinator.run(self, context, transactional_id, request)
 
     def decide(self, machine: TransactionShard, context: RequestContext, request: InitProducerIdRequest) -> Any:
-        """A higher epoch, or another id where epochs are exhausted; an open transaction is aborted first."""
+        """Increases the epoch, or takes a new producer id if it is exhausted. Aborts an open transaction first."""
         transactional_id = request.transactional_id
         assert transactional_id is not None
         expected = None
@@ -82,7 +85,7 @@ class TransactionalInitProducerIdApi(Api[InitProducerIdRequest, InitProducerIdRe
     def error(
         self, context: RequestContext, request: InitProducerIdRequest, code: ErrorCode, message: str | None = None
     ) -> InitProducerIdResponse:
-        """The code, with no identity."""
+        """Returns a response with the code and without a producer id."""
         if code is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_SINCE:
             code = ErrorCode.INVALID_PRODUCER_EPOCH
         return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)

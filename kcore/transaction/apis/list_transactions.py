@@ -1,6 +1,6 @@
-"""ListTransactions (key 66), v0-2: the transactional ids of this coordinator (KIP-664).
+"""ListTransactions (key 66), v0-2: lists the transactional ids of this coordinator (KIP-664).
 
-v1 can leave out what has not taken long (KIP-994), v2 ids that do not match a pattern (KIP-1152).
+v1 can filter by duration (KIP-994), v2 by a pattern of the id (KIP-1152).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class ListTransactionsApi(Api[ListTransactionsRequest, ListTransactionsResponse]
     """Serves ListTransactions.
 
     Args:
-        coordinator: the node's transactions.
-        authorizer: who may do what; None allows all.
+        coordinator: the node's transaction coordinator.
+        authorizer: decides about permissions; None allows all requests.
     """
 
     __slots__ = ("_authorizer", "_coordinator")
@@ -47,7 +47,7 @@ class ListTransactionsApi(Api[ListTransactionsRequest, ListTransactionsResponse]
         self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: ListTransactionsRequest) -> Any:
-        """Asks every shard. A state nobody has is named, and matches nothing."""
+        """Lists the ids of every shard. Unknown state filters match nothing; the response names them."""
         selection = _Selection(request)
         if selection.pattern_fault:
             return self.error(context, request, ErrorCode.INVALID_REGULAR_EXPRESSION)
@@ -56,10 +56,10 @@ class ListTransactionsApi(Api[ListTransactionsRequest, ListTransactionsResponse]
             return self.error(context, request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         parts = [shard.run(self, context, selection) for shard in shards or ()]
 
-        def build(found: list[Any]) -> ListTransactionsResponse:
-            states = [state for part in found for state in part.transaction_states]
+        def build(responses: list[Any]) -> ListTransactionsResponse:
+            states = [state for response in responses for state in response.transaction_states]
             return ListTransactionsResponse(
-                error_code=next((part.error_code for part in found if part.error_code), 0),
+                error_code=next((response.error_code for response in responses if response.error_code), 0),
                 unknown_state_filters=selection.unknown_states,
                 transaction_states=states,
             )
@@ -69,7 +69,7 @@ class ListTransactionsApi(Api[ListTransactionsRequest, ListTransactionsResponse]
     def decide(  # type: ignore[override]
         self, machine: TransactionShard, context: RequestContext, request: _Selection
     ) -> ListTransactionsResponse:
-        """The ids of one shard that match."""
+        """Returns the matching ids of one shard."""
         authorizer, wall_ms = self._authorizer, machine.now.wall_ms
         return ListTransactionsResponse(
             transaction_states=[
@@ -90,16 +90,16 @@ class ListTransactionsApi(Api[ListTransactionsRequest, ListTransactionsResponse]
     def error(
         self, context: RequestContext, request: Any, code: ErrorCode, message: str | None = None
     ) -> ListTransactionsResponse:
-        """The code, with nothing listed."""
+        """Returns a response with the code and without ids."""
         return ListTransactionsResponse(error_code=code)
 
 
 class _Selection:
-    """A request's filters; all of them must match.
+    """The filters of a request; an id must match all of them.
 
     Attributes:
-        unknown_states: names among the state filters that are no states.
-        pattern_fault: the pattern cannot be read.
+        unknown_states: state filters that name no state.
+        pattern_fault: whether the pattern is invalid.
     """
 
     __slots__ = ("_duration_ms", "_pattern", "_producer_ids", "_states", "pattern_fault", "unknown_states")
@@ -119,12 +119,12 @@ class _Selection:
                 self.pattern_fault = True
 
     def matches(self, transactional_id: str, transaction: Any, wall_ms: int) -> bool:
-        """Whether an id is asked for."""
+        """Returns whether an id matches."""
         if self._states is not None and transaction.state not in self._states:
             return False
         if self._producer_ids is not None and transaction.producer_id not in self._producer_ids:
             return False
-        # An id that never had a transaction has begun at -1, and so lasts longer than anything: as in Kafka.
+        # An id that never had a transaction has the start time -1, so its duration exceeds every filter, as in Kafka.
         if self._duration_ms >= 0 and wall_ms - transaction.start_ms <= self._duration_ms:
             return False
         return self._pattern is None or self._pattern.fullmatch(transactional_id) is not None

@@ -1,6 +1,7 @@
-"""WriteTxnMarkers (key 27), v1-2: a coordinator, or an operator, ends transactions in partitions' logs (KIP-98).
+"""WriteTxnMarkers (key 27), v1-2: ends transactions in the logs of partitions (KIP-98).
 
-The coordinator's state is neither asked nor changed. v2 says which transaction.version is behind a marker (KIP-1228).
+A coordinator or an operator sends it. It neither reads nor changes the state of this coordinator. v2 has the
+transaction.version of each marker (KIP-1228).
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ class WriteTxnMarkersApi(Api[WriteTxnMarkersRequest, WriteTxnMarkersResponse]):
     """Serves WriteTxnMarkers.
 
     Args:
-        markers: writes them.
-        pipeline: answers wait for its commit.
-        authorizer: who may do what; None allows all.
+        markers: writes markers to partitions of this node.
+        pipeline: commits the markers; responses wait for it.
+        authorizer: decides about permissions; None allows all requests.
     """
 
     __slots__ = ("_authorizer", "_markers", "_pipeline")
@@ -54,7 +55,7 @@ class WriteTxnMarkersApi(Api[WriteTxnMarkersRequest, WriteTxnMarkersResponse]):
         self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: WriteTxnMarkersRequest) -> Any:
-        """Stages every marker that can be; the answer waits for the commit of them."""
+        """Stages the markers; the response waits for their commit."""
         authorizer = self._authorizer
         if authorizer is not None and not (
             authorizer.allowed(context, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -81,7 +82,7 @@ class WriteTxnMarkersApi(Api[WriteTxnMarkersRequest, WriteTxnMarkersResponse]):
     def error(
         self, context: RequestContext, request: WriteTxnMarkersRequest, code: ErrorCode, message: str | None = None
     ) -> WriteTxnMarkersResponse:
-        """`code` for every partition of every producer."""
+        """Returns a response with `code` for every partition of every producer."""
         return WriteTxnMarkersResponse(markers=[_result(entry, lambda topic, index: code) for entry in request.markers])
 
 
