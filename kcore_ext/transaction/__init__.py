@@ -1,1 +1,1 @@
-"""Compiled parts of the transaction coordinator: transactions, their records and their ends."""
+"""Compiled modules of the transaction coordinator: transactions, their records and their ends."""

@@ -1,4 +1,4 @@
-"""What every transaction passes through, for other compiled modules."""
+"""The steps of every transaction, for other compiled modules."""
 
 from libc.stdint cimport int64_t
 
@@ -8,7 +8,7 @@ from kcore_ext.transaction.transaction cimport Transaction, TransactionBlock
 
 
 cdef class LocalMarkersCore:
-    cdef dict coordinators              # topic -> partition -> (its log, its shard), of coordinators' topics
+    cdef dict coordinators              # topic -> partition -> (log, shard), of internal topics
 
     cdef tuple find(self, topic, index)
 
@@ -19,12 +19,12 @@ cdef class TransactionShardCore:
     cdef public object timeouts
     cdef public object expiry
     cdef public Now now
-    cdef public dict transactions       # every transactional id as of its last transition
-    cdef public dict completions        # the marker phases under way
-    cdef public dict timers             # of open transactions, by transactional id
-    cdef public int64_t interval_ms     # transactions are looked at at multiples of this
-    cdef list prepared                  # ids whose end was decided, and whose markers are to be sent
-    cdef public bint live               # whether it decides: not while its log is replayed
+    cdef public dict transactions       # the current value of every transactional id
+    cdef public dict completions        # running marker phases, by transactional id
+    cdef public dict timers             # timers of open transactions, by transactional id
+    cdef public int64_t interval_ms     # timeouts are checked at multiples of this
+    cdef list prepared                  # prepared ids whose marker phase has not begun
+    cdef public bint live               # whether the shard decides; False during a load
 
     cdef int place(self, str transactional_id, Transaction value) except -1
     cdef int transition(self, str transactional_id, Transaction value) except -1
@@ -42,9 +42,9 @@ cdef class TransactionShardCore:
 
 cdef class CoordinatorCore:
     cdef object _shards
-    cdef dict _table                    # the shards by partition; None without any
+    cdef dict _table                    # partition -> shard; None while there are no shards
     cdef int _partitions
-    cdef public object taken            # the code of what succeeded
+    cdef public object taken            # the code of a successful `add`
 
     cdef ShardCore active(self, transactional_id)
     cpdef object run(self, api, context, transactional_id, request)

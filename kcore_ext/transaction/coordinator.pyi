@@ -6,21 +6,23 @@ from kcore_ext.runtime.shard import ShardCore
 from kcore_ext.transaction.transaction import Transaction, TransactionBlock
 
 class LocalMarkersCore:
-    """Whoever writes markers to partitions of this node, at once.
+    """The compiled base of `LocalMarkers`, which writes markers to partitions of this node.
 
-    A subclass has `look_up(topic, index)`: a partition's log, and the shard that it is of, or None; None if the
-    partition is not here. And `put(log, shard, producer_id, epoch, commit, coordinator_epoch, version)`: writes one
-    marker, returns its code.
+    A subclass has two methods. `look_up(topic, index)` returns a partition's log and the shard that owns it (or None);
+    it returns None if this node does not have the partition. `put(log, shard, producer_id, epoch, commit,
+    coordinator_epoch, version)` stages one marker and returns its code.
     """
 
 class TransactionShardCore:
-    """The part of `TransactionShard` that every transaction passes through: it begins, its end is decided, markers are
-    written, it is complete. What it calls when that goes another way is the shard's own.
+    """The compiled base of `TransactionShard`: the steps of every transaction.
+
+    It begins a transaction, writes the markers of a prepared one, and completes it. For anything else it calls methods
+    of the subclass.
 
     Attributes:
-        timers: of open transactions, by transactional id.
-        interval_ms: open transactions are looked at at multiples of this.
-        live: whether it decides: not while its log is replayed.
+        timers: the timers of open transactions, by transactional id.
+        interval_ms: timeouts are checked at multiples of this.
+        live: whether the shard decides; False during a load.
     """
 
     context: Any
@@ -34,10 +36,10 @@ class TransactionShardCore:
     interval_ms: int
     live: bool
     def block(self, transactional_id: str, value: Transaction) -> TransactionBlock[Any]:
-        """What the log will hold of an id.
+        """Returns the record of a transition, as a block.
 
         Raises:
-            ValueError: it does not fit in a record.
+            ValueError: the value does not fit in a record.
         """
 
     def add(
@@ -52,7 +54,7 @@ class TransactionShardCore:
         """Adds partitions to a transaction, which may begin it.
 
         Returns:
-            None if that is written; a code if there is nothing to write, or if it was refused.
+            None if the shard wrote a record; a code if there is nothing to write, or if the addition was refused.
         """
 
     def replay(self, offset: int, producer_id: int, key: Any, value: Transaction | None) -> None:
@@ -62,29 +64,32 @@ class TransactionShardCore:
         """Applies the transition of a block."""
 
     def deadline(self, value: Transaction) -> int:
-        """When somebody must look whether an open transaction has taken too long, monotonic ms."""
+        """Returns the time at which the timeout of an open transaction is checked, in monotonic ms."""
 
     def await_markers(self, transactional_id: str) -> None:
-        """The end of a transaction was decided: `send_markers` is to write what is missing of its markers."""
+        """Queues a prepared transaction: `send_markers` writes its missing markers."""
 
     def take_prepared(self) -> list[str]:
-        """Whoever awaits markers; from here on the caller's business."""
+        """Returns the queued transactional ids, and empties the queue."""
 
     def send_markers(self) -> None:
-        """Begins or goes on with the marker phase of every end that waits for it. Called behind a decision, never in
-        one: partitions may answer at once, and what follows from that is decided then.
+        """Begins or continues the marker phase of every queued id.
+
+        Call it after a decision, never inside one: partitions may return their codes at once, and these lead to another
+        decision.
         """
 
     def send_markers_of(self, transactional_id: str) -> None:
-        """The same for one id; nothing if no end of it is decided."""
+        """Begins or continues the marker phase of one id; does nothing unless the id is prepared."""
 
 class CoordinatorCore:
-    """The way from a question about a transactional id to its shard, where that decides now. Every other question goes
-    as `TransactionCoordinator.add_generic` and `run_generic` say.
+    """The compiled base of `TransactionCoordinator`: passes requests to the shard of a transactional id.
+
+    If that shard is not active, it calls `TransactionCoordinator.add_generic` or `run_generic`.
 
     Attributes:
-        shards: the shards; None before there is a topic for them.
-        taken: what `add` answers if all is well.
+        shards: the shards; None before their topic exists.
+        taken: the code that `add` returns on success.
     """
 
     shards: Any
@@ -99,15 +104,17 @@ class CoordinatorCore:
     ) -> Any:
         """Adds partitions to a transaction, which may begin it.
 
-        What is decided is part of the present commit: whoever goes on with it at once must be part of that too.
+        The records are part of the current round. A caller that continues at once must be part of that round too.
 
         Returns:
-            The code.
+            The error code; `taken` on success.
         """
 
     def run(self, api: Any, context: Any, transactional_id: str, request: Any) -> Any:
-        """Decides a request about an id in its shard; markers of a transaction that it ended follow at once, within
-        the same commit where the partitions are of this node.
+        """Decides a request in the shard of its transactional id.
+
+        If the request ends a transaction, its markers follow at once. Markers of partitions of this node are part of
+        the same commit.
 
         Returns:
             The response, or a `Pending`.

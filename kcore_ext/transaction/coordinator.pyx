@@ -1,7 +1,7 @@
-"""The way of a transaction whose partitions are all of this node: what is done for every one of them.
+"""The steps of every transaction whose partitions are all on this node.
 
-`TransactionShard`, `TransactionCoordinator` and `LocalMarkers` are the rest of it: loads, timeouts, expiry, partitions
-of other nodes, and whatever goes wrong.
+`TransactionShard`, `TransactionCoordinator` and `LocalMarkers` have the rest: loads, timeouts, expiry, partitions of
+other nodes, and failures.
 """
 
 from cpython.dict cimport PyDict_GetItem
@@ -36,8 +36,9 @@ cdef class LocalMarkersCore:
         self.coordinators = {}
 
     cdef tuple find(self, topic, index):
-        """(log, shard or None) of a partition; None if it is not here. Those of coordinators are remembered: they
-        take part in every transaction with offsets, and nobody deletes them.
+        """Returns (log, shard or None) of a partition; None if this node does not have it.
+
+        Partitions of internal topics are cached: every transaction with offsets has one, and they are never deleted.
         """
         cdef PyObject* known = PyDict_GetItem(self.coordinators, topic)
         cdef dict partitions
@@ -104,7 +105,7 @@ cdef class TransactionShardCore:
         return 0
 
     cdef int transition(self, str transactional_id, Transaction value) except -1:
-        """The one gate of every change of state."""
+        """Checks a change of state against the table, and updates timers and marker phases."""
         cdef PyObject* found = PyDict_GetItem(self.transactions, transactional_id)
         cdef Transaction before = None if found is NULL else <Transaction>found
         if before is None:
@@ -126,7 +127,7 @@ cdef class TransactionShardCore:
         return 0
 
     cdef int begun(self, str transactional_id, Transaction value) except -1:
-        """A transaction is open. A timer of its id that fires before it is due looks again by itself."""
+        """Arms the timer of an open transaction. An earlier timer of the id stays: it re-arms itself when it fires."""
         cdef PyObject* timer = PyDict_GetItem(self.timers, transactional_id)
         cdef int64_t deadline_ms = self.deadline(value)
         if timer is NULL or (<Timer?><object>timer).deadline_ms > deadline_ms:
@@ -136,7 +137,7 @@ cdef class TransactionShardCore:
     cpdef int64_t deadline(self, Transaction value):
         cdef int64_t left_ms = value.start_ms + value.timeout_ms - self.now.wall_ms
         cdef int64_t soonest_ms = self.now.now_ms + (left_ms if left_ms > 0 else 0)
-        # The next of the moments at which Kafka's scanner would find it due; never the present one.
+        # The next time at which Kafka's scanner would find the transaction due; always later than now.
         return soonest_ms // self.interval_ms * self.interval_ms + self.interval_ms
 
     # ---- markers
@@ -164,7 +165,7 @@ cdef class TransactionShardCore:
                 for transactional_id in prepared:
                     self.send(transactional_id)
         except Exception as error:
-            # The ids whose markers are missing are in the log: a load begins with their markers again.
+            # The log has the prepared ids: a load begins their marker phases again.
             shard.start_over(error)
         shard._pipeline.changing -= 1
         return 0
@@ -173,12 +174,12 @@ cdef class TransactionShardCore:
         self.send(transactional_id)
 
     cdef int send(self, str transactional_id) except -1:
-        """Begins or goes on with the marker phase of an id whose end is decided."""
+        """Begins or continues the marker phase of a prepared id."""
         cdef PyObject* found = PyDict_GetItem(self.transactions, transactional_id)
         cdef Transaction transaction
         if not self.live or found is NULL or not is_prepared(<Transaction>found):
             return 0
-        transaction = <Transaction>found    # held: its completion takes its place in the dictionary
+        transaction = <Transaction>found    # keeps a reference: the completion replaces the value in the dictionary
         completion = self.completions.get(transactional_id) if self.completions else None
         if completion is not None:
             completion.proceed()
@@ -187,10 +188,10 @@ cdef class TransactionShardCore:
         return 0
 
     cdef bint end_here(self, str transactional_id, Transaction transaction) except -1:
-        """Writes every marker and the completion, if all partitions are of this node.
+        """Writes every marker and the completion, if all partitions are on this node.
 
         Returns:
-            False if they are not, and nothing was written.
+            False if a partition is not on this node; nothing was written then.
         """
         cdef list places
         cdef tuple place
@@ -218,7 +219,7 @@ cdef class TransactionShardCore:
             if code != NONE_CODE:
                 written = False
         if not self.live:
-            return True     # another machine will read what is decided, and begin anew
+            return True     # the shard is loaded again, and the load begins the marker phase anew
         if written:
             completed = self.block(transactional_id, complete(transaction, self.now.wall_ms))
             written = (<ShardCore?>self.context.shard).write(Outcome(completed)) is None
@@ -243,7 +244,7 @@ cdef class CoordinatorCore:
         self._partitions = 0 if shards is None else shards.partitions
 
     cdef ShardCore active(self, transactional_id):
-        """The shard of an id; None if it is not here, or does not decide now."""
+        """Returns the shard of an id; None if it is not on this node or not active."""
         cdef PyObject* found
         cdef ShardCore shard
         if self._table is None or not transactional_id:

@@ -7,7 +7,7 @@ from kcore_ext.transaction.coordinator cimport CoordinatorCore
 
 
 cdef class EndTxnFastPath:
-    cdef readonly int64_t served        # requests that the fast path answered
+    cdef readonly int64_t served        # the number of requests that the fast path served
     cdef object _api
     cdef CoordinatorCore _coordinator
     cdef object _authorizer

@@ -8,7 +8,7 @@ class EndTxnFastPath:
     Args:
         api: the API, for responses that wait for a commit.
         coordinator: the node's transaction coordinator.
-        authorizer: decides who may WRITE the transactional id; None allows all.
+        authorizer: decides about WRITE of the transactional id; None allows all requests.
         permission: `Operation.WRITE`, `ResourceType.TRANSACTIONAL_ID`.
         request: the class of the request.
         response: the class of the response.
@@ -26,12 +26,12 @@ class EndTxnFastPath:
     ) -> None: ...
     @property
     def served(self) -> int:
-        """Counts the requests that the fast path answered."""
+        """The number of requests that the fast path served."""
 
     def serve(self, context: Any, request: Any) -> Any:
         """Prepares the end of the transaction, and writes the markers of partitions of this node.
 
         Returns:
-            The response, a `Pending` that waits for the commit, or None if the request is not the common case. Nothing
-            has changed then.
+            The response, a `Pending` that waits for the commit, or None if the fast path declines the request. It has
+            changed nothing then.
         """

@@ -1,7 +1,7 @@
 """The fast path of EndTxn: a producer of transaction version 2 (KIP-890) ends its open transaction.
 
 `kcore.transaction.apis.end_txn` serves every request; the fast path declines (returns None) what is not the common
-case, before anything has changed. A test compares the two.
+case, before it changes anything. A test compares the two.
 """
 
 from cpython.dict cimport PyDict_GetItemWithError
@@ -15,8 +15,8 @@ from kcore_ext.transaction.transaction cimport ONGOING, Transaction, prepare
 from kcore_ext.transaction.coordinator cimport CoordinatorCore, TransactionShardCore
 
 cdef enum:
-    BUMPS_SINCE = 5         # the version of the request from which each end increases the producer epoch ...
-    BUMPING = 2             # ... and the transaction.version that it stands for
+    BUMPS_SINCE = 5         # the version of EndTxn from which each end increases the producer epoch
+    BUMPING = 2             # the transaction.version of such a request
     LAST_EPOCH = 32766      # the highest epoch of a producer id; the next transaction gets another producer id
 
 cdef enum:                  # fields of the request

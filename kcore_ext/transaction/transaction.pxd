@@ -1,11 +1,11 @@
-"""Transactional ids, their records and their moves, for other compiled modules."""
+"""Transactional ids, their records and their steps, for other compiled modules."""
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kcore_ext.batch.builder cimport BatchBuilder
 
-cdef enum:          # the states as records hold them: see kcore.transaction.states
+cdef enum:          # the states as numbered in records; kcore.transaction.states has the table
     EMPTY = 0
     ONGOING = 1
     PREPARE_COMMIT = 2
@@ -43,8 +43,8 @@ cdef class TransactionBlock:
     cdef int version
 
 
-cdef bint may_follow(int status, int before) noexcept   # whether a state may come behind another
-cdef bint is_prepared(Transaction transaction) noexcept # whether its end is decided and its markers are not all written
+cdef bint may_follow(int status, int before) noexcept   # whether a state may follow another one
+cdef bint is_prepared(Transaction transaction) noexcept # whether the transaction is prepared, but not complete
 
 cpdef add(Transaction transaction, int64_t producer_id, int64_t producer_epoch, places, int client_version, int64_t wall_ms)
 cpdef Transaction prepare(Transaction transaction, bint commit, int version, int64_t wall_ms, take)

@@ -7,27 +7,25 @@ R = TypeVar("R")
 
 @final
 class Transaction:
-    """A transactional id as of its last transition. Never changed: a transition makes another one.
+    """The current value of a transactional id. It is immutable; a transition makes another object.
 
-    It is what stands in the log (`encode_value`), and what is held in memory; one field is not written, as in Kafka,
-    and is unknown after a load: `last_producer_epoch`.
+    The log has all fields (`encode_value`) except `last_producer_epoch`, which is unknown after a load, as in Kafka.
 
     Attributes:
-        producer_id: the id in use.
-        previous_producer_id: the one in use before this transition; the same but when an epoch was exhausted.
-        next_producer_id: the one that takes over when the transaction is complete, because the epoch is exhausted
-            (KIP-890); -1: none.
-        producer_epoch: its epoch.
-        last_producer_epoch: the epoch that the producer knew before it asked for this one; a producer that asks with
-            it repeats itself (KIP-360). -1: none.
-        timeout_ms: how long a transaction may take.
+        producer_id: the current producer id.
+        previous_producer_id: the producer id before this transition. It differs only after an exhausted epoch.
+        next_producer_id: the producer id after the completion, if the epoch is exhausted (KIP-890); -1: none.
+        producer_epoch: the current producer epoch.
+        last_producer_epoch: the epoch of the producer before the last request that increased it. A request with this
+            epoch is a repetition (KIP-360). -1: none.
+        timeout_ms: the timeout of a transaction.
         partitions: topic -> partitions of the transaction.
-        start_ms: when the transaction began, in ms since the epoch; -1 before the first one.
-        last_update_ms: when anything happened last, in ms since the epoch.
-        client_version: the transaction.version of the request behind this transition (KIP-890).
+        start_ms: the start of the transaction, in ms since the epoch; -1 before the first one.
+        last_update_ms: the time of the last transition, in ms since the epoch.
+        client_version: the transaction.version of the request that caused this transition (KIP-890).
 
     Raises:
-        ValueError: the state is none that there is.
+        ValueError: the state is not a number of `TransactionStatus`.
     """
 
     def __init__(
@@ -66,43 +64,43 @@ class Transaction:
     def client_version(self) -> int: ...
     @property
     def state(self) -> Any:
-        """Where it is: a `TransactionStatus`."""
+        """The state, a `TransactionStatus`."""
 
     @property
     def exhausted(self) -> bool:
-        """Whether the producer cannot get a higher epoch: it needs another id."""
+        """True if there is no higher epoch for the producer: it needs another producer id."""
 
     @property
     def completed_identity(self) -> tuple[int, int]:
-        """(producer id, epoch) once a prepared transaction is complete."""
+        """The (producer id, epoch) after the completion of a prepared transaction."""
 
     def topic_partitions(self) -> Iterator[tuple[str, int]]:
-        """Its partitions one by one."""
+        """Iterates over the partitions of the transaction."""
 
     def encode_value(self, version: int) -> bytes:
-        """The value of its record (`TransactionLogValue`): v0 knows nothing of KIP-890. In the state Empty the
-        partitions are null.
+        """Encodes the value of the record (`TransactionLogValue`). v0 lacks the fields of KIP-890. In the state Empty
+        the partitions are null.
 
         Raises:
-            ValueError: a topic's name does not fit, or the version is neither 0 nor 1.
+            ValueError: a topic's name is too long, or the version is neither 0 nor 1.
         """
 
 @final
 class TransactionBlock(Generic[R]):
-    """The record of one transition, which writes itself: a `RecordBlock` of one.
+    """The record of one transition: a `RecordBlock` of one record.
 
     Args:
-        transactional_id: whose.
-        value: what the id becomes.
-        version: the version that the value is written in.
-        make_record: makes the record that this stands for, of the other three.
+        transactional_id: the transactional id.
+        value: the value after the transition.
+        version: the version of the value in the log.
+        make_record: makes the equivalent record from the other three arguments.
 
     Attributes:
-        size_bytes: what the record takes in a batch at most.
+        size_bytes: the maximum size of the record in a batch.
 
     Raises:
-        ValueError: the id does not fit in the key of a record, a topic's name not in the value, or the version is
-            neither 0 nor 1.
+        ValueError: the id is too long for the key of a record, a topic's name is too long for the value, or the version
+            is neither 0 nor 1.
     """
 
     def __init__(
@@ -117,20 +115,20 @@ class TransactionBlock(Generic[R]):
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[R]: ...
     def append_to(self, batch: BatchBuilder, timestamp_ms: int) -> bool:
-        """Adds the record to a batch; False if it does not fit."""
+        """Adds the record to a batch; returns False if it does not fit."""
 
 def bind_states(
     states: Iterable[int], before: Mapping[Any, Iterable[int]], completed: Mapping[Any, int]
 ) -> Mapping[str, frozenset[int]]:
-    """Takes the tables of states, once, before there is any transaction.
+    """Sets the tables of states, once, before the first transaction is made.
 
     Args:
-        states: all of them, by their numbers.
-        before: of each, which may come before it.
-        completed: what a prepared one becomes.
+        states: all states, in the order of their numbers.
+        before: the states that may precede each state.
+        completed: the state after each prepared state.
 
     Returns:
-        What `complete` leaves of a transaction's partitions: none.
+        The empty mapping of partitions that `complete` uses.
 
     Raises:
         ValueError: the states are not numbered from 0 to 7.
@@ -144,27 +142,28 @@ def add(
     client_version: int,
     wall_ms: int,
 ) -> Transaction | int:
-    """Adds partitions to a transaction; see `kcore.transaction.adding.add`."""
+    """Adds partitions to a transaction, like `kcore.transaction.adding.add`; returns codes as plain numbers."""
 
 def check_since_v5(
     table: tuple[R, ...], transaction: Transaction | None, producer_id: int, producer_epoch: int, commit: bool
 ) -> R:
-    """What EndTxn v5 is answered; see `kcore.transaction.ending.check_since_v5`.
+    """Returns the entry of `table` for an EndTxn v5, like `kcore.transaction.ending.check_since_v5`.
 
     Args:
-        table: first the answer to a stranger; then six for each state in the order of their numbers: of the current
-            epoch, of the one before the last bump, and of any other, for an abort and for a commit each.
-        transaction: the id as it is; None for one that is not known.
-        producer_id: who asks.
-        producer_epoch: in which epoch.
-        commit: how it shall end.
+        table: first the entry for an unknown producer; then six entries for each state in the order of their numbers:
+            for the current epoch, the one before the last bump, and any other, an abort and a commit each.
+        transaction: the current value of the id; None for an unknown id.
+        producer_id: the producer id of the request.
+        producer_epoch: the producer epoch of the request.
+        commit: True to commit, False to abort.
     """
 
 def prepare(
     transaction: Transaction, commit: bool, version: int, wall_ms: int, take: Callable[[], int | None]
 ) -> Transaction | None:
-    """The end that a producer asked for, decided; None: it needs another producer id, and `take` has none. See
-    `kcore.transaction.ending.prepare`.
+    """Returns the prepared end of a transaction, like `kcore.transaction.ending.prepare`.
+
+    Returns None, instead of raising, if the transaction needs another producer id and `take` returns none.
     """
 
 def prepared(
@@ -177,11 +176,11 @@ def prepared(
     wall_ms: int,
     version: int,
 ) -> Transaction:
-    """A decided end with what changes in it."""
+    """Returns a prepared end with the given fields; the other fields stay."""
 
 def complete(transaction: Transaction, wall_ms: int) -> Transaction:
-    """What a prepared transaction is once every partition has its marker.
+    """Returns the value of a prepared transaction after its completion.
 
     Raises:
-        ValueError: its end was not decided.
+        ValueError: the transaction is not prepared.
     """

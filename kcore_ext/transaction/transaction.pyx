@@ -1,7 +1,7 @@
-"""What is known of a transactional id: the value, its record in the log, and what it becomes with each step.
+"""The value of a transactional id, its record in the log, and its steps.
 
-`kcore.transaction` has the rules around it as tables and says what they mean; a test holds the steps here to plain
-ones, and the bytes to those of the codec.
+`kcore.transaction` has the rules as tables and documents them. A test compares the steps with a reference
+implementation, and the bytes with those of the codec.
 """
 
 cimport cython
@@ -25,20 +25,20 @@ cdef extern from "Python.h":
 cdef enum:
     NO_PRODUCER_ID = -1
     NO_EPOCH = -1
-    LAST_EPOCH = 32766      # the last one that a producer may hold: one more is the coordinator's, to fence it
-    BUMPS_SINCE = 2         # the transaction.version from which each end raises the epoch (KIP-890)
+    LAST_EPOCH = 32766      # the last epoch of a producer; the coordinator uses the next one to fence it
+    BUMPS_SINCE = 2         # the transaction.version from which each end increases the epoch (KIP-890)
     KEY_OVERHEAD = 4        # type and length
     NONE_CODE = 0
     INVALID_PRODUCER_ID_MAPPING = 49
     CONCURRENT_TRANSACTIONS = 51
     PRODUCER_FENCED = 90
-    CURRENT = 0             # the epoch of an EndTxn beside the id's own
+    CURRENT = 0             # the epoch of an EndTxn relative to that of the id
     BEFORE_BUMP = 1
     OTHER = 2
 
 cdef tuple states = ()              # the members of TransactionStatus
-cdef int previous[STATUSES]         # a bit for every state that may come before
-cdef int completion[STATUSES]       # what a prepared state becomes; -1 for all others
+cdef int previous[STATUSES]         # a bit for every state that may precede
+cdef int completion[STATUSES]       # the state after a prepared one; -1 for all others
 cdef object NO_PARTITIONS = MappingProxyType({})
 cdef frozenset NOTHING = frozenset()
 
@@ -71,7 +71,7 @@ cdef inline uint8_t* put_text(uint8_t* at, const char* text, Py_ssize_t size) no
 
 
 cdef inline uint8_t* put_count(uint8_t* at, Py_ssize_t count, bint flexible) noexcept:
-    """The length of an array; of a flexible version as a varint of one more."""
+    """Writes the length of an array; in a flexible version as a varint, increased by one."""
     cdef uint32_t left
     if not flexible:
         write_int32(at, <int32_t>count)
@@ -98,7 +98,7 @@ cdef inline Py_ssize_t count_size(Py_ssize_t count, bint flexible) noexcept:
 
 
 cdef inline uint8_t* put_tag(uint8_t* at, int tag, int64_t value) noexcept:
-    """A tagged field of 8 bytes."""
+    """Writes a tagged field of 8 bytes."""
     at[0] = <uint8_t>tag
     at[1] = 8
     write_int64(at + 2, value)
@@ -173,7 +173,7 @@ cdef class Transaction:
         return data
 
     cdef Py_ssize_t value_size(self, int version) except -1:
-        """How many bytes `put_value` writes."""
+        """Returns the number of bytes that `put_value` writes."""
         cdef bint flexible = version > 0
         cdef Py_ssize_t size = 2 + 8 + 2 + 4 + 1 + 8 + 8, length
         if self.status == EMPTY:
@@ -197,7 +197,7 @@ cdef class Transaction:
         return size
 
     cdef uint8_t* put_value(self, uint8_t* at, int version) except NULL:
-        """Writes the value, version first; returns where it ends. Fields stand in the order of the message."""
+        """Writes the version and then the fields in the order of the message; returns the end of the value."""
         cdef bint flexible = version > 0
         cdef Py_ssize_t length
         cdef const char* text
@@ -231,7 +231,7 @@ cdef class Transaction:
         return self.put_tags(at) if flexible else at
 
     cdef uint8_t* put_tags(self, uint8_t* at) noexcept:
-        """The tagged fields that are not as they are by default (KIP-890)."""
+        """Writes the tagged fields that differ from their defaults (KIP-890)."""
         cdef uint8_t* count = at
         at[0] = 0
         at += 1
@@ -305,7 +305,7 @@ cpdef add(
     if transaction is None:
         return INVALID_PRODUCER_ID_MAPPING
     if is_prepared(transaction):
-        # Before the producer is looked at: since KIP-890 it may know already what the completion will make of it.
+        # Before any check of the producer: since KIP-890 it may already know its id and epoch after the completion.
         return CONCURRENT_TRANSACTIONS
     if transaction.producer_id != producer_id:
         return INVALID_PRODUCER_ID_MAPPING
@@ -317,7 +317,7 @@ cpdef add(
         if index not in present:
             if partitions is None:
                 partitions = dict(transaction.partitions)
-            # Not `frozenset((index,))`: what Cython 3.3.1 makes of it crashes where there is no memory.
+            # Not `frozenset((index,))`: the code that Cython 3.3.1 generates for it crashes if there is no memory.
             partitions[topic] = present | {index} if present else PyFrozenSet_New((index,))
     if ongoing and partitions is None:
         return NONE_CODE
@@ -348,7 +348,7 @@ def check_since_v5(tuple table not None, Transaction transaction, int64_t produc
         and transaction.producer_epoch == 0
     )
     if is_prepared(transaction):
-        epoch = CURRENT     # answered before anything is looked at
+        epoch = CURRENT     # the code does not depend on the epoch
     elif transaction.producer_id != producer_id and not overflowed:
         return table[0]
     elif overflowed or transaction.producer_epoch == producer_epoch + 1:
