@@ -1,13 +1,15 @@
-"""The commit pipeline: everything decided since the last commit becomes durable at once, then the replies go out.
+"""The commit pipeline: makes everything decided in a round durable at once, then completes the responses.
 
-Group commit without a timer: a round is whatever was decided since the last one began. While nothing is under way a
-single request is committed alone and at once; under load a round carries hundreds. There are two ways to write it.
+Group commit without a timer: a round has all that was decided since the round before it began. A single request is
+committed alone and at once; under load a round carries hundreds of requests. A round is written in one of two ways:
 
-`commit` does it in place, on the thread that decides, which does nothing else meanwhile. `start_background` closes a
-round and hands it out as a `BackgroundCommit`, which any thread writes while the next round is being decided;
-`finish_background`, on the thread that decides, gives its answers out. One background commit at a time: the round
-behind it waits. In both ways a reply goes out when all that it may stand on is durable, and a round that fails takes
-with it whatever was decided on top of it.
+- `commit` writes it inline, on the thread that decides, which does nothing else meanwhile.
+- `start_background` closes the round and returns a `BackgroundCommit`, which any thread may write while the next round
+  is decided. `finish_background`, on the thread that decides, then completes its responses. Only one background commit
+  runs at a time: the next round waits for it.
+
+In both ways a response is completed when every record that it may depend on is durable. A round that fails also fails
+everything that was decided after it.
 """
 
 from __future__ import annotations
@@ -31,64 +33,66 @@ logger = logging.getLogger(__name__)
 
 
 class Participant(Protocol):
-    """Whoever staged something for the next commit: a coordinator's shard, a topic's partition."""
+    """A component that stages records for the next commit: a coordinator's shard or a topic's partition."""
 
     @property
     def allows_background_commit(self) -> bool:
-        """Whether others may decide, and be answered, between `seal` and `committed`: yes where none of them sees what
-        was staged before it is durable."""
+        """True if requests may be decided and completed between `seal` and `committed`.
+
+        The condition: none of them can see the staged records before these are durable.
+        """
         ...
 
     def seal(self) -> None:
-        """The round closes: stage what is still being collected. May enlist other participants.
+        """Stages the records that are still being collected, as the round closes. May enlist other participants.
 
-        Called again if the round does not take off after all, and is committed in place.
+        Called again if the background commit does not start and the round is committed inline.
         """
         ...
 
     def committed(self) -> None:
-        """What was staged is durable."""
+        """Takes note that the staged records are durable."""
         ...
 
     def failed(self, error: LogError) -> None:
-        """What was staged is gone: memory must go back to what the log holds."""
+        """Resets memory to the contents of the log, because the staged records were not written."""
         ...
 
 
 class Gate(Protocol):
-    """A lock between threads: the driver's, since nothing here knows of threads."""
+    """A lock between threads. The driver provides it, since the runtime has no threads of its own."""
 
     def acquire(self) -> object:
-        """Waits until it is open, and closes it."""
+        """Waits until the gate is open, and closes it."""
         ...
 
     def release(self) -> object:
-        """Opens it."""
+        """Opens the gate."""
         ...
 
     def __enter__(self) -> object:
-        """Acquires it."""
+        """Acquires the gate."""
         ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> object:
-        """Releases it."""
+        """Releases the gate."""
         ...
 
 
 class BackgroundCommit:
-    """A round that is being written on another thread.
+    """A write set that is being written on another thread.
 
     Args:
-        gate: an open lock; it is closed until the round is written.
-        log: writes the round.
+        gate: an open lock; it is closed until the write set is written.
+        log: writes the write set.
 
     Attributes:
-        round: the sealed round.
-        participants: the participants that staged something in it.
-        answers: the responses that wait for it, in order; more come while it is under way.
-        error: the reason why it was not written, if it was not.
+        write_set: the sealed write set.
+        participants: the participants that staged records in it.
+        answers: the responses that wait for it, in order; more are added while it is being written.
+        error: the reason for which it was not written, or None.
     """
 
     __slots__ = ("_gate", "_log", "answers", "error", "participants", "write_set")
@@ -104,7 +108,7 @@ class BackgroundCommit:
         gate.acquire()
 
     def write(self) -> None:
-        """Makes the round durable, on any thread; `finish_background` reports an error."""
+        """Makes the write set durable, on any thread; `finish_background` reports an error."""
         try:
             self._log.write(self.write_set)
         except BaseException as error:
@@ -113,23 +117,26 @@ class BackgroundCommit:
             self._gate.release()
 
     def wait(self) -> None:
-        """Returns once `write` is over. An exception that interrupts it leaves the gate as it was."""
+        """Waits until `write` has ended. An exception that interrupts the wait leaves the gate as it was."""
         with self._gate:
             pass
 
 
 class CommitPipeline(PipelineCore):
-    """Collects participants and the replies that wait for them (see `PipelineCore`), and commits them as one.
+    """Commits everything that the participants of a round have staged, and completes the responses that wait for it.
 
-    A round is settled when every participant and every reply knows what became of it. An exception that breaks off the
-    settling leaves `settling` set: memory may disagree with the log, and the pipeline refuses to commit from then on.
+    `PipelineCore`, the compiled base, collects participants and responses.
+
+    A round is settled when every participant and every response has the result of the commit. An exception that
+    interrupts the settling leaves `settling` set. Memory may then not match the log, so the pipeline refuses every
+    later commit.
 
     Args:
-        log: the engine that makes everything staged durable, or nothing of it.
+        log: the engine that makes either all staged records durable or none.
 
     Attributes:
-        rounds: how many commits succeeded.
-        failures: how many failed.
+        rounds: the number of commits that succeeded.
+        failures: the number of commits that failed.
     """
 
     __slots__ = ("_abort_error", "_background_commit", "_log", "failures", "rounds")
@@ -142,22 +149,24 @@ class CommitPipeline(PipelineCore):
         self.failures = 0
 
     def abort_round(self, error: BaseException) -> None:
-        """Makes the commit of this round fail as a whole: a part of it cannot be written, and memory has moved on.
+        """Makes the commit of this round fail as a whole, because a part of it cannot be written.
 
-        Half a round would be worse: replies that stand on what is missing would go out as if it were there.
+        Writing the rest would complete responses that depend on the missing records.
         """
         if self._abort_error is None:
-            self._abort_error = error  # first, and without an allocation: what follows may fail
-        log_failure(logger, error, "this round will not be written")
+            self._abort_error = error  # first, and without an allocation: the log call may fail
+        log_failure(
+            logger, error, "commit: a change could not be staged; the round is not written, and its requests fail"
+        )
 
     def commit(self) -> bool:
-        """Writes the round and releases its replies. Returns False if the write failed (replies then carry errors).
+        """Writes the round and completes its responses. Returns False if the write failed; these are then errors.
 
-        Waits for a background commit that is under way, and finishes it first. An exception that is no `Exception` (a
-        `KeyboardInterrupt` while the log is written) is raised when the round has failed in order.
+        A background commit that is being written is finished first. A `BaseException` other than `Exception`, such as
+        a `KeyboardInterrupt` during the write, is raised after the round was failed in order.
 
         Raises:
-            EngineInterruptedError: an earlier call was broken off.
+            EngineInterruptedError: an earlier call was interrupted.
         """
         if self.settling:
             raise EngineInterruptedError
@@ -182,8 +191,8 @@ class CommitPipeline(PipelineCore):
             self._fail(participants, answers, error)
             return False
         except BaseException as error:
-            # The round may be durable, or not written, or still staged: an interrupt may come before the first line of
-            # the log's `commit`. What is staged goes; whatever the log has then is read into memory again.
+            # The round may be durable, not written, or still staged: an interrupt may come before the first line of
+            # the log's `commit`. Staged records are dropped, and memory is read from the log again.
             with contextlib.suppress(LogError):
                 self._log.rollback()
             self._fail(participants, answers, error)
@@ -196,15 +205,15 @@ class CommitPipeline(PipelineCore):
         return True
 
     def start_background(self, gate: Gate) -> BackgroundCommit | None:
-        """Closes the round, to be written beside what is decided from now on.
+        """Closes the round, so that it can be written while the next one is decided.
 
         Args:
             gate: an open lock, for a caller that must wait until the round is written.
 
         Returns:
             The background commit, to be written by `BackgroundCommit.write` and then passed to `finish_background`.
-            None if the round is one for `commit`: there is nothing to write, a participant does not overlap, it cannot
-            be written, or another background commit is under way.
+            None if the round must go through `commit`: it has nothing to write or cannot be written, a participant
+            does not allow background commits, or another background commit is being written.
         """
         if (
             self.settling
@@ -232,13 +241,15 @@ class CommitPipeline(PipelineCore):
         return background_commit
 
     def finish_background(self, background_commit: BackgroundCommit) -> bool:
-        """Releases the replies of a background commit, once it is written. False if it was not: nothing of it exists,
-        nor of what was decided meanwhile.
+        """Completes the responses of a background commit, once it is written.
 
-        A background commit that a `commit` is written already is left alone.
+        Nothing is done for a background commit that `commit` has already finished.
+
+        Returns:
+            False if the write failed; everything that was decided since then is dropped too.
 
         Raises:
-            EngineInterruptedError: an earlier call was broken off.
+            EngineInterruptedError: an earlier call was interrupted.
         """
         if background_commit is not self._background_commit:
             return background_commit.error is None
@@ -248,12 +259,12 @@ class CommitPipeline(PipelineCore):
         self.settling = True
         self._background_commit = self._background_answers = None
         error = background_commit.error
-        # an error behind the write: the round is durable all the same
+        # an error after the write: the round is durable all the same
         if error is None or background_commit.write_set.is_durable:
             try:
                 self._log.finish(background_commit.write_set)
             except Exception as failure:
-                # The file has the round, and the log's memory does not: it takes nothing behind it any more.
+                # The file has the round and the log's memory does not: the log accepts no later write set.
                 error = failure
             else:
                 self.rounds += 1
@@ -268,27 +279,27 @@ class CommitPipeline(PipelineCore):
         return False
 
     def abandon(self) -> None:
-        """Waits until no background commit is being written: the log may be closed then. Settles nothing."""
+        """Waits until no background commit is being written, so that the log may be closed. Settles no round."""
         self.settling = True
         if self._background_commit is not None:
             self._background_commit.wait()
 
     def _failed_behind(self, participant: Participant, error: Exception) -> None:
-        log_failure(logger, error, "%r failed behind a commit", participant)
+        log_failure(logger, error, "commit: %r failed after its records became durable", participant)
 
     def _unanswered(self, pending: Pending, error: Exception) -> None:
-        log_failure(logger, error, "a response of %s could not be given out", type(pending.api).__name__)
+        log_failure(logger, error, "commit: a response of %s could not be completed", type(pending.api).__name__)
 
     def _fail(
         self, participants: dict[Participant, None], answers: list[tuple[Pending, Any]], error: BaseException
     ) -> None:
-        """Settles a round that failed: every memory goes back to the log, and every reply carries an error.
+        """Settles a failed round: resets every participant to the log, and completes every response with an error.
 
-        A participant that cannot go back leaves `settling` set: the pipeline refuses to commit from then on.
+        If a participant cannot be reset, `settling` stays set and the pipeline refuses every later commit.
         """
         self.failures += 1
         if not isinstance(error, LogError):
-            log_failure(logger, error, "a commit failed with an error that is not the log's")
+            log_failure(logger, error, "commit: unexpected error; the round is not written, and its requests fail")
             error = _as_log_error(error)
         restored = True
         for participant in participants:
@@ -303,12 +314,12 @@ class CommitPipeline(PipelineCore):
             self.settling = False
 
     def _restore(self, participant: Participant, error: LogError) -> bool:
-        """Takes a participant back to the log; returns whether it is there. Tries twice: memory may be short."""
+        """Resets a participant to the log; returns whether it succeeded. Tries twice, as memory may be short."""
         for _ in range(2):
             try:
                 participant.failed(error)
             except Exception as failure:
-                log_failure(logger, failure, "%r failed behind a commit that failed", participant)
+                log_failure(logger, failure, "commit: %r could not be reset after a failed commit", participant)
             else:
                 return True
         return False
@@ -321,5 +332,5 @@ def _as_log_error(error: BaseException) -> LogError:
         return _BROKEN_OFF
 
 
-_BROKEN_OFF = LogError("a change of memory was broken off, so its round is not written")
-"""Made beforehand: there may be no memory for it when it is needed."""
+_BROKEN_OFF = LogError("a change in memory was interrupted, so the round with this change is not written")
+"""Created in advance: there may be no memory for it when it is needed."""

@@ -30,7 +30,7 @@ M = TypeVar("M", bound=StateMachine)
 
 
 class ShardState(Enum):
-    """Where a shard is in its life."""
+    """The states of a shard's life cycle."""
 
     INITIAL = "initial"
     LOADING = "loading"
@@ -39,7 +39,7 @@ class ShardState(Enum):
     CLOSED = "closed"
 
 
-# The life of a shard, whole: what may follow what.
+# The allowed transitions of a shard's life cycle.
 TRANSITIONS: dict[ShardState, frozenset[ShardState]] = {
     ShardState.INITIAL: frozenset({ShardState.LOADING, ShardState.CLOSED}),
     ShardState.LOADING: frozenset({ShardState.ACTIVE, ShardState.FAILED, ShardState.CLOSED}),
@@ -50,9 +50,9 @@ TRANSITIONS: dict[ShardState, frozenset[ShardState]] = {
 
 
 class ShardTimer(ABC):
-    """A timeout within a shard. It fires as a decision, like any request, and looks again at what it finds then.
+    """A timeout within a shard, which fires as a decision like any request.
 
-    Subclasses hold ids, not closures, and must check that the state they were armed for still stands.
+    Subclasses hold ids, not closures. `fire` must check that the state for which the timer was armed still exists.
     """
 
     __slots__ = ("generation", "shard")
@@ -61,10 +61,10 @@ class ShardTimer(ABC):
 
     @abstractmethod
     def fire(self) -> Outcome | None:
-        """Decides what the timeout means now."""
+        """Decides the consequences of the timeout, from the state at the time of firing."""
 
     def __call__(self) -> None:
-        """Called by the driver when the wheel gives the timer out; nothing if the shard was loaded again since."""
+        """Fires the timer, unless the shard was reloaded since it was armed. The driver calls it."""
         if self.generation == self.shard.generation:
             self.shard.perform(self.fire)
 
@@ -72,25 +72,25 @@ class ShardTimer(ABC):
 class Shard(ShardCore, Generic[M]):
     """One partition of an internal topic with its state machine.
 
-    What is done for every request is compiled: see `ShardCore`. Here is the rest: transactions, the commit, timers,
-    the shard's life, and what is to be done when something is wrong.
+    `ShardCore`, the compiled base, does the work of every request. This class adds the commit, timers, the life cycle
+    and the handling of errors.
 
     Args:
         topic: the internal topic's name.
         index: the partition.
         log: the partition's log.
         factory: makes an empty state machine; called at each load.
-        pipeline: commits what is decided.
+        pipeline: commits the decided records.
         wheel: the node's timers.
-        slices: where long work runs.
+        slices: runs long work.
         now: the time of the round.
-        max_batch_bytes: the topic's max.message.bytes; what one decision writes must fit in one batch.
-        overlaps: see `Participant`: all who read the machine do so in a decision of the shard.
+        max_batch_bytes: the topic's max.message.bytes; the records of one decision must fit in one batch.
+        allows_background_commit: see `Participant`; True if the machine is read only by decisions of this shard.
 
     Attributes:
         state: LOADING shards answer COORDINATOR_LOAD_IN_PROGRESS, all others but ACTIVE ones NOT_COORDINATOR.
         machine: the state machine; a new one after each load.
-        report: what the last load did.
+        report: the statistics of the last load.
     """
 
     __slots__ = (
@@ -107,9 +107,9 @@ class Shard(ShardCore, Generic[M]):
 
     machine: M
     _lost = ErrorCode.KAFKA_STORAGE_ERROR
-    """What `_append` returns if facts were not taken because the log did not take them, or memory half of them."""
+    """Returned by `_append` if the log refused the records, or if only a part of them was replayed."""
     _taken = ErrorCode.NONE
-    """What `append_marker` returns of a marker that was."""
+    """Returned by `append_marker` for a marker that was appended."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Shard(ShardCore, Generic[M]):
         self.factory = factory
         self.leader_epoch = log.leader_epoch
         self.state = ShardState.INITIAL
-        self.generation = 0  # counts loads: what belongs to an earlier one must not touch this one
+        self.generation = 0  # counts loads: timers and slices of an earlier load must not touch this one
         self.report = LoadReport()
         self.allows_background_commit = allows_background_commit
         self.dirty = self.committing = False
@@ -149,36 +149,43 @@ class Shard(ShardCore, Generic[M]):
 
     @property
     def refusal(self) -> ErrorCode:
-        """The code for a request that comes while the shard is not ACTIVE."""
+        """The error code for requests that arrive while the shard is not ACTIVE."""
         if self.state is ShardState.LOADING:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode.NOT_COORDINATOR
 
     @property
     def slices(self) -> Slices:
-        """Where long work of the node runs."""
+        """The node's queue of long work."""
         return self._slices
 
     @property
     def parked(self) -> int:
-        """How many requests wait here for something else than a commit."""
+        """The number of parked requests: those that wait for something other than a commit."""
         return len(self._parked)
 
     def _failed(self, api: Api[Any, Any], context: RequestContext, request: Any, error: Exception) -> Any:
-        """The answer to a request whose decision raised."""
+        """Returns the error response to a request whose decision raised."""
         if isinstance(error, KafkaError):
             return api.error(context, request, error.code, error.message)
         self._refuse_answers(ErrorCode.UNKNOWN_SERVER_ERROR)
         if isinstance(error, MemoryError):
-            self.start_over(error)  # the decision may have changed a half of what is soft
-        log_failure(logger, error, "%s-%d: %s failed", self.topic, self.index, type(api).__name__)
+            self.start_over(error)  # the decision may have changed a part of the soft state
+        log_failure(
+            logger,
+            error,
+            "shard %s-%d: %s failed; the client gets UNKNOWN_SERVER_ERROR",
+            self.topic,
+            self.index,
+            type(api).__name__,
+        )
         return api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def perform(self, action: Callable[[], Outcome | None]) -> ErrorCode | None:
-        """Decides something that no client asked this shard for: a timer, a slice of work, a question within the node.
+        """Runs a decision that is not a client's request: a timer, a slice of work, a call from within the node.
 
         Returns:
-            Why nothing was decided; None if all of it was taken, or there was nothing to write.
+            The reason for which its records were refused, or None if they were appended or there were none.
         """
         if self.state is not ShardState.ACTIVE:
             return self.refusal
@@ -191,7 +198,9 @@ class Shard(ShardCore, Generic[M]):
             outcome = None
             if isinstance(error, MemoryError):
                 self.start_over(error)
-            log_failure(logger, error, "%s-%d: %s failed", self.topic, self.index, action)
+            log_failure(
+                logger, error, "shard %s-%d: %r failed, and nothing of it is written", self.topic, self.index, action
+            )
         if outcome is not None and outcome.records:
             refused = self._append(outcome)
             if refused is not None:
@@ -200,14 +209,14 @@ class Shard(ShardCore, Generic[M]):
             self._release()
         return refused
 
-    def _unwritten(self, what: object, refused: ErrorCode) -> None:
-        logger.error("%s-%d: %s was not written: %s", self.topic, self.index, what, refused.name)
+    def _unwritten(self, action: object, refused: ErrorCode) -> None:
+        logger.error("shard %s-%d: the records of %r were refused: %s", self.topic, self.index, action, refused.name)
         self._refuse_answers(refused)
 
     def _release(self) -> None:
-        """Gives the responses in the outbox out, or to the round that they wait for.
+        """Completes the responses in the outbox, or attaches them to the commit that they depend on.
 
-        A response leaves the outbox behind that: one that cannot be given out stays for the next call.
+        A response leaves the outbox only afterwards. If completing it raises, the rest stays for the next call.
         """
         outbox = self._outbox
         done = 0
@@ -226,7 +235,7 @@ class Shard(ShardCore, Generic[M]):
             del outbox[:done]
 
     def _refuse(self, api: Api[Any, Any], context: RequestContext, request: Any, reply: Any, code: ErrorCode) -> Any:
-        """The answer to a request whose facts were not taken."""
+        """Returns the error response to a request whose records were refused."""
         if code is ErrorCode.KAFKA_STORAGE_ERROR:
             code = api.storage_error
         if isinstance(reply, Pending) and not reply.done:
@@ -237,72 +246,95 @@ class Shard(ShardCore, Generic[M]):
         return api.error(context, request, code)
 
     def _refuse_answers(self, code: ErrorCode) -> None:
-        """The decision came to nothing: what it would have answered to others stands on facts that do not exist."""
+        """Replaces the responses in the outbox by errors: they depend on records that were not written."""
         self._outbox = [
             (pending, pending.api.error(pending.context, pending.request, code)) for pending, _ in self._outbox
         ]
 
-    # ---- facts
+    # ---- records
 
     def _unencodable(self, error: Exception) -> ErrorCode:
-        logger.error("%s-%d: a decided record cannot be encoded", self.topic, self.index, exc_info=error)
+        logger.error(
+            "shard %s-%d: a decided record cannot be encoded; the decision is not written",
+            self.topic,
+            self.index,
+            exc_info=error,
+        )
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
     def _too_large(self, size_bytes: int) -> ErrorCode:
-        logger.error("%s-%d: a decision of %d bytes is too large to write", self.topic, self.index, size_bytes)
+        logger.error(
+            "shard %s-%d: the records of a decision take %d bytes, more than the topic's max.message.bytes; "
+            "the request is refused",
+            self.topic,
+            self.index,
+            size_bytes,
+        )
         return ErrorCode.UNKNOWN_SERVER_ERROR  # Kafka's mapping of MESSAGE_TOO_LARGE
 
     def _refused_by_log(self, error: Exception) -> ErrorCode:
-        """Returns the code for a producer's batch or marker that the log did not take.
+        """Returns the error code for a producer's batch or a marker that the log refused.
 
-        A refusal of the log staged nothing. Any other error may have staged the batch, so the round fails.
+        After a KafkaError or LogError nothing is staged. Any other error may have staged the batch: the round fails.
         """
         if isinstance(error, KafkaError):
             return error.code
         if not isinstance(error, LogError):
             self._reload_after(error)
-        log_failure(logger, error, "%s-%d: the log refused a transaction's batch", self.topic, self.index)
+        log_failure(logger, error, "shard %s-%d: the log refused a transaction's batch", self.topic, self.index)
         return ErrorCode.KAFKA_STORAGE_ERROR
 
     def _not_replayed(self, error: Exception) -> ErrorCode:
-        """Fails the round: memory and what is staged disagree."""
+        """Fails the round: memory does not match the staged records."""
         self._reload_after(error)
-        log_failure(logger, error, "%s-%d: memory and staged records disagree", self.topic, self.index)
+        log_failure(
+            logger,
+            error,
+            "shard %s-%d: a staged record could not be replayed; the round fails and the shard is loaded again",
+            self.topic,
+            self.index,
+        )
         return ErrorCode.KAFKA_STORAGE_ERROR
 
     def _reload_after(self, error: Exception) -> None:
-        """Fails the whole round, and stops deciding: memory is ahead of what the log took."""
+        """Fails the whole round and stops deciding, because memory is ahead of the log."""
         self._pipeline.abort_round(error)
         if self.state is ShardState.ACTIVE:
-            self._transition(ShardState.FAILED, "the log and memory disagree")
+            self._transition(ShardState.FAILED, "memory does not match the log")
 
     # ---- commit (Participant)
 
     def failed(self, error: LogError) -> None:
-        """Forgets everything decided since the last commit: drops this memory and loads the log again.
+        """Drops everything decided since the last commit: discards this memory and loads the log again.
 
         It may be called again if it raised. The shard stops deciding before it stops being dirty.
         """
         self._batch = None
         if self.state is ShardState.ACTIVE:
             self._transition(ShardState.FAILED, "commit failed")
-        self._let_go()  # what a transition that broke off has left
+        self._let_go()  # requests that an interrupted transition has left
         if self.state is ShardState.FAILED:
             self.load()
         self.dirty = self.committing = self._reload = False
 
     def _diverge(self, error: Exception) -> ErrorCode:
-        """Stops deciding: memory has a part of a decision that the log will not have.
+        """Stops deciding, because memory holds a part of a decision that will not be in the log.
 
-        Earlier decisions of the round still commit; the shard is loaded behind that commit.
+        Earlier decisions of the round are still committed; the shard is loaded after that commit.
         """
         self._reload = True
-        self._transition(ShardState.FAILED, "memory and log disagree")
-        log_failure(logger, error, "%s-%d: memory is read from the log again", self.topic, self.index)
+        self._transition(ShardState.FAILED, "memory does not match the log")
+        log_failure(
+            logger,
+            error,
+            "shard %s-%d: a decision failed half way; the shard is loaded again after the next commit",
+            self.topic,
+            self.index,
+        )
         return self._lost
 
     def start_over(self, error: Exception) -> None:
-        """Drops this memory and loads the log again, behind the round that is open: soft state was lost on the way."""
+        """Discards this memory and loads the log again after the open round, because soft state is incomplete."""
         if self.state is not ShardState.ACTIVE:
             return
         if not self.dirty:
@@ -313,13 +345,13 @@ class Shard(ShardCore, Generic[M]):
     # ---- timers and long work
 
     def schedule(self, deadline_ms: int, timer: ShardTimer) -> Timer:
-        """Arms a timer of this shard. One that is still armed when the shard goes fires into nothing."""
+        """Arms a timer of this shard. It does nothing if it fires after the shard was unloaded or loaded again."""
         timer.shard = self
         timer.generation = self.generation
         return self._wheel.add(deadline_ms, timer)
 
     def in_slices(self, work: Iterator[Outcome | None]) -> None:
-        """Runs `work` between rounds, an item a slice, for as long as this load of the shard lives."""
+        """Runs `work` between rounds, one item for each slice, until the shard is unloaded or loaded again."""
         self._slices.add(self._sliced(work, self.generation))
 
     def _sliced(self, work: Iterator[Outcome | None], generation: int) -> Iterator[None]:
@@ -335,21 +367,21 @@ class Shard(ShardCore, Generic[M]):
     # ---- life
 
     def when_state_changes(self, callback: Callable[[Shard[M]], None]) -> None:
-        """Tells one observer of each change of state."""
+        """Sets the one callback that is called after each change of state."""
         self._on_state = callback
 
     def load(self) -> None:
-        """Starts to replay the log into a fresh machine, in slices; ACTIVE once it is at the end."""
+        """Starts to replay the log into a new machine, in slices. The shard becomes ACTIVE at the end of the log."""
         self._check_transition(ShardState.LOADING, "load")
         self.generation += 1
-        # Queued first: a shard that is LOADING without work in the slices would stay so for ever.
+        # Queued first: a shard that is LOADING without a queued load would stay LOADING for ever.
         self._slices.add(self._load(self.generation))
         self._transition(ShardState.LOADING, "load")
 
     def load_again(self) -> bool:
-        """Loads a shard that failed; whether it does.
+        """Starts to load a FAILED shard. Returns whether it did.
 
-        What is not in the log yet would be missing: a shard that waits for a commit is loaded behind it anyway.
+        A shard that waits for a commit is loaded after it anyway; a load before it would miss the staged records.
         """
         if self.state is not ShardState.FAILED or self.dirty or self.committing:
             return False
@@ -373,8 +405,8 @@ class Shard(ShardCore, Generic[M]):
             log_failure(
                 logger,
                 error,
-                "%s-%d cannot be loaded, and refuses every request; "
-                "stop the server and let `kcore log repair` skip what cannot be read",
+                "shard %s-%d cannot be loaded and refuses every request; "
+                "stop the server and run `kcore log repair` to skip the unreadable records",
                 self.topic,
                 self.index,
             )
@@ -387,16 +419,16 @@ class Shard(ShardCore, Generic[M]):
         self.machine.on_loaded()
 
     def unload(self) -> None:
-        """Gives the partition up: parked requests get NOT_COORDINATOR, later ones too.
+        """Gives up the partition: parked and later requests get NOT_COORDINATOR.
 
-        What was decided must be committed before: an unload never loses a fact that somebody waits for.
+        Decided records must be committed before, so that an unload loses no record that a client waits for.
         """
         assert not self.dirty, "commit before an unload"
-        assert not self.committing, "land before an unload"
+        assert not self.committing, "finish the background commit before an unload"
         self._transition(ShardState.CLOSED, "unload")
 
     def _transition(self, state: ShardState, reason: str) -> None:
-        """Changes the state: the only place that does."""
+        """Changes the state. No other code assigns `state`."""
         self._check_transition(state, reason)
         before = self.state
         self.state = state
@@ -411,16 +443,16 @@ class Shard(ShardCore, Generic[M]):
         assert state in TRANSITIONS[self.state], f"{self.topic}-{self.index}: {self.state} -> {state} ({reason})"
 
     def _leave(self) -> None:
-        """Ends the soft state with the memory that it belongs to."""
+        """Ends the soft state of this load: timers, slices, parked requests."""
         self.generation += 1
         try:
             self.machine.on_unloaded()
         except Exception as error:
-            log_failure(logger, error, "%s-%d: the state machine failed to unload", self.topic, self.index)
+            log_failure(logger, error, "shard %s-%d: the state machine failed to unload", self.topic, self.index)
         self._let_go()
 
     def _let_go(self) -> None:
-        """Fails every request that waits for this memory. A request stays listed until it is answered."""
+        """Fails every request that waits for this load of the shard. A request stays listed until it is completed."""
         outbox, parked = self._outbox, self._parked
         while outbox:
             pending = outbox[0][0]
