@@ -1,9 +1,8 @@
 """The runtime: shards, decide and replay, the commit pipeline, timers.
 
-A *shard* is one partition of an internal topic with the state machine that lives in it. Every request about a key is
-decided by the shard of that key, one at a time; what it decides is written in one commit together with what other
-shards decided meanwhile, and only then are the replies released. Nothing here does I/O, reads a clock or knows what
-a group is.
+A *shard* is one partition of an internal topic with the state machine that owns its state. The shard of a key decides
+every request about this key, one at a time. The records of all shards that decided in a round are written in one
+commit, and only then are the responses completed. This package does no I/O, reads no clock and has no code about groups.
 """
 
 from kcore.runtime.api import Api, RequestContext

@@ -1,4 +1,4 @@
-"""What a served API is: a key, its request and response, how to decide it, and what it answers when it cannot."""
+"""The base class of served APIs, and the context of a request."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Response = TypeVar("Response")
 
 
 class RequestContext(NamedTuple):
-    """Who asks: made once a connection, client id and API version, and shared by all requests that look the same.
+    """The client of a request, created once for each connection, client id and API version.
 
     Attributes:
-        api_version: the version in which the request came (it decides between answers in some APIs).
-        client_id: the client's name for itself; "" where the header had null.
-        client_host: the peer's address as Kafka shows it, with a leading slash: "/127.0.0.1".
-        listener: the name of the listener the request came through; FindCoordinator answers with its address.
-        principal: "User:ANONYMOUS" where nobody authenticated.
-        connection_id: tells connections apart, for what belongs to one (fetch sessions, closed waiters).
+        api_version: the version of the request; in some APIs the response depends on it.
+        client_id: the client's name for itself; "" if the header has null.
+        client_host: the client's address as Kafka shows it, with a leading slash: "/127.0.0.1".
+        listener: the name of the listener that received the request; FindCoordinator returns its address.
+        principal: the authenticated principal; "User:ANONYMOUS" without authentication.
+        connection_id: the connection's number, for state of a connection (fetch sessions, parked requests).
     """
 
     api_version: int
@@ -40,12 +40,12 @@ class RequestContext(NamedTuple):
 class Api(ABC, Generic[Request, Response]):
     """One API. Each subclass has its own file, named after the API.
 
-    `handle` serves any request: authorize, validate, route, decide. Coordinator APIs split it: `handle` finds the shard
-    and calls `shard.run(self, context, request)`, which calls `decide` with the shard's state machine.
+    `handle` serves any request: authorize, validate, route, decide. In coordinator APIs `handle` finds the shard and
+    calls `shard.run(self, context, request)`, which calls `decide` with the shard's state machine.
 
     Attributes:
-        fast: the fast path, or None. It is called before `handle` with the same arguments, and returns what `handle`
-            would return, or None if the request is not the common case; then it has changed nothing.
+        fast: the fast path, or None. It is called before `handle` with the same arguments. It returns the result that
+            `handle` would return. If the request is not the common case, it returns None and has changed nothing.
     """
 
     __slots__ = ()
@@ -56,36 +56,41 @@ class Api(ABC, Generic[Request, Response]):
     request_type: ClassVar[type[Message]]
     response_type: ClassVar[type[Message]]
     versions: ClassVar[tuple[int, int]]
-    """The versions that are served and advertised, lowest and highest."""
+    """The lowest and the highest version that is served and advertised."""
     differs: ClassVar[str] = ""
-    """In what it differs from Apache Kafka, for people; "" if it does not. Shown in docs/apis.md."""
+    """The differences from Apache Kafka, for readers of docs/apis.md; "" if there are none."""
     caches_requests: ClassVar[bool] = False
-    """Whether a client asks the same again and again, byte for byte (heartbeats, look-ups). Requests of such an API may
-    be decoded once for many times, and the bytes of a response be sent again if it is given out again: neither may ever
-    be changed."""
+    """True if clients often repeat a request byte for byte (heartbeats, look-ups).
+
+    A repeated request may be decoded only once, and the bytes of a repeated response may be sent again. Neither object
+    may ever be changed."""
     caches_responses: ClassVar[bool] = False
-    """Whether different requests are often answered with the very same response object. The bytes of such a response
-    are sent again: it may never be changed."""
+    """True if different requests often get the same response object.
+
+    The bytes of such a response are sent again, so it may never be changed."""
     small_responses: ClassVar[bool] = False
-    """Whether an answer is about as long as its request at most. A connection may have any number of such answers wait
-    for one commit. Behind another one that waits, its requests wait too: a few bytes can ask for a million."""
+    """True if a response is at most about as long as its request.
+
+    A connection may have any number of such responses wait for one commit. Behind any other waiting response its
+    requests wait too, because a few bytes of request may cause a million bytes of response."""
     storage_error: ClassVar[ErrorCode] = ErrorCode.NOT_COORDINATOR
-    """What is answered if the commit fails. For coordinators it is Kafka's mapping of KAFKA_STORAGE_ERROR: clients
-    look for the coordinator again, and retry."""
+    """The error code of the response if the commit fails.
+
+    For coordinators it is Kafka's mapping of KAFKA_STORAGE_ERROR: clients find the coordinator again and retry."""
 
     @abstractmethod
     def handle(self, context: RequestContext, request: Request) -> Any:
         """Serves one request.
 
         Returns:
-            The response, a `Pending` if it comes later, or None where the protocol has no answer (Produce, acks=0).
+            The response, a `Pending` if it comes later, or None if the protocol has no response (Produce, acks=0).
 
         Raises:
             KafkaError: mapped to `error(context, request, code)` by the engine.
         """
 
     def decide(self, machine: Any, context: RequestContext, request: Request) -> Any:
-        """Decides within a shard: reads `machine`, changes nothing durable.
+        """Decides a request within a shard: reads `machine`, changes nothing durable.
 
         Returns:
             A response, a parked `Pending`, or an `Outcome` of records and one of these.
@@ -97,4 +102,4 @@ class Api(ABC, Generic[Request, Response]):
 
     @abstractmethod
     def error(self, context: RequestContext, request: Request, code: ErrorCode, message: str | None = None) -> Response:
-        """The response that says `code` in the way of this API (at the top, or for each thing asked for)."""
+        """Builds the response that carries `code`: at the top level or in each requested item, as the API defines."""

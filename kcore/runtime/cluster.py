@@ -1,4 +1,4 @@
-"""Who the nodes are, where clients find them, and which of them leads which partition."""
+"""The nodes of the cluster, their advertised addresses, and the leaders of partitions."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class Broker(NamedTuple):
 
     Attributes:
         node_id: its id.
-        host: the advertised host of the listener that the client came through.
+        host: the advertised host of the client's listener.
         port: the advertised port.
-        rack: where it stands, or None.
+        rack: the node's rack, or None.
     """
 
     node_id: int
@@ -23,7 +23,7 @@ class Broker(NamedTuple):
 
 
 class Leader(NamedTuple):
-    """Who leads a partition, and in which epoch (KIP-101)."""
+    """The leader of a partition and its leader epoch (KIP-101)."""
 
     node_id: int
     epoch: int
@@ -34,46 +34,46 @@ class ClusterView(Protocol):
 
     @property
     def node_id(self) -> int:
-        """This node."""
+        """This node's id."""
         ...
 
     @property
     def cluster_id(self) -> str:
-        """The cluster's id: 22 characters that never change."""
+        """The cluster's id: 22 characters, never changed."""
         ...
 
     @property
     def controller_id(self) -> int:
-        """The node that clients send topic administration to."""
+        """The id of the node that serves topic administration."""
         ...
 
     @property
     def nodes(self) -> Sequence[int]:
-        """The ids of the nodes that are alive."""
+        """The ids of the live nodes."""
         ...
 
     def brokers(self, listener: str) -> Sequence[Broker]:
-        """The nodes that are alive, with their addresses for clients of `listener`."""
+        """Returns the live nodes with their addresses for clients of `listener`."""
         ...
 
     def broker(self, node_id: int, listener: str) -> Broker | None:
-        """One node, None if it is unknown or has no such listener."""
+        """Returns one node, or None if it is unknown or has no such listener."""
         ...
 
     def leader(self, topic: str, partition: int) -> Leader | None:
-        """The leader of a partition, None while it has none."""
+        """Returns the leader of a partition, or None while it has none."""
         ...
 
 
 class SingleNodeCluster:
-    """A cluster of one node, which leads everything.
+    """A cluster of one node, which leads every partition.
 
     Args:
         node_id: this node's id.
         cluster_id: the cluster's id.
-        leader_epoch: the epoch in which this node leads, one more at each start of the node, so that clients and
-            appends of an earlier life are told from those of this one.
-        rack: where the node stands, or None.
+        leader_epoch: the epoch in which this node leads. It increases at each start of the node, which fences clients
+            and appends of an earlier run.
+        rack: the node's rack, or None.
     """
 
     __slots__ = ("_addresses", "_cluster_id", "_leader", "_node_id", "_rack")
@@ -86,12 +86,12 @@ class SingleNodeCluster:
         self._addresses: dict[str, tuple[Broker]] = {}
 
     def advertise(self, listener: str, host: str, port: int) -> None:
-        """Clients of `listener` find this node at `host`:`port` from now on."""
+        """Sets the address of this node for clients of `listener`."""
         self._addresses[listener] = (Broker(self._node_id, host, port, self._rack),)
 
     @property
     def node_id(self) -> int:
-        """This node."""
+        """This node's id."""
         return self._node_id
 
     @property
@@ -101,24 +101,24 @@ class SingleNodeCluster:
 
     @property
     def controller_id(self) -> int:
-        """This node."""
+        """This node's id: it is its own controller."""
         return self._node_id
 
     @property
     def nodes(self) -> Sequence[int]:
-        """This node."""
+        """This node's id alone."""
         return (self._node_id,)
 
     def brokers(self, listener: str) -> Sequence[Broker]:
-        """This node; nothing for a listener that has no address."""
+        """Returns this node, or an empty sequence for a listener without an address."""
         return self._addresses.get(listener, ())
 
     def broker(self, node_id: int, listener: str) -> Broker | None:
-        """This node at its address for `listener`, None for any other."""
+        """Returns this node at its address for `listener`, or None for any other id."""
         if node_id != self._node_id:
             return None
         return next(iter(self._addresses.get(listener, ())), None)
 
     def leader(self, topic: str, partition: int) -> Leader | None:
-        """This node."""
+        """Returns this node, for every partition."""
         return self._leader

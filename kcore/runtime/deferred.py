@@ -1,11 +1,11 @@
-"""APIs that are made when they are first asked for, since to import all of them takes a fifth of a start.
+"""APIs that are created at their first use, since importing all of them takes a fifth of the start time.
 
-A server makes the rest soon after its start (`ServedApis.make_all`): later the process may have no file descriptor left
-to read a module with.
+A server creates the rest soon after its start (`ServedApis.make_all`): later the process may have no file descriptor
+left to read a module.
 
-A table says of each key how its API is made, another one which versions it has. The maker takes the class from its
-package (`kcore.broker.apis` and the like), which finds the class's file when the name is first used: to the type
-checker it is an import like any other.
+One table maps each key to the function that creates its API, another one maps it to the served versions. The function
+takes the class from its package (such as `kcore.broker.apis`), which imports the class's file when the name is first
+used. The type checker sees an ordinary import.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Maker = Callable[[], "Api[Any, Any]"]
 
 
 class DeferredApi(NamedTuple):
-    """What is known of an API before it is made.
+    """An API that may not have been created yet.
 
     Attributes:
-        key: its key.
-        versions: those that are served, lowest and highest; the same as the class says.
-        maker: makes it.
+        key: the API's key.
+        versions: the lowest and the highest served version; equal to the class's `versions`.
+        maker: creates the API.
     """
 
     key: ApiKey
@@ -37,20 +37,20 @@ class DeferredApi(NamedTuple):
     maker: Maker
 
     def make(self) -> Api[Any, Any]:
-        """The API itself, which must be what was announced."""
+        """Creates the API, whose key and versions must be the declared ones."""
         api = self.maker()
         assert (api.key, api.versions) == (self.key, self.versions), f"{api.key!r} {api.versions} is not {self}"
         return api
 
 
 class ServedApis(Mapping[int, "Api[Any, Any]"]):
-    """The APIs of a node by key. To look one up makes it; to ask which there are does not.
+    """The APIs of a node by key. A look-up creates the API; iteration and `in` do not.
 
     Args:
-        deferred: what is served.
+        deferred: the served APIs.
 
     Attributes:
-        made: those that were looked up before. Whoever looks up with every request may look here first.
+        made: the APIs that were created before. Code that runs for every request looks here first.
     """
 
     __slots__ = ("_deferred", "made")
@@ -66,10 +66,10 @@ class ServedApis(Mapping[int, "Api[Any, Any]"]):
         return api
 
     def make_all(self) -> Iterator[None]:
-        """Makes the APIs that were not asked for yet, one of them between two `yield`s.
+        """Creates the remaining APIs, one before each `yield`.
 
         Raises:
-            ImportError, OSError: a module cannot be read, for want of file descriptors for instance.
+            ImportError, OSError: a module cannot be read, for example for lack of file descriptors.
         """
         for key in self._deferred:
             if key not in self.made:
@@ -87,17 +87,17 @@ class ServedApis(Mapping[int, "Api[Any, Any]"]):
 
 
 def deferred_apis(versions: Mapping[ApiKey, tuple[int, int]], makers: Mapping[ApiKey, Maker]) -> list[DeferredApi]:
-    """The APIs of a table.
+    """Returns the APIs of `makers`.
 
     Args:
-        versions: those that are served; it may have more keys.
-        makers: make the APIs.
+        versions: the served versions by key; it may have more keys than `makers`.
+        makers: the functions that create the APIs.
     """
     return [DeferredApi(key, versions[key], maker) for key, maker in makers.items()]
 
 
 def api_finder(package: str) -> Callable[[str], Any]:
-    """The `__getattr__` of a package of APIs: finds `DeleteAclsApi` in its file, `delete_acls`, when it is first used.
+    """Returns the `__getattr__` of a package of APIs, which imports `DeleteAclsApi` from its file `delete_acls`.
 
     Args:
         package: the package's name.
@@ -111,7 +111,7 @@ def api_finder(package: str) -> Callable[[str], Any]:
             module = import_module(file)
         except ModuleNotFoundError as error:
             if error.name != file:
-                raise  # the file is there; what it imports is not
+                raise  # the file exists; a module that it imports is missing
             raise AttributeError(f"module {package!r} has no attribute {name!r}") from error
         return getattr(module, name)
 

@@ -1,4 +1,4 @@
-"""Recovery: a shard's log, replayed into a fresh state machine."""
+"""Recovery: replays a shard's log into a new state machine."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SLICE_RECORDS = 5_000  # how many records are replayed between two looks at the requests that wait
+SLICE_RECORDS = 5_000  # records that are replayed before waiting requests are served
 
 
 class ShardLog(Protocol):
-    """The log of one shard, as the runtime uses it: a partition log, or a partition that wraps one."""
+    """The log of one shard: a partition log, or a partition that wraps one."""
 
     @property
     def end_offset(self) -> int:
-        """The offset that the next record will get, counting what is staged."""
+        """The offset that the next record will get, after the staged ones."""
         ...
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch in which this node owns the partition; an append with an older one is refused."""
+        """The epoch in which this node owns the partition; an append with an older epoch is refused."""
         ...
 
     def append(self, batch: bytearray, leader_epoch: int) -> int:
-        """Stages a batch for the next commit; returns its base offset."""
+        """Stages an encoded batch for the next commit; returns its base offset."""
         ...
 
     def append_built(self, batch: BatchBuilder, leader_epoch: int) -> int:
-        """The same with what a builder holds."""
+        """Stages the batch of a builder for the next commit; returns its base offset."""
         ...
 
     def runs(self) -> Iterator[list[tuple[int, bytes]]]:
-        """Every committed batch with its base offset, in order, in lists as they were read."""
+        """Yields every committed batch with its base offset, in order, in lists as they were read."""
         ...
 
 
 class LoadReport:
-    """What a load did.
+    """The statistics of a load.
 
     Attributes:
-        records: how many records were replayed.
-        batches: how many batches they stood in.
-        size_bytes: how many bytes these had.
-        unknown: how many records of unknown types were skipped.
-        elapsed_ms: how long it took, from the first slice to the last.
+        records: the number of replayed records.
+        batches: the number of their batches.
+        size_bytes: the size of these batches.
+        unknown: the number of skipped records of unknown types.
+        elapsed_ms: the time from the first slice to the last.
     """
 
     __slots__ = ("batches", "elapsed_ms", "records", "size_bytes", "unknown")
@@ -71,50 +71,51 @@ class LoadReport:
 def replay_log(log: ShardLog, machine: Any, report: LoadReport) -> Iterator[None]:
     """Replays a whole log, pausing after each slice of `SLICE_RECORDS` records.
 
-    The log is the snapshot too: it is compacted in place, so that its length follows what lives in it, not its history.
+    There is no separate snapshot: the log is compacted in place, so its length depends on the live state, not on the
+    history.
 
-    Records of types that the machine does not know are counted and skipped, as in Kafka; anything that cannot be
-    decoded or replayed raises, and fails the load.
+    Records of unknown types are counted and skipped, as in Kafka. A record that cannot be decoded or replayed raises,
+    which fails the load.
     """
     until_pause = SLICE_RECORDS
     next_offset = 0
     replay_simple = getattr(machine, "replay_run", None) or _one_by_one(machine)
     for run in log.runs():
         at = 0
-        looked_at = report.records + report.unknown + report.batches
+        done_before = report.records + report.unknown + report.batches
         while at < len(run):
-            plain = simple_run(run, at)
-            if plain.stop > at:
+            simple = simple_run(run, at)
+            if simple.stop > at:
                 try:
-                    unknown = replay_simple(run, at, plain.stop, next_offset)
+                    unknown = replay_simple(run, at, simple.stop, next_offset)
                 except Exception as error:
-                    _name_offset(error, run[at : plain.stop], machine)
+                    _note_offset(error, run[at : simple.stop], machine)
                     raise
-                report.batches += plain.stop - at
-                report.size_bytes += plain.size_bytes
-                report.records += plain.records - unknown
+                report.batches += simple.stop - at
+                report.size_bytes += simple.size_bytes
+                report.records += simple.records - unknown
                 report.unknown += unknown
-                next_offset = plain.next_offset
-                at = plain.stop
+                next_offset = simple.next_offset
+                at = simple.stop
             else:
                 next_offset = _replay_special(run[at][1], next_offset, machine, report)
                 at += 1
-        until_pause -= report.records + report.unknown + report.batches - looked_at
+        until_pause -= report.records + report.unknown + report.batches - done_before
         if until_pause <= 0:
             until_pause = SLICE_RECORDS
             yield
     if report.unknown:
-        logger.warning("skipped %d records of unknown types", report.unknown)
+        logger.warning("load: skipped %d records of unknown types, perhaps of a newer version", report.unknown)
 
 
 def replay_batch(batch: bytes, machine: Any) -> None:
-    """Replay one batch of any kind, without the shortcuts of a load."""
+    """Replays one batch of any kind, without the fast path of a load."""
     _replay_special(batch, 0, machine, LoadReport())
 
 
-def _name_offset(error: Exception, run: Run, machine: Any) -> None:
-    """Note the first record of a run that cannot be decoded on the error: the compiled replay does not tell it."""
-    with contextlib.suppress(CorruptBatchError):  # `error` says it then
+def _note_offset(error: Exception, run: Run, machine: Any) -> None:
+    """Adds the offset of the first record that cannot be decoded to the error; the compiled replay does not have it."""
+    with contextlib.suppress(CorruptBatchError):  # `error` already names the batch
         for _, batch in run:
             for offset, _, key, value in iter_entries(batch):
                 try:
@@ -125,12 +126,12 @@ def _name_offset(error: Exception, run: Run, machine: Any) -> None:
 
 
 def _replay_special(batch: bytes, from_offset: int, machine: Any, report: LoadReport) -> int:
-    """Replays a batch that is a marker, a transaction's, compressed or empty; returns the offset behind it."""
+    """Replays a batch that is a marker, transactional, compressed or empty; returns the next offset."""
     header = parse_header(batch)
     report.batches += 1
     report.size_bytes += len(batch)
     if header.is_control:
-        # One without a record: Kafka's compaction leaves such a marker when nothing of its transaction is left.
+        # A marker without a record: Kafka's compaction leaves it if no record of its transaction remains.
         marker = parse_control(batch) if header.record_count else None
         if marker is not None and marker.is_end_marker:
             machine.replay_marker(header.base_offset, header.producer_id, header.producer_epoch, marker.is_commit)
@@ -143,12 +144,12 @@ def _replay_special(batch: bytes, from_offset: int, machine: Any, report: LoadRe
 
 
 def _one_by_one(machine: Any) -> Callable[[Run, int, int, int], int]:
-    """`replay_run` for a machine that has none."""
+    """Returns a `replay_run` for a machine without one."""
 
     def replay(run: Run, start: int, stop: int, from_offset: int) -> int:
         unknown = 0
         for base_offset, batch in run[start:stop]:
-            # Compaction that ran meanwhile may have merged what comes now with what came before.
+            # Compaction during the load may have merged this batch with batches that were replayed before.
             unknown += _replay_records(batch, max(from_offset, base_offset), -1, machine)
             from_offset = last_offset(batch) + 1
         return unknown
@@ -157,7 +158,7 @@ def _one_by_one(machine: Any) -> Callable[[Run, int, int, int], int]:
 
 
 def _replay_records(batch: Any, from_offset: int, producer_id: int, machine: Any) -> int:
-    """Replays the records of a batch from an offset on; returns how many were of unknown types."""
+    """Replays the records of a batch from an offset on; returns the number of records of unknown types."""
     decode, replay = machine.decode, machine.replay
     unknown = 0
     for offset, _, key, value in iter_entries(batch, decompress=decompress):

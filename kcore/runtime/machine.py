@@ -1,4 +1,4 @@
-"""What a state machine is to the runtime, and what the runtime is to a state machine."""
+"""The interfaces between the runtime and its state machines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class EncodableKey(Protocol):
     """The key of a record."""
 
     def encode_key(self) -> bytes | None:
-        """Its bytes as they stand in the log."""
+        """Returns the key's bytes as stored in the log."""
         ...
 
 
@@ -40,17 +40,17 @@ class EncodableValue(Protocol):
     """The value of a record."""
 
     def encode_value(self, version: int) -> bytes:
-        """Its bytes as they stand in the log, with the version in front."""
+        """Returns the value's bytes as stored in the log, which begin with the version."""
         ...
 
 
 class Record(NamedTuple):
-    """A durable fact, typed: what `decide` returns, what `replay` takes.
+    """A typed record of an internal topic: `decide` returns it, `replay` applies it.
 
     Attributes:
-        key: what the fact is about.
-        value: the fact; None is a tombstone.
-        version: the version the value is written in.
+        key: the record's key.
+        value: the record's value; None is a tombstone.
+        version: the version in which the value is encoded.
     """
 
     key: EncodableKey
@@ -59,32 +59,32 @@ class Record(NamedTuple):
 
 
 class RecordBlock(Protocol):
-    """Many facts of one kind as one object, which writes and replays itself faster than they would one by one.
+    """Many records of one type as one object, which is encoded and replayed faster than the single records.
 
-    It is a sequence of the `Record`s that it stands for, and they are the definition of what it does: whoever encodes
-    and replays them one after the other gets the same batch and the same state.
+    It is also a sequence of these `Record`s, which define its meaning: encoding and replaying them one by one gives
+    the same batch and the same state.
     """
 
     @property
     def size_bytes(self) -> int:
-        """What the records take in a batch at most, without the batch's header."""
+        """The maximum size of the records in a batch, without the batch's header."""
         ...
 
     def __len__(self) -> int:
-        """How many records it stands for."""
+        """Returns the number of records."""
         ...
 
     def __iter__(self) -> Iterator[Record]:
-        """The records, in their order."""
+        """Yields the records in order."""
         ...
 
     def append_to(self, batch: BatchBuilder, timestamp_ms: int) -> bool:
-        """Adds the records to a batch with room for `size_bytes`; False if one did not fit."""
+        """Adds the records to a batch with room for `size_bytes`. Returns False if one did not fit."""
         ...
 
 
 class RunReplay(Protocol):
-    """What a machine may have to be loaded faster."""
+    """An optional method of a state machine that makes loads faster."""
 
     def replay_run(self, run: Run, start: int, stop: int, from_offset: int) -> int:
         """Applies the records of uncompressed batches, as `decode` and `replay` do one by one.
@@ -94,72 +94,75 @@ class RunReplay(Protocol):
         Args:
             run: pairs (base offset, batch).
             start: the index of the first batch.
-            stop: the index behind the last.
-            from_offset: records below it were replayed before.
+            stop: the index after the last batch.
+            from_offset: records below this offset were already replayed.
 
         Returns:
-            How many of the records were passed over because their types are not known.
+            The number of records that were skipped because their types are unknown.
 
         Raises:
-            Exception: whatever `decode` and `replay` raise; the load has failed then.
+            Exception: any exception of `decode` or `replay`; the load then fails.
         """
         ...
 
 
 class BlockReplay(Protocol):
-    """What a machine has that decides blocks of records."""
+    """The additional method of a state machine that decides blocks of records."""
 
     def replay_block(self, first_offset: int, producer_id: int, block: Any) -> None:
-        """Applies a block that it decided just now, as `replay` does with its records one by one.
+        """Applies a block right after it was decided, as `replay` does with its records one by one.
 
         Args:
-            first_offset: the offset of its first record; the others follow.
-            producer_id: -1, or the producer in whose transaction it stands.
+            first_offset: the offset of the block's first record; the others follow without gaps.
+            producer_id: the producer whose transaction has the block, or -1.
             block: the `RecordBlock`.
         """
         ...
 
 
 class StateMachine(Protocol):
-    """The state of one shard. `replay` alone changes what is durable; everything else in it is soft.
+    """The state of one shard. Only `replay` and `replay_marker` change durable state; all other state is soft.
 
-    A machine may have `replay_run` too (see `RunReplay`), and `replay_block` (see `BlockReplay`).
+    A machine may also have the methods of `RunReplay` and `BlockReplay`.
     """
 
     def replay(self, offset: int, producer_id: int, key: Any, value: Any) -> None:
-        """Applies one fact. Called live right after it was decided, and at recovery with what the log holds.
+        """Applies one record. Called live right after the decision, and at recovery with each record of the log.
 
         Args:
             offset: the record's offset in the shard's log. Offsets may have gaps (compacted logs).
-            producer_id: -1, or the producer in whose transaction it stands.
+            producer_id: the producer whose transaction has the record, or -1.
             key: the typed key.
             value: the typed value, or None for a tombstone.
         """
         ...
 
     def replay_marker(self, offset: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
-        """Applies the end of a transaction: its facts become visible, or go."""
+        """Applies the end of a transaction: its records become visible (commit) or are dropped (abort)."""
         ...
 
     def decode(self, key: bytes | None, value: bytes | None) -> tuple[Any, Any] | None:
-        """A record of the log, typed; None for a record type that this machine does not know (it is skipped)."""
+        """Returns a record of the log as typed key and value, or None for an unknown record type, which is skipped."""
         ...
 
     def on_loaded(self) -> None:
-        """The log was replayed to its end: arm timers, count."""
+        """Arms timers and initialises counters, after the log was replayed to its end."""
         ...
 
     def on_unloaded(self) -> None:
-        """The shard goes: nothing may fire or answer from here on. The runtime fails who is parked."""
+        """Releases soft state, as the shard is given up: no timer may fire and no response be completed from now on.
+
+        The runtime fails the parked requests.
+        """
         ...
 
 
 class ShardContext:
-    """A state machine's hands: time, timers, answers. Made by the shard for its machine.
+    """A state machine's access to its shard: time, timers, responses. The shard creates it for its machine.
 
     Attributes:
-        now: the time of the present round.
-        shard: the shard this machine lives in.
+        now: the time of the current round.
+        shard: the machine's shard.
     """
 
     __slots__ = ("now", "shard")
@@ -169,7 +172,7 @@ class ShardContext:
         self.now = now
 
     def answer(self, pending: Pending, response: Any) -> None:
-        """Answers a parked request, once everything that this shard decided up to now is durable."""
+        """Completes a parked request, once everything that this shard decided up to now is durable."""
         self.shard.answer(pending, response)
 
     def schedule(self, deadline_ms: int, timer: ShardTimer) -> Timer:
@@ -177,5 +180,5 @@ class ShardContext:
         return self.shard.schedule(deadline_ms, timer)
 
     def in_slices(self, work: Iterator[Outcome | None]) -> None:
-        """Runs long work in bounded pieces between rounds: each item it yields is decided as a request's would be."""
+        """Runs long work in slices between rounds. Each outcome that it yields is handled like that of a request."""
         self.shard.in_slices(work)

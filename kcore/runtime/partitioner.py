@@ -1,4 +1,4 @@
-"""Which partition of an internal topic a group, transactional id or share key lives in."""
+"""The partition of an internal topic that owns a group, transactional id or share key."""
 
 from kcore_ext.util.java_hash import java_hash, partition_for
 

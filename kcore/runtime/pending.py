@@ -1,4 +1,4 @@
-"""An answer that is not there yet."""
+"""Responses that are completed later: `Pending`, and joining several responses to one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Gathered", "Pending", "gather", "gather_each"]
 
 FEW_NAMES = 100
-"""A request about no more names is decided at once."""
+"""Maximum number of names in a request that is decided at once."""
 NAME_COST = 10
 """The cost of a look-up in a shard, in microseconds."""
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class Gathered(Pending):
-    """One response made of several that may still be pending: see `gather`."""
+    """One response built from several that may still be pending. `gather` creates it."""
 
     __slots__ = ("_build", "_missing", "_parts")
 
@@ -55,7 +55,10 @@ class Gathered(Pending):
             try:
                 response = self._build(self._parts)
             except Exception:
-                logger.exception("the parts of an answer of %s do not fit together", type(self.api).__name__)
+                logger.exception(
+                    "%s: building the response from its parts failed; the client gets UNKNOWN_SERVER_ERROR",
+                    type(self.api).__name__,
+                )
                 self.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
             else:
                 self.complete(response)
@@ -75,21 +78,21 @@ def gather_each(
 ) -> Any:
     """Joins the responses about several names to one.
 
-    A name that stands in the request many times is looked up once, and its response is shared: what a request costs
-    before it is encoded is bounded by what is different in it.
+    A name that the request repeats is looked up once, and its response is shared. So the cost of a request before it
+    is encoded depends only on the number of different names.
 
     Args:
         api: the API of the whole request.
         context: the context of the request.
         request: the whole request.
-        names: what the request names.
+        names: the names in the request.
         ask: returns the response about one name, or a `Pending`.
-        build: makes the response of those about each of `names`, in that order.
-        slices: where a request about many names is worked on in slices; None: it is decided at once.
-        cost: of one name, in microseconds.
+        build: builds the response from those about each of `names`, in that order.
+        slices: runs a request about many names in slices; None: the request is decided at once.
+        cost: the cost of one name, in microseconds.
 
     Returns:
-        The response if all parts are there, else a `Pending`.
+        The response if all parts are complete, else a `Pending`.
     """
     distinct = dict.fromkeys(names)
 
@@ -97,8 +100,8 @@ def gather_each(
         if len(distinct) == len(names):
             return gather(api, context, request, parts, build)
 
-        def expand(found: list[Any]) -> Any:
-            by_name = dict(zip(distinct, found, strict=True))
+        def expand(responses: list[Any]) -> Any:
+            by_name = dict(zip(distinct, responses, strict=True))
             return build([by_name[name] for name in names])
 
         return gather(api, context, request, parts, expand)
@@ -123,17 +126,17 @@ def gather(
     parts: Sequence[Any],
     build: Callable[[list[Any]], Any],
 ) -> Any:
-    """Joins the answers of several shards to one response.
+    """Joins the responses of several shards to one.
 
     Args:
         api: the API of the whole request.
-        context: who asks.
+        context: the context of the request.
         request: the whole request.
-        parts: responses, and `Pending`s where they are not there yet.
-        build: makes the response of the parts' responses, in the order of `parts`.
+        parts: the responses, each of which may be a `Pending`.
+        build: builds the response from the parts' responses, in the order of `parts`.
 
     Returns:
-        The response if all parts are there, else a `Pending`.
+        The response if all parts are complete, else a `Pending`.
     """
     missing = [part for part in parts if isinstance(part, Pending) and not part.done]
     if not missing:

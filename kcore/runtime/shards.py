@@ -1,4 +1,4 @@
-"""All shards of one internal topic: who has which key, loading and unloading."""
+"""All shards of one internal topic: finding the shard of a key, loading and unloading."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Shards(Generic[M]):
 
     Args:
         topic: the topic's name (`__consumer_offsets`, …).
-        partitions: its number of partitions, of all nodes; it decides where a key lives and never changes.
-        make: makes the shard of a partition.
-        pipeline: committed before a shard is given up.
+        partitions: the topic's number of partitions on all nodes. It determines the shard of a key and never changes.
+        make: creates the shard of a partition.
+        pipeline: committed before a shard is unloaded.
     """
 
     __slots__ = ("_make", "_pipeline", "_shards", "partitions", "topic")
@@ -47,7 +47,7 @@ class Shards(Generic[M]):
         return len(self._shards)
 
     def of(self, key: str) -> Shard[M]:
-        """The shard that `key` lives in.
+        """Returns the shard of `key`.
 
         Raises:
             KafkaError: NOT_COORDINATOR if this node does not own it.
@@ -58,18 +58,18 @@ class Shards(Generic[M]):
         return shard
 
     def get(self, index: int) -> Shard[M] | None:
-        """The shard of a partition, None if this node does not own it."""
+        """Returns the shard of a partition, or None if this node does not own it."""
         return self._shards.get(index)
 
     @property
     def by_partition(self) -> dict[int, Shard[M]]:
-        """The shards by partition, for compiled code to look in: the same dictionary for good. Not to be changed."""
+        """The shards by partition, for compiled code. It is always the same dictionary; callers do not change it."""
         return self._shards
 
     def load(self, index: int, leader_epoch: int) -> None:
-        """This node became the owner of a partition in `leader_epoch`: load its log.
+        """Loads the shard of a partition that this node owns since `leader_epoch`.
 
-        An epoch that is not newer than the one we know is old news and ignored.
+        Ignored if the epoch is not newer than the shard's, unless the shard's load failed.
         """
         shard = self._shards.get(index)
         if shard is not None:
@@ -84,7 +84,10 @@ class Shards(Generic[M]):
         shard.load()
 
     def unload(self, index: int, leader_epoch: int | None = None) -> None:
-        """Another node owns the partition since `leader_epoch`; None: it is gone. Older news are ignored."""
+        """Unloads the shard of a partition that another node owns since `leader_epoch`, or that is deleted (None).
+
+        Ignored if the epoch is not newer than the shard's.
+        """
         shard = self._shards.get(index)
         if shard is None or (leader_epoch is not None and leader_epoch <= shard.leader_epoch):
             return
@@ -94,11 +97,11 @@ class Shards(Generic[M]):
 
     @property
     def slices(self) -> Slices | None:
-        """Where long work of the node runs; None while it owns no shard."""
+        """The node's queue of long work; None while it owns no shard."""
         shard = next(iter(self._shards.values()), None)
         return None if shard is None else shard.slices
 
     @property
     def loading(self) -> bool:
-        """Whether any shard is still loading."""
+        """True while any shard is loading."""
         return any(shard.state is ShardState.LOADING for shard in self._shards.values())

@@ -1,8 +1,8 @@
 """Long requests, decided in slices between which other requests are served.
 
-A request of a few hundred kilobytes can name 10,000 topics or ask for 100,000 lookups. An API that loops over what a
-request names does so in a generator, which yields the cost of each step and returns the response. Short requests run to
-their end at once. A long one is parked when its first slice is over, and goes on whenever the driver steps `Slices`.
+A request of a few hundred kilobytes can name 10,000 topics or need 100,000 look-ups. An API that loops over the names
+in a request does so in a generator, which yields the cost of each step and returns the response. Short requests run to
+their end at once. A long request is parked after its first slice, and continues whenever the driver steps `Slices`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 SLICE_COST = 10_000
 """The cost of a slice, in units of about a microsecond."""
 MAX_TOGETHER = 4
-"""Long requests that are worked on in turns; others wait. It bounds the memory of unfinished responses."""
+"""Maximum number of long requests that run in turns; others wait. It bounds the memory of unfinished responses."""
 
 Work = Generator[int, None, Any]
 """Yields the cost of each step in microseconds, and returns the response."""
@@ -35,11 +35,11 @@ class SlicedRequests:
     """The long requests of an engine.
 
     Args:
-        slices: where their slices run.
+        slices: runs their slices.
 
     Attributes:
-        enabled: whether requests may be parked between slices. An event loop's driver sets it; callers of an engine
-            without one get their responses at once.
+        enabled: True if requests may be parked between slices. The driver for event loops sets it; without it callers
+            get their responses at once.
     """
 
     __slots__ = ("_running", "_slices", "_waiting", "enabled")
@@ -65,7 +65,7 @@ class SlicedRequests:
             context: the context of the request.
             request: the request.
             work: decides the request in steps.
-            finish: gets what `work` returns, in the same slice, and returns the response, or a `Pending` of it.
+            finish: called with the result of `work` in the same slice; returns the response, or a `Pending` of it.
 
         Returns:
             The response, or a parked `Pending` of it.
@@ -103,7 +103,7 @@ def step(work: Work, limit: int) -> tuple[bool, Any]:
     """Runs `work` until its steps have cost `limit`, -1 for no limit.
 
     Returns:
-        Whether it is over, and what it returned.
+        A pair: whether the work has ended, and its result.
     """
     spent = 0
     try:
@@ -117,7 +117,7 @@ def step(work: Work, limit: int) -> tuple[bool, Any]:
 class SlicedPending(Pending):
     """The response of a long request.
 
-    Work that only reads ends when its client is gone; work with `finish` goes on, as a request does that was decided.
+    Work that only reads ends when its client disconnects. Work with `finish` continues, like any decided request.
     """
 
     __slots__ = ("_finish", "_gone", "_work")
@@ -136,12 +136,12 @@ class SlicedPending(Pending):
         self._gone = False
 
     def abandon(self) -> None:
-        """The client is gone."""
+        """Takes note that the client has disconnected."""
         super().abandon()
         self._gone = self._finish is None
 
     def run_slice(self) -> bool:
-        """Runs one slice. Returns whether the work is over."""
+        """Runs one slice. Returns whether the work has ended."""
         if self._gone:
             self._work.close()
             return True
@@ -154,10 +154,10 @@ class SlicedPending(Pending):
         except KafkaError as error:
             response = self.api.error(self.context, self.request, error.code, error.message)
         except LogError as error:
-            logger.error("%s: %s", type(self.api).__name__, error)
+            logger.error("%s failed, because the log failed: %s", type(self.api).__name__, error)
             response = self.api.error(self.context, self.request, self.api.storage_error)
         except Exception:
-            logger.exception("%s failed", type(self.api).__name__)
+            logger.exception("%s failed; the client gets UNKNOWN_SERVER_ERROR", type(self.api).__name__)
             response = self.api.error(self.context, self.request, ErrorCode.UNKNOWN_SERVER_ERROR)
         if isinstance(response, Pending):
             response.on_complete(self.complete)

@@ -1,4 +1,4 @@
-"""Long work in short slices, so that no request waits behind it."""
+"""Runs long work in short slices, so that no request waits for all of it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ logger = logging.getLogger(__name__)
 class Slices:
     """Runs generators in turns: each `step` runs one slice of one of them.
 
-    A generator does a bounded piece of work between two `yield`s (a chunk of a load, some groups of an expiry run).
-    The driver calls `step` between rounds of requests, as long as it returns True.
+    A generator does a bounded piece of work between two `yield`s (a part of a load, some groups of an expiry run).
+    The driver calls `step` between rounds, as long as it returns True.
 
     Attributes:
-        requests: long requests, which are decided in slices.
+        requests: the long requests, which are decided in slices.
     """
 
     __slots__ = ("_work", "requests")
@@ -36,7 +36,7 @@ class Slices:
         self._work.append(work)
 
     def step(self) -> bool:
-        """Runs one slice. Returns whether there is more to do. Work that raises is logged and over."""
+        """Runs one slice. Returns whether more work is queued. Work that raises is logged and dropped."""
         queue = self._work
         if not queue:
             return False
@@ -47,12 +47,14 @@ class Slices:
             queue.popleft()
         except Exception as error:
             queue.popleft()
-            log_failure(logger, error, "%s ended early", getattr(work, "__qualname__", work))
+            log_failure(
+                logger, error, "slices: %s failed, and its rest is dropped", getattr(work, "__qualname__", work)
+            )
         else:
-            queue.rotate(-1)  # needs no memory: work that goes on is never lost
+            queue.rotate(-1)  # needs no memory: unfinished work is never lost
         return bool(queue)
 
     def finish(self) -> None:
-        """Runs everything to its end: at a start that waits for all shards, and in tests."""
+        """Runs all work to its end: for a start that waits for all shards, and for tests."""
         while self.step():
             pass

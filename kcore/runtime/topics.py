@@ -1,4 +1,4 @@
-"""What a coordinator may know of topics: a read-only view that the data plane fills, and what tells of changes."""
+"""The coordinators' read-only view of topics, and the listener for changes of the metadata."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class TopicInfo(NamedTuple):
 
     Attributes:
         name: the topic's name.
-        topic_id: 16 bytes; a topic that is deleted and made again has another.
-        partitions: how many partitions it has, numbered from 0.
+        topic_id: 16 bytes; a topic that is deleted and created again gets another id.
+        partitions: the number of partitions, which are numbered from 0.
     """
 
     name: str
@@ -24,44 +24,45 @@ class TopicImage(Protocol):
     """The topics of the cluster, by name and by id."""
 
     def by_name(self, name: str) -> TopicInfo | None:
-        """The topic of that name, or None."""
+        """Returns the topic of that name, or None."""
         ...
 
     def by_id(self, topic_id: bytes) -> TopicInfo | None:
-        """The topic of that id, or None."""
+        """Returns the topic of that id, or None."""
         ...
 
     def all(self) -> Iterable[TopicInfo]:
-        """Every topic, internal ones too, in no particular order."""
+        """Returns every topic, internal ones too, in no particular order."""
         ...
 
 
 class MetadataListener:
-    """Is told of every change of the metadata, while it is replayed: before it is durable, after the image has it.
+    """A listener for changes of the metadata.
 
-    Subclasses override what they care for. A change that is taken back (its commit failed) is told as the opposite
-    change, once the metadata has been read again. No method may raise or ask for another change.
+    It is called during replay: after the image has the change, and before the change is durable.
+    Subclasses override the methods they need. If the commit of a change fails, the opposite change is reported once the
+    metadata has been read again. No method may raise or request another change.
     """
 
     __slots__ = ()
 
     def on_topic_created(self, topic: TopicInfo) -> None:
-        """`topic` is there, with all its partitions; its settings can be read."""
+        """Handles a new topic: all its partitions exist, and its settings can be read."""
 
     def on_topic_deleted(self, topic: TopicInfo) -> None:
-        """`topic` is gone."""
+        """Handles a deleted topic."""
 
     def on_partitions_added(self, topic: TopicInfo, first: int) -> None:
-        """`topic` has more partitions: those from `first` on are new."""
+        """Handles new partitions of `topic`: those from `first` on."""
 
     def on_partitions_removed(self, topic: TopicInfo, first: int) -> None:
-        """Partitions from `first` on were taken back: they were told of, but never became durable."""
+        """Handles the removal of the partitions from `first` on: they were reported, but never became durable."""
 
     def on_config_changed(self, resource_type: int, name: str) -> None:
-        """A setting of a topic, a group, this broker (its id) or all brokers ("") changed.
+        """Handles a changed setting of a topic, a group, this broker (its id) or all brokers ("").
 
-        Not told for the settings that a topic is created or deleted with.
+        Not called for the settings with which a topic is created or deleted.
         """
 
     def on_feature_changed(self, name: str, level: int) -> None:
-        """A feature has a new finalized level; 0 is off."""
+        """Handles a new finalized level of a feature; 0 is off."""
