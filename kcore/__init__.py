@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncEngine", "Config", "ManualClock", "SyncEngine", "__version__", "open"]
 
-_PLACES = {
+_MODULES = {
     "AsyncEngine": "kcore.embed",
     "Config": "kcore.config.node",
     "ManualClock": "kcore.clock",
@@ -36,11 +36,11 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Finds the public names when they are first asked for: `import kcore` alone costs nothing."""
-    if name not in _PLACES:
+    """Imports a public name at its first use, so that `import kcore` alone costs nothing."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib  # noqa: PLC0415
 
-    value = getattr(importlib.import_module(_PLACES[name]), name)
+    value = getattr(importlib.import_module(_MODULES[name]), name)
     globals()[name] = value
     return value

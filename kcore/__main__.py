@@ -1,4 +1,4 @@
-"""`python -m kcore` is `kcore`."""
+"""Runs the command `kcore` for `python -m kcore`."""
 
 import sys
 

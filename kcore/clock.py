@@ -1,4 +1,4 @@
-"""Time as an argument: the clocks that a driver hands to an engine."""
+"""The clocks that a driver passes to an engine."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ __all__ = ["Clock", "ManualClock", "Now", "SystemClock"]
 
 
 class Clock(Protocol):
-    """Where an engine's driver reads the time; nothing below the drivers may."""
+    """The source of time of an engine's driver. No layer below the drivers reads a clock."""
 
     def monotonic_ms(self) -> int:
-        """Milliseconds that never go back, from any origin; timers run on it."""
+        """Returns monotonic milliseconds from any origin; timers use them."""
         ...
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch; timestamps in records are made of it."""
+        """Returns milliseconds since the epoch; timestamps in records use them."""
         ...
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move: tests and simulations."""
+    """A clock for tests and simulations, which moves only by `advance`."""
 
     __slots__ = ("_monotonic_ms", "_wall_ms")
 
@@ -31,16 +31,16 @@ class ManualClock:
         self._monotonic_ms = monotonic_ms
 
     def monotonic_ms(self) -> int:
-        """The manual monotonic time, in ms."""
+        """Returns the manual monotonic time, in ms."""
         return self._monotonic_ms
 
     def wall_ms(self) -> int:
-        """The manual wall time, in ms since the epoch."""
+        """Returns the manual wall time, in ms since the epoch."""
         return self._wall_ms
 
     def advance(self, ms: int) -> None:
         """Moves both clocks forward by `ms` (not negative)."""
         if ms < 0:
-            raise ValueError(f"a clock cannot go back: advance({ms})")
+            raise ValueError(f"a clock cannot go back: advance({ms}) needs a value of at least 0")
         self._monotonic_ms += ms
         self._wall_ms += ms

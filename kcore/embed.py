@@ -1,7 +1,7 @@
-"""The embedding API: an engine in your own process, synchronous or on an event loop.
+"""The embedding API: an engine in the caller's process, for threads or for an event loop.
 
-Requests and responses are the protocol's own messages, typed; no socket is involved. Several engines may live in one
-process, each with its own folder (or none), settings and clock.
+Requests and responses are the typed messages of the protocol; no socket is involved. One process may have several
+engines, each with its own folder (or none), settings and clock.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ R = TypeVar("R")
 EMBEDDED = "EMBEDDED"  # the listener of callers in the same process
 
 
-def open(  # `kcore.open(...)` is how it reads
+def open(  # callers write `kcore.open(...)`
     path: str | Path | None = None,
     *,
     config: Config | Mapping[str, Any] | None = None,
@@ -37,14 +37,14 @@ def open(  # `kcore.open(...)` is how it reads
     """Opens an engine, to be entered with `with` (threads) or `async with` (an event loop).
 
     Args:
-        path: the data folder, made if it is not there; None keeps everything in memory.
+        path: the data folder, created if missing; None keeps everything in memory.
         config: a `Config`, or settings by Kafka's names.
-        clock: where time comes from; a `ManualClock` stands still until you move it.
-        create: whether a folder that is not there may be made.
+        clock: the source of time; a `ManualClock` stands still until the caller moves it.
+        create: True to create a missing folder.
 
     Returns:
-        What to enter: `with kcore.open(...) as engine` gives a `SyncEngine`, `async with` an `AsyncEngine`. They are
-        for callers of this process: no address is listened on, so that Kafka's clients need `kcore serve` (in tests
+        A context manager: `with kcore.open(...) as engine` gives a `SyncEngine`, `async with` an `AsyncEngine`. They
+        serve only callers in this process and listen on no address. Kafka's clients need `kcore serve` (in tests
         `kcore.testing.ServerProcess`).
 
     Raises:
@@ -66,7 +66,7 @@ def _copy(config: Config) -> Config:
 
 
 class EngineOpener:
-    """An engine that is about to be opened; see `open`."""
+    """The context manager that `open` returns: opens the engine on entry and closes it on exit."""
 
     def __init__(self, config: Config, clock: Clock | None, create: bool) -> None:
         self._config = config
@@ -75,7 +75,7 @@ class EngineOpener:
         self._opened: SyncEngine | AsyncEngine | None = None
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"no {name!r} yet: an engine is what `with kcore.open(...) as engine` opens")
+        raise AttributeError(f"no {name!r}: the engine is not open yet; use `with kcore.open(...) as engine`")
 
     def __enter__(self) -> SyncEngine:
         engine = Engine.open(self._config, clock=self._clock, create=self._create)
@@ -109,11 +109,11 @@ class EngineOpener:
 
 
 class _Caller:
-    """What both forms share: the engine, and who is asking."""
+    """The base of `SyncEngine` and `AsyncEngine`: the engine, and the contexts of requests."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._contexts: dict[tuple[type, int | None, str], RequestContext] = {}  # of a request of that kind
+        self._contexts: dict[tuple[type, int | None, str], RequestContext] = {}  # by request class, version, client id
         engine.cluster.advertise(EMBEDDED, "localhost", 0)
 
     @property
@@ -123,33 +123,33 @@ class _Caller:
 
     @property
     def topics(self) -> TopicImage:
-        """The topics: call `by_name`, `by_id` and `all`, to look. Whatever else the object has is the engine's own.
+        """The topics: call only `by_name`, `by_id` and `all`; all other attributes are internal to the engine.
 
         To change topics, send requests (`CreateTopicsRequest`).
         """
         return self.engine.topics
 
     def watch_group(self, group_id: str, watcher: Callable[[GroupChanged], None]) -> Callable[[], None]:
-        """Calls `watcher` after each durable change of a consumer group (KIP-848), so that nobody has to poll.
+        """Calls `watcher` after each durable change of a consumer group (KIP-848), so that callers need not poll.
 
         Args:
             group_id: the group; it need not exist yet.
-            watcher: called with epochs, and what each member has, gives up and shall have. It runs inside the engine
-                and must not call it (`ReentrantCallError`): it hands the event over.
+            watcher: called with the epochs and the assigned, revoked and target partitions of each member. It runs
+                inside the engine and must not call it (`ReentrantCallError`): it passes the event to other code.
 
         Returns:
-            What to call to hear no more.
+            A function that ends the watch.
         """
         return self.engine.consumer_groups.events.watch(group_id, watcher)
 
     def _context(self, request: Any, version: int | None, client_id: str) -> RequestContext:
-        asked = (request.__class__, version, client_id)
-        context = self._contexts.get(asked)
+        key = (request.__class__, version, client_id)
+        context = self._contexts.get(key)
         if context is None:
-            served = _served_version(self.engine, request, version)  # what is not served is not kept, either
+            served = _served_version(self.engine, request, version)  # raises first: refused requests are not cached
             if len(self._contexts) > 1024:
                 self._contexts.clear()
-            context = self._contexts[asked] = RequestContext(served, client_id, listener=EMBEDDED)
+            context = self._contexts[key] = RequestContext(served, client_id, listener=EMBEDDED)
         return context
 
     def _require_manual_clock(self) -> None:
@@ -158,10 +158,15 @@ class _Caller:
 
 
 def _served_version(engine: Engine, request: Any, version: int | None) -> int:
-    """The version that a request is meant in. See `SyncEngine.send` for what it raises."""
+    """Returns the version in which a request is decided.
+
+    Raises:
+        TypeError: the argument is not a request message.
+        KcoreError: the engine does not serve the API or the version.
+    """
     if not isinstance(request, Message) or not hasattr(request, "API_KEY"):
-        found = f"the class {request.__name__}" if isinstance(request, type) else type(request).__name__
-        raise TypeError(f"expected a request message, got {found}")
+        actual = f"the class {request.__name__}" if isinstance(request, type) else type(request).__name__
+        raise TypeError(f"expected a request message, got {actual}")
     newest = engine.newest_version(request)
     api = engine.apis[request.API_KEY]
     if not isinstance(request, api.request_type):
@@ -170,12 +175,12 @@ def _served_version(engine: Engine, request: Any, version: int | None) -> int:
         return newest
     low, high = max(api.versions[0], request.MIN_VERSION), min(newest, request.MAX_VERSION)
     if not low <= version <= high:
-        raise KcoreError(f"{type(request).__name__} is served in versions {low} to {high}, not in {version}")
+        raise KcoreError(f"{type(request).__name__} is served in versions {low} to {high}, not in version {version}")
     return version
 
 
 class SyncEngine(_Caller):
-    """An engine for plain threads. Any thread may call it; calls that have to wait, wait."""
+    """An engine for threads. Any thread may call it; a call blocks until its response is complete."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -192,44 +197,45 @@ class SyncEngine(_Caller):
     ) -> R:
         """Decides a request and returns its response once it is as durable as the settings promise.
 
-        Responses are to be read, not written: one may be given out again, or share parts with the next. Copy what you
-        want to change (`copy.deepcopy`).
+        Responses are read-only: the engine may return one again, or share parts of it with the next. Copy a response
+        before changing it (`copy.deepcopy`).
 
         Args:
             request: a request message.
-            version: the version it is meant in; None: the newest. In the newest ones some APIs speak of topics by id,
-                not by name: what a version has and lacks is in the request's own file in `kcore.protocol.messages`.
-            client_id: who asks (member ids begin with it).
-            timeout_s: how long a join, sync or long poll may be parked, in real time; None: as long as it takes.
+            version: the version of the request; None: the newest. In the newest versions some APIs name topics by id,
+                not by name. The request's file in `kcore.protocol.messages` shows the fields of each version.
+            client_id: the client's id; member ids begin with it.
+            timeout_s: the maximum time for which a join, sync or long poll may be parked, in real time; None: no limit.
 
         Raises:
-            TimeoutError: still parked after `timeout_s`. The operation goes on.
-            EngineClosedError: the engine was closed, before or meanwhile.
-            EngineInterruptedError: an exception, such as a KeyboardInterrupt, broke an earlier call off in the middle
-                of a change. Close the engine and open it again; every acknowledged write is in its log.
+            TimeoutError: the request is still parked after `timeout_s`. The operation goes on.
+            EngineClosedError: the engine was closed before or during the call.
+            EngineInterruptedError: an exception, such as a KeyboardInterrupt, interrupted an earlier call within a
+                change. Close the engine and open it again; every acknowledged write is in its log.
             ReentrantCallError: this thread is inside the engine: the call comes from a signal handler or a watcher.
-            KcoreError: the engine does not serve such requests, or not in that version.
-            TypeError: it is no request.
-            CloseConnectionError: a Produce with acks=0 failed: it has no response that could say so.
+            KcoreError: the engine does not serve the API or the version.
+            TypeError: `request` is not a request message.
+            CloseConnectionError: a Produce with acks=0 failed, and the protocol has no response for it.
         """
         response: R = self._driver.submit(self._context(request, version, client_id), request, timeout_s)
         return response
 
     def start(self, request: Request[R], version: int | None = None, *, client_id: str = "kcore") -> Pending | R:
-        """The same without waiting: the response, or a `Pending` if it is parked; see `Pending.on_complete`.
+        """Decides a request as `send` does, but returns a `Pending` instead of waiting if the response is parked.
 
-        With a `ManualClock` and one thread, this is how several members take part: start the joins, then `advance`.
+        `Pending.on_complete` sets a callback. With a `ManualClock` and one thread, several members join a group this
+        way: start the joins, then `advance`.
         """
         response: Pending | R = self._driver.start(self._context(request, version, client_id), request)
         return response
 
     def advance(self, ms: int) -> None:
-        """Moves a `ManualClock` by `ms`; timers fire, each at its own time, and what they decide is committed."""
+        """Moves a `ManualClock` by `ms`. Every timer fires at its own time, and its decisions are committed."""
         self._require_manual_clock()
         self._driver.advance(ms)
 
     def close(self) -> None:
-        """Commits what is there and closes the log. Parked callers get an EngineClosedError.
+        """Commits the open round and closes the log. Parked callers get an EngineClosedError.
 
         It may be called again after an exception, for example a KeyboardInterrupt.
 
@@ -248,36 +254,36 @@ class AsyncEngine(_Caller):
         self._driver.start()
 
     async def send(self, request: Request[R], version: int | None = None, *, client_id: str = "kcore") -> R:
-        """Decides a request; awaits its response, which comes once it is as durable as the settings promise.
+        """Decides a request and returns its response once it is as durable as the settings promise.
 
-        Cancelling the await does not take the request back: what was decided stays decided.
-        Responses are to be read, not written: one may be given out again, or share parts with the next. Copy what you
-        want to change (`copy.deepcopy`).
+        Cancelling the await does not undo the request: its decision stands.
+        Responses are read-only: the engine may return one again, or share parts of it with the next. Copy a response
+        before changing it (`copy.deepcopy`).
 
         Args:
             request: a request message.
-            version: the version it is meant in; None: the newest. In the newest ones some APIs speak of topics by id,
-                not by name: what a version has and lacks is in the request's own file in `kcore.protocol.messages`.
-            client_id: who asks (member ids begin with it).
+            version: the version of the request; None: the newest. In the newest versions some APIs name topics by id,
+                not by name. The request's file in `kcore.protocol.messages` shows the fields of each version.
+            client_id: the client's id; member ids begin with it.
 
         Raises:
-            EngineClosedError: the engine was closed, before or meanwhile.
-            EngineInterruptedError: an exception broke an earlier call off in the middle of a change. Close the engine
-                and open it again; every acknowledged write is in its log.
-            KcoreError: the engine does not serve such requests, or not in that version.
-            TypeError: it is no request.
-            CloseConnectionError: a Produce with acks=0 failed: it has no response that could say so.
+            EngineClosedError: the engine was closed before or during the call.
+            EngineInterruptedError: an exception interrupted an earlier call within a change. Close the engine and open
+                it again; every acknowledged write is in its log.
+            KcoreError: the engine does not serve the API or the version.
+            TypeError: `request` is not a request message.
+            CloseConnectionError: a Produce with acks=0 failed, and the protocol has no response for it.
         """
         response: R = await self._driver.submit(self._context(request, version, client_id), request)
         return response
 
     def advance(self, ms: int) -> None:
-        """Moves a `ManualClock` by `ms`; timers fire, each at its own time, and what they decide is committed."""
+        """Moves a `ManualClock` by `ms`. Every timer fires at its own time, and its decisions are committed."""
         self._require_manual_clock()
         self._driver.advance(ms)
 
     def close(self) -> None:
-        """Commits what is there and closes the log. Parked requests get an EngineClosedError.
+        """Commits the open round and closes the log. Parked requests get an EngineClosedError.
 
         It may be called again after an exception.
 

@@ -1,7 +1,6 @@
-"""The engine: log, runtime, topics and groups wired together.
+"""The engine: log, runtime, topics, groups and transactions wired together.
 
-It decides requests and does nothing by itself: a driver (see `kcore.drivers`) reads the clock, commits, and lets
-timers fire.
+The engine only decides requests. A driver (`kcore.drivers`) reads the clock, commits and fires timers.
 """
 
 from __future__ import annotations
@@ -52,25 +51,25 @@ logger = logging.getLogger(__name__)
 CLUSTER_ID_META = "cluster.id"
 RECLAIM_INTERVAL_MS = 10_000
 RECLAIM_BATCHES = 2_000
-TIMER_RETRY_MS = 100  # a timer that found no memory fires again after this
-LOAD_AGAIN_INTERVAL_MS = 30_000  # a log that cannot be read now may be later: memory, a disk that comes back
+TIMER_RETRY_MS = 100  # a timer that failed for lack of memory fires again after this time
+LOAD_AGAIN_INTERVAL_MS = 30_000  # an unreadable log may become readable: memory is freed, or a disk comes back
 
 
 def random_uuid() -> bytes:
-    """A new uuid of version 4, sixteen bytes."""
+    """Returns a new uuid of version 4, sixteen bytes."""
     return version_4(os.urandom(16))
 
 
 class Recovery(NamedTuple):
-    """What an engine found when it was opened.
+    """Statistics of an engine's recovery when it was opened.
 
     Attributes:
-        shards: how many coordinator partitions were loaded.
-        records: how many of their records were replayed.
-        size_bytes: the bytes of the batches they stood in.
-        groups: how many groups there are.
-        topics: how many topics there are, internal ones included.
-        elapsed_ms: how long it took, all told.
+        shards: the number of loaded coordinator partitions.
+        records: the number of replayed records.
+        size_bytes: the size of the batches of these records.
+        groups: the number of groups.
+        topics: the number of topics, including internal ones.
+        elapsed_ms: the total time of the recovery.
     """
 
     shards: int
@@ -85,28 +84,29 @@ class Engine:
     """One node.
 
     Args:
-        log: where everything durable lives; closed with the engine.
+        log: the log of all durable records; closed with the engine.
         config: the node's settings.
-        clock: where time comes from.
-        new_uuid: makes random uuids (member ids, topic ids), sixteen bytes each.
-        wait: whether coordinators and partitions are loaded when this returns. If not, they are in `slices`, and answer
-            COORDINATOR_LOAD_IN_PROGRESS and NOT_LEADER_OR_FOLLOWER meanwhile; topics and settings are there at once.
+        clock: the source of time.
+        new_uuid: creates random uuids (member ids, topic ids), sixteen bytes each.
+        wait: True to load coordinators and partitions before this returns. Otherwise they are loaded in `slices`, and
+            answer COORDINATOR_LOAD_IN_PROGRESS and NOT_LEADER_OR_FOLLOWER until then. Topics and settings are
+            always loaded before this returns.
 
     Attributes:
-        apis: the APIs that are served, by key; each is made when it is first asked for.
-        fetch_memory_budget: how much fetches may answer with.
-        fetch_sessions: the fetch sessions; a server ends those of a connection with it.
-        pipeline: commits what was decided.
+        apis: the served APIs by key; each is created at its first use.
+        fetch_memory_budget: the limit on the memory of Fetch responses.
+        fetch_sessions: the fetch sessions; a server ends a connection's sessions with the connection.
+        pipeline: commits the decided records.
         now: the time of the round.
         slices: long work; the driver steps it.
         cluster: this node and its addresses.
         topics: the topics.
-        authorizer: who may do what; None: everybody everything.
-        partitions: their partitions.
+        authorizer: checks the permissions of principals; None: everything is allowed.
+        partitions: the partitions of the topics.
         groups: the shards of `__consumer_offsets`.
-        consumer_groups: what consumer groups need of this node; `consumer_groups.events` tells of their changes.
+        consumer_groups: the node's services for consumer groups; `consumer_groups.events` reports their changes.
         transactions: the transaction coordinator, and the shards of `__transaction_state`.
-        recovery: what was found when it was opened, as far as it is loaded.
+        recovery: the statistics of the recovery, as far as shards are loaded.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Engine:
         self.control.shard.load()
         self._finish("metadata")
         if not self.control.internal_topics.ensure(CONSUMER_OFFSETS):
-            raise KcoreError(f"{CONSUMER_OFFSETS} cannot be made: see the log")
+            raise KcoreError(f"the topic {CONSUMER_OFFSETS} cannot be created: see the log for the cause")
         self._finish(CONSUMER_OFFSETS)
         metadata_log = log.open(METADATA_PARTITION)
         self.consumer_groups = ConsumerServices(
@@ -185,17 +185,17 @@ class Engine:
 
     @classmethod
     def open(cls, config: Config, *, clock: Clock | None = None, create: bool = True, wait: bool = True) -> Engine:
-        """Opens the folder that `kcore.data.dir` names, or nothing but memory.
+        """Opens an engine with the data folder of `kcore.data.dir`, or in memory if none is set.
 
         Args:
             config: the settings.
-            clock: where time comes from; None: the system's.
-            create: whether a folder that is not there may be made.
-            wait: whether everything is loaded when this returns; see the class.
+            clock: the source of time; None: the system's clocks.
+            create: True to create a missing folder.
+            wait: True to load everything before this returns; see the class.
 
         Raises:
-            DataFolderError: the folder is damaged, locked, of an unknown version, or no kcore folder.
-            ConfigError: no folder was named, but the durability needs one.
+            DataFolderError: the folder is damaged, locked, of an unknown version, or not a kcore folder.
+            ConfigError: no folder is set, but the durability needs one.
         """
         path = config.kcore_data_dir
         log: LogEngine
@@ -211,38 +211,40 @@ class Engine:
             log.close()
             raise
 
-    # ---- making
+    # ---- construction
 
     def _cluster_id(self) -> str:
-        """The cluster's id: the folder's own, else the configured one, else a new one that the folder keeps."""
-        kept = self.log.get_meta(CLUSTER_ID_META)
-        wanted = self.config.cluster_id
-        if kept is not None:
-            found = kept.decode()
-            if wanted and wanted != found:
-                raise ConfigError(f"cluster.id={wanted} was set, but the data folder belongs to cluster {found}")
-            return found
-        made = wanted or to_text(self._new_uuid())
-        self.log.put_meta(CLUSTER_ID_META, made.encode())
-        return made
+        """Returns the cluster's id: the stored one, else the configured one, else a new one. Stores it if it is new."""
+        stored = self.log.get_meta(CLUSTER_ID_META)
+        configured = self.config.cluster_id
+        if stored is not None:
+            stored_id = stored.decode()
+            if configured and configured != stored_id:
+                raise ConfigError(
+                    f"cluster.id={configured} was set, but the data folder belongs to cluster {stored_id}"
+                )
+            return stored_id
+        cluster_id = configured or to_text(self._new_uuid())
+        self.log.put_meta(CLUSTER_ID_META, cluster_id.encode())
+        return cluster_id
 
-    def _finish(self, what: str) -> None:
-        """Loads to the end, or the metadata alone, and commits what that decided."""
+    def _finish(self, stage: str) -> None:
+        """Finishes the queued loads, or only that of the metadata without `wait`, and commits their decisions."""
         while (self._wait or self.control.shard.state is ShardState.LOADING) and self.slices.step():
             pass
         if not self.commit():
-            raise KcoreError(f"the first commit ({what}) failed: see the log")
+            raise KcoreError(f"the first commit ({stage}) failed: see the log for the cause")
         if self._wait:
             self.slices.finish()
 
     @property
     def loading(self) -> bool:
-        """Whether any coordinator is still being loaded from its log."""
+        """True while any coordinator is being loaded from its log."""
         transactions = self.transactions.shards
         return self.groups.loading or (transactions is not None and transactions.loading)
 
     def when_loaded(self, callback: Callable[[], None]) -> None:
-        """Calls `callback` once every coordinator is loaded, or has failed to be: at once if they are."""
+        """Calls `callback` once the load of every coordinator has succeeded or failed; at once if none is loading."""
         if self.loading:
             self._when_loaded.append(callback)
         else:
@@ -257,7 +259,7 @@ class Engine:
 
     def _group_shards(self) -> Shards[GroupShard]:
         topic = self.topics.by_name(CONSUMER_OFFSETS)
-        assert topic is not None, "it was made just now"
+        assert topic is not None, f"{CONSUMER_OFFSETS} was created just now"
 
         def make(index: int) -> Shard[GroupShard]:
             partition = self.partitions.get(CONSUMER_OFFSETS, index)
@@ -296,11 +298,11 @@ class Engine:
             wheel=self.wheel,
             slices=self.slices,
             now=self.now,
-            allows_background_commit=False,  # whether a transaction is open is asked outside its decisions, too
+            allows_background_commit=False,  # other components read the state of transactions outside its decisions
         )
 
     def _shard_of(self, topic: str, index: int) -> Shard[Any] | None:
-        """The shard whose log a partition of an internal topic is."""
+        """Returns the shard whose log is this partition of an internal topic, or None."""
         if topic == CONSUMER_OFFSETS:
             return self.groups.get(index)
         if topic == TRANSACTION_STATE and self.transactions.shards is not None:
@@ -355,12 +357,12 @@ class Engine:
         return [*apis, DeferredApi(versions.key, versions.versions, lambda: versions)]
 
     def _reclaim(self) -> Iterator[None]:
-        """Gives back the space of what was deleted, a bounded transaction at a time."""
+        """Frees the space of deleted batches, in transactions of bounded size."""
         while self.log.reclaim(RECLAIM_BATCHES):
             yield
 
     def _load_again(self) -> Iterator[None]:
-        """Tries shards again whose load failed; what failed is in the log."""
+        """Starts to load the shards again whose load failed. Each failure is logged."""
         for shard in (self.control.shard, *self.groups, *(self.transactions.shards or ())):
             if shard.load_again():
                 yield
@@ -382,14 +384,14 @@ class Engine:
         """Decides one request.
 
         Args:
-            context: who asks, and in which version.
-            request: the request, one whose API is in `apis`.
+            context: the client and the version of the request.
+            request: the request; its API must be in `apis`.
 
         Returns:
-            The response; a `Pending` if it comes later; None where the protocol has no answer.
+            The response; a `Pending` if it comes later; None if the protocol has no response.
 
         Raises:
-            CloseConnectionError: it failed, and the protocol has no answer that could say so (Produce, acks=0).
+            CloseConnectionError: the request failed, and the protocol has no response for it (Produce, acks=0).
         """
         api = self.apis.made.get(request.API_KEY) or self.apis[request.API_KEY]
         try:
@@ -400,10 +402,10 @@ class Engine:
             return self.failed(api, context, request, error)
 
     def failed(self, api: Api[Any, Any], context: RequestContext, request: Any, error: Exception) -> Any:
-        """The response to a request whose `handle` raised `error`. What is not a refusal is logged.
+        """Returns the error response to a request whose `handle` raised `error`, and logs the error.
 
         Raises:
-            CloseConnectionError: the protocol has no answer that could say so (Produce, acks=0).
+            CloseConnectionError: the protocol has no response for the request (Produce, acks=0).
         """
         if isinstance(error, KafkaError):
             if logger.isEnabledFor(logging.INFO):
@@ -413,18 +415,18 @@ class Engine:
                     client_id=context.client_id,
                     connection=context.connection_id,
                 )
-                logger.info("refused: %s", error, extra=event)
+                logger.info("request refused: %s", error, extra=event)
             return api.error(context, request, error.code, error.message)
         if isinstance(error, CloseConnectionError):
             raise error
         if isinstance(error, LogError):
-            logger.error("%s: %s", type(request).__name__, error)
+            logger.error("%s failed, because the log failed: %s", type(request).__name__, error)
             return api.error(context, request, api.storage_error)
-        logger.error("%s failed", type(request).__name__, exc_info=error)
+        logger.error("%s failed; the client gets UNKNOWN_SERVER_ERROR", type(request).__name__, exc_info=error)
         return api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def newest_version(self, request: Any) -> int:
-        """The newest version of a request that is served.
+        """Returns the newest served version of a request.
 
         Raises:
             KcoreError: the API is not served.
@@ -433,29 +435,29 @@ class Engine:
             raise KcoreError(f"{type(request).__name__} is not served by this engine")
         return int(self.apis[request.API_KEY].versions[1])
 
-    # ---- what a driver calls
+    # ---- the driver's interface
 
     def commit(self) -> bool:
-        """Makes everything decided durable and gives the answers out. False if the log refused."""
+        """Makes everything decided durable and completes the responses. Returns False if the commit failed."""
         return self.pipeline.commit()
 
     def next_deadline_ms(self) -> int:
-        """The monotonic time in ms at which a timer wants to fire next; -1: none is armed."""
+        """Returns the monotonic time in ms at which the next timer is due, or -1 if none is armed."""
         return self.wheel.next_deadline_ms()
 
     def fire_timers(self) -> None:
-        """Reads the clock and lets every timer fire that is due."""
+        """Reads the clock and fires every due timer."""
         for timer in self.wheel.advance(self.now.update()):
             try:
                 timer.payload()
             except Exception as error:
                 if isinstance(error, MemoryError):
-                    # It may not have begun at all. A timer looks at the state when it fires, so it may fire twice.
+                    # The timer may not have run at all. It checks the state when it fires, so it may fire twice.
                     timer.extend(self.now.now_ms + TIMER_RETRY_MS)
-                log_failure(logger, error, "a timer failed: %r", timer.payload)
+                log_failure(logger, error, "engine: the timer %r failed", timer.payload)
 
     def turn(self) -> None:
-        """Reads the clock, fires timers, does all long work: for a driver whose callers wait anyway."""
+        """Reads the clock, fires due timers and finishes all long work, for a driver whose callers block anyway."""
         now_ms = self.now.update()
         deadline_ms = self.wheel.next_deadline_ms()
         if 0 <= deadline_ms <= now_ms:
@@ -464,7 +466,7 @@ class Engine:
             self.slices.finish()
 
     def advance(self, ms: int) -> None:
-        """Moves a `ManualClock` by `ms`: every timer fires at its own time, and what it decides is committed."""
+        """Moves a `ManualClock` by `ms`. Every timer fires at its own time, and its decisions are committed."""
         clock = self.clock
         assert isinstance(clock, ManualClock), "only a manual clock can be moved"
         end_ms = clock.monotonic_ms() + ms
@@ -480,9 +482,9 @@ class Engine:
             self.slices.finish()
 
     def close(self) -> None:
-        """Commits what is there and closes the log. Parked requests stay unanswered: their callers are gone too.
+        """Commits the open round and closes the log. Parked requests get no response: their callers end too.
 
-        An engine whose memory may disagree with its log is abandoned instead: see `CommitPipeline`.
+        If memory may not match the log (`CommitPipeline.settling`), the engine is abandoned instead.
         """
         if self.pipeline.settling:
             self.abandon()
@@ -495,7 +497,7 @@ class Engine:
             raise
 
     def abandon(self) -> None:
-        """Closes the log and releases the data folder without a commit. Nothing acknowledged is lost.
+        """Closes the log and releases the data folder without a commit. No acknowledged write is lost.
 
         It may be called again after an exception, and after `close`.
         """
@@ -504,7 +506,7 @@ class Engine:
 
 
 def _volume_bytes(path: str) -> tuple[int, int]:
-    """All bytes of the volume that a folder is on, and those that are free; -1 each for no folder."""
+    """Returns the total and the free bytes of a folder's volume; -1 each if there is no folder."""
     try:
         volume = os.statvfs(path)
     except OSError:

@@ -1,8 +1,8 @@
-"""Errors that kcore raises.
+"""The errors that kcore raises.
 
-Two families are kept apart. `KafkaError` is what a peer may do wrong: it carries the wire's error code and is turned
-into a response in one place. `KcoreError` and its subclasses are for the program that embeds kcore: its settings, its
-data folder, its disk. Malformed bytes are `kcore.protocol.DecodeError`; everything else is a bug of kcore's own.
+There are two families. `KafkaError` is an error of a client's request: it carries the protocol's error code and becomes
+a response in one place. `KcoreError` and its subclasses are for the program that embeds kcore: its settings, its data
+folder, its disk. Malformed bytes raise `kcore.protocol.DecodeError`. Any other exception is a bug in kcore.
 """
 
 from pathlib import Path
@@ -11,11 +11,11 @@ from kcore.protocol.error_codes import ErrorCode
 
 
 class KafkaError(Exception):
-    """A request that is answered with an error code.
+    """A refused request, which gets a response with an error code.
 
     Attributes:
-        code: the code that goes on the wire.
-        message: the text that goes with it where the response has room for one; None for the code's own.
+        code: the error code of the response.
+        message: the error message, for responses that have a field for it; None: the code's default message.
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
@@ -28,22 +28,22 @@ class KafkaError(Exception):
 
 
 class KcoreError(Exception):
-    """Base of every error that kcore raises to its caller."""
+    """The base of the errors that kcore raises to the embedding program."""
 
 
 class ConfigError(KcoreError):
-    """A setting that cannot be used: unknown, of the wrong type, out of bounds, or at odds with another."""
+    """An invalid setting: unknown, of the wrong type, out of bounds, or in conflict with another setting."""
 
 
 class EngineClosedError(KcoreError):
-    """An engine was closed: it decides nothing any more, and who was parked in it gets no answer."""
+    """The engine is closed: it decides no more requests, and parked requests get no response."""
 
 
 class EngineInterruptedError(EngineClosedError):
-    """An exception broke off a change of an engine's memory half way, for example a signal handler that raised.
+    """An exception interrupted the engine within a change of its memory, for example a signal handler that raised.
 
-    The engine decides nothing any more, and writes nothing: its memory may disagree with its log. Every acknowledged
-    write is in the log. Close the engine, which releases the data folder, and open it again.
+    The engine decides and writes nothing any more, because its memory may not match its log. Every acknowledged write
+    is in the log. Close the engine, which releases the data folder, and open it again.
     """
 
     def __init__(self, what: str = "an exception interrupted the engine in the middle of a change") -> None:
@@ -51,9 +51,10 @@ class EngineInterruptedError(EngineClosedError):
 
 
 class ReentrantCallError(KcoreError, RuntimeError):
-    """An engine was called by the thread that is inside it already: from a signal handler, or from a group's watcher.
+    """A thread that is inside the engine called it again: from a signal handler, or from a group's watcher.
 
-    Such a call would wait for itself. A signal handler sets a flag or raises, and a watcher hands the event over.
+    Such a call would wait for itself. Instead, let a signal handler set a flag or raise, and let a watcher pass the
+    event to other code.
     """
 
     def __init__(self) -> None:
@@ -63,11 +64,11 @@ class ReentrantCallError(KcoreError, RuntimeError):
 
 
 class CloseConnectionError(KcoreError):
-    """A request failed to which the protocol has no answer: only closing the connection can tell its client."""
+    """A request without a response in the protocol failed: only closing the connection can notify its client."""
 
 
 class LogError(KcoreError):
-    """A partition log could not be read or written; what was staged is discarded."""
+    """A partition log could not be read or written; staged records are discarded."""
 
 
 class DataFolderError(KcoreError):
@@ -75,7 +76,7 @@ class DataFolderError(KcoreError):
 
     Attributes:
         path: the folder.
-        what: what is wrong with it.
+        what: the problem with the folder.
     """
 
     def __init__(self, path: str | Path, what: str) -> None:

@@ -1,8 +1,8 @@
-"""Reads sockets before timers fire when an event loop was late.
+"""Reads sockets before timers fire, if the event loop was late.
 
-A process that was stopped, a long request or a slow device keep the event loop from its sockets. Then the deadlines of
-sessions have passed while the heartbeats that would have moved them wait to be read. Event loops run timers first: a
-member that never missed a heartbeat would be removed from its group.
+A stopped process, a long request or a slow device keeps the event loop from reading its sockets. Deadlines of sessions
+then pass while the heartbeats that would extend them wait to be read. Event loops run timers first, so a member that
+never missed a heartbeat would be removed from its group.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LATE_MS: Final = 1_000
-"""Time without a round after which the loop may have been late: shorter than any sensible session by far."""
+"""Time without a round after which the loop may have been late: much shorter than any sensible session timeout."""
 
 TURNS: Final = 2
-"""Turns of an event loop after which every socket was read that had data when the first of them began.
+"""Turns of the event loop after which every socket that had data at the beginning has been read.
 
-A callback of the next turn may run before that turn's sockets are read, one of the turn behind it runs after them.
+A callback of the next turn may run before the sockets of that turn are read. A callback of the turn after it runs after
+them.
 """
 
 MAX_READS: Final = 10
-"""Reads in a row that may be late themselves, before timers fire all the same: else a flood could hold them up."""
+"""Maximum number of late reads in a row before timers fire anyway: otherwise a flood of requests could block timers."""
 
 
 class LateTimers:
     """Fires timers at once, or after a read of the sockets if no round began for more than `LATE_MS`.
 
-    A loop that merely had nothing to do is not told from a late one: two empty turns cost a few microseconds.
+    An idle loop is treated like a late one: two empty turns cost a few microseconds.
 
     Args:
         loop: the event loop.
@@ -50,17 +51,17 @@ class LateTimers:
         self._clock = clock
         self._now = now
         self._fire = fire
-        self._reads = 0  # 0: no read is under way
+        self._reads = 0  # 0: no read is in progress
         self._since_ms = 0
         self._turns = 0
 
     def ring(self) -> None:
-        """Handles a timer of the loop: timers of the engine are due."""
+        """Handles the alarm of the loop: timers of the engine are due."""
         if self._reads:
             return
         late_ms = self._clock.monotonic_ms() - self._now.now_ms
         if late_ms > LATE_MS:
-            logger.debug("no round for %d ms: sockets are read before timers fire", late_ms)
+            logger.debug("timers: no round for %d ms; reading sockets before timers fire", late_ms)
             self._read()
         else:
             self._fire()
@@ -76,7 +77,7 @@ class LateTimers:
         if self._turns:
             self._loop.call_soon(self._turn)
         elif self._clock.monotonic_ms() - self._since_ms > LATE_MS and self._reads < MAX_READS:
-            self._read()  # what came during this read was not read yet
+            self._read()  # data that arrived during this read has not been read yet
         else:
             self._reads = 0
             self._fire()

@@ -1,7 +1,7 @@
-"""What a metric is, and how metrics are written for Prometheus (text exposition format 0.0.4).
+"""Metrics, and their output for Prometheus (text exposition format 0.0.4).
 
-There is no registry and no library behind it: the counters are the plain integers that the engine keeps anyway, and
-they are read when somebody looks. Which metrics there are stands in one table, `kcore.server.observe.METRICS`.
+There is no registry and no library: counters are integers that the engine keeps anyway, and a scrape reads them. The
+table `kcore.server.observe.METRICS` lists all metrics.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ LATENCY_BOUNDS_S: Final[tuple[float, ...]] = (
     10.0,
     25.0,
 )
-"""10 µs to 25 s in steps of about two: a commit to memory takes some µs, one to a slow disk a second."""
+"""10 µs to 25 s, each about twice the one before: a commit in memory takes some µs, one to a slow disk a second."""
 
 
 class MetricKind(Enum):
-    """The kinds of Prometheus; the value is what the TYPE line says."""
+    """The metric types of Prometheus; the value appears in the TYPE line."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -30,19 +30,19 @@ class MetricKind(Enum):
 
 
 Sample = tuple[tuple[str, ...], float]
-"""The values of a metric's labels, and the number."""
+"""The values of a metric's labels, and its number."""
 
 
 class Metric(NamedTuple):
     """One metric.
 
     Attributes:
-        name: its name; ends with the unit, counters with `_total`.
-        kind: what kind of number it is.
-        doc: what it counts, in a sentence.
-        collect: reads it. Of a counter or gauge the samples, of a histogram the histograms, each with its labels.
-        labels: the labels; each has few values, known beforehand (states, APIs, error codes, never client ids).
-        kafka: the metric of Kafka that means the same; "" where Kafka has none.
+        name: the name; it ends with the unit, that of a counter with `_total`.
+        kind: the metric's type.
+        doc: the meaning, in a sentence.
+        collect: reads the values with their labels: samples of a counter or gauge, histograms of a histogram.
+        labels: the labels; each has few values, known in advance (states, APIs, error codes, never client ids).
+        kafka: the equivalent metric of Kafka; "" if there is none.
     """
 
     name: str
@@ -54,14 +54,14 @@ class Metric(NamedTuple):
 
 
 class Histogram:
-    """How often values fell between which bounds.
+    """A histogram: the number of values in each bucket.
 
     Args:
-        bounds: the upper bounds, ascending; what lies above the last one is counted too.
+        bounds: the upper bounds of the buckets, ascending; values above the last one are counted too.
 
     Attributes:
-        count: how many values there were.
-        total: their sum.
+        count: the number of values.
+        total: the sum of the values.
     """
 
     __slots__ = ("_bounds", "_counts", "count", "total")
@@ -79,7 +79,7 @@ class Histogram:
         self.total += value * times
 
     def buckets(self) -> Iterator[tuple[str, int]]:
-        """The upper bounds, as text, with how many values lie at or below each."""
+        """Yields each upper bound, as text, with the number of values at or below it."""
         below = 0
         for bound, count in zip(self._bounds, self._counts, strict=False):
             below += count
@@ -88,15 +88,15 @@ class Histogram:
 
 
 class RoundTimes:
-    """How long rounds take: measured twice a round, however many requests it has.
+    """The durations of rounds, measured twice a round, independent of the number of its requests.
 
     Args:
-        clock: reads seconds from any origin.
+        clock: returns seconds from any origin.
 
     Attributes:
-        processing: from the first bytes of a round to its end: requests are decoded and decided.
-        flush: a commit: batches are closed, written, made durable, and their answers made.
-        purgatory: how long the answers of a round waited for its commit at most, once for each of them.
+        processing: from the first bytes of a round to its end: decoding and deciding its requests.
+        flush: a commit: closing batches, writing them, making them durable, completing the responses.
+        purgatory: the longest wait of a round's responses for the commit, counted once for each response.
     """
 
     __slots__ = ("_background_since", "_began", "_clock", "_held", "flush", "processing", "purgatory")
@@ -109,33 +109,35 @@ class RoundTimes:
         self.purgatory = Histogram()
 
     def began(self) -> None:
-        """A round begins."""
+        """Marks the beginning of a round."""
         self._began = self._clock()
 
     def passed(self) -> None:
-        """A round ends, and nobody waits for a commit."""
+        """Marks the end of a round whose responses wait for no commit."""
         self._processed(self._clock())
         self._held = -1.0
 
     def held(self) -> None:
-        """A round ends, and its answers wait on: the round that departed has not landed yet."""
+        """Marks the end of a turn whose responses keep waiting, because a background commit is still being written."""
         began = self._processed(self._clock())
         if self._held < 0:
             self._held = began
 
     def background_began(self) -> float:
-        """A round ends, and is written while others pass; returns since when its answers wait, for
-        `background_ended`.
+        """Marks the start of a background commit.
+
+        Returns:
+            The time since which its responses wait, for `background_ended`.
         """
         self._background_since = self._clock()
         return self._waiting_since(self._background_since)
 
     def background_ended(self, waiting: int, since: float) -> None:
-        """The round that was written last in the background is durable.
+        """Marks the end of the last background commit.
 
         Args:
-            waiting: how many answers waited for it, those included that joined while it was under way.
-            since: what `background_began` returned.
+            waiting: the number of responses that waited for it, including those added while it was being written.
+            since: the result of `background_began`.
         """
         if waiting:
             now = self._clock()
@@ -143,11 +145,11 @@ class RoundTimes:
             self.purgatory.observe(now - since, waiting)
 
     def ended(self, waiting: int, commit: Callable[[], bool]) -> None:
-        """A round ends: commits it.
+        """Commits a round inline, and measures the commit.
 
         Args:
-            waiting: how many answers wait for the commit.
-            commit: writes the round. One that had nothing to write and nobody waiting is not counted as a flush.
+            waiting: the number of responses that wait for the commit; without any the commit is not counted.
+            commit: writes the round.
         """
         started = self._clock()
         since = self._waiting_since(started)
@@ -158,14 +160,14 @@ class RoundTimes:
             self.purgatory.observe(now - since, waiting)
 
     def _processed(self, now: float) -> float:
-        """Requests are decided; returns when the first of them came."""
+        """Measures the processing of a round; returns the time at which its first request arrived."""
         began = self._began if self._began >= 0 else now
         self._began = -1.0
         self.processing.observe(now - began)
         return began
 
     def _waiting_since(self, now: float) -> float:
-        """Requests are decided; returns when the first of them came, and of those that were held before."""
+        """Measures the processing of a round; returns the earliest arrival, that of held requests included."""
         began = self._processed(now)
         since = began if self._held < 0 else self._held
         self._held = -1.0
@@ -173,14 +175,14 @@ class RoundTimes:
 
 
 def exposition(metrics: Iterable[Metric], source: Any) -> str:
-    """Everything a scrape gets.
+    """Returns the text of a scrape.
 
     Args:
-        metrics: which metrics.
-        source: what their `collect` functions read.
+        metrics: the metrics.
+        source: the argument of their `collect` functions.
 
     Returns:
-        Prometheus' text format.
+        The metrics in Prometheus' text format.
     """
     lines: list[str] = []
     for metric in metrics:

@@ -1,7 +1,7 @@
 """Regular expressions from clients, compiled by RE2 (KIP-848, KIP-1152).
 
-RE2 matches in time linear in the text, so no client's pattern can keep the node busy. The limits here bound the time
-and memory of the compilation itself, which runs on the thread that serves all clients.
+RE2 matches in time linear in the text, so no client's pattern can block the node. The limits in this module bound the
+time and memory of the compilation, which runs on the thread that serves all clients.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MAX_CHARACTERS: Final = 4_096
 """Maximum length of a pattern."""
 
 MAX_REPEATS: Final = 1_000
-"""Maximum sum of the counts of all repetitions in a pattern, `{n}` or `{m,n}`. RE2 bounds only each one by itself."""
+"""Maximum sum of the counts of all repetitions in a pattern, `{n}` or `{m,n}`. RE2 bounds only each single count."""
 
 MAX_UNICODE_CLASSES: Final = 8
 r"""Maximum number of classes like `\pL` in a pattern: each one expands to hundreds of ranges."""
@@ -26,14 +26,14 @@ MAX_COMPILED: Final = 64
 """Maximum number of cached compiled patterns: with `MAX_PROGRAM_BYTES` each they take at most 64 MiB."""
 
 MAX_NAMED_GROUPS: Final = 16
-"""Maximum number of named groups: RE2 captures them even if not asked to, at a cost quadratic in their number."""
+"""Maximum number of named groups: RE2 always captures them, at a cost quadratic in their number."""
 
 _REPETITION: Final = re.compile(r"\{(?:\d+,)?(\d{1,9})(?:,)?\}")
 _UNICODE_CLASS: Final = re.compile(r"\\[pP]")
 
 
 class PatternError(ValueError):
-    """A pattern that RE2 refuses, or that exceeds a limit. The message is the reason."""
+    """A pattern that RE2 refuses or that exceeds a limit. The message is the reason."""
 
 
 @lru_cache(maxsize=MAX_COMPILED)
@@ -44,7 +44,7 @@ def compile_pattern(text: str) -> Any:
         text: the pattern.
 
     Returns:
-        A pattern object of the re2 module; `fullmatch` tells if a whole string matches.
+        A pattern object of the re2 module, to be used with `fullmatch`.
 
     Raises:
         PatternError: the pattern is invalid or exceeds a limit.
@@ -71,7 +71,7 @@ def compile_pattern(text: str) -> Any:
 
 
 def _beyond_limits(text: str) -> str | None:
-    """Returns the reason for not compiling a pattern at all, or None. Escaped brackets and backslashes count, too."""
+    """Returns the limit that a pattern exceeds, or None. Escaped brackets and backslashes count too."""
     if len(text) > MAX_CHARACTERS:
         return f"it has {len(text)} characters; the maximum is {MAX_CHARACTERS}"
     repeats = sum(int(count) for count in _REPETITION.findall(text))

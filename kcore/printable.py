@@ -1,4 +1,4 @@
-"""Makes text safe to show: names and messages may come from clients, and hold what steers a terminal."""
+"""Makes text safe to show: names and messages may come from clients and contain control sequences of terminals."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ NARROW_SPACE: Final = "\N{NARROW NO-BREAK SPACE}"
 
 
 def clean(text: object, keep: str = NARROW_SPACE) -> str:
-    """Escapes every character that is not printable: control characters, line ends, changes of the writing direction.
+    """Escapes every unprintable character: control characters, line ends, changes of the writing direction.
 
-    Text that is cleaned twice is the same as text that is cleaned once. For HTML it is still to be escaped.
+    Cleaning a text twice has the same result as cleaning it once. HTML needs its own escaping afterwards.
 
     Args:
-        text: what is to be shown.
-        keep: characters that stay as they are.
+        text: the text to show.
+        keep: characters that are not escaped.
     """
     return "".join(letter if letter.isprintable() or letter in keep else escaped(letter) for letter in str(text))
 

@@ -1,11 +1,11 @@
-"""The log of a process: one line an event, for people or for programs.
+"""The log of a process: one line for each event, for people or for programs.
 
-Whoever logs says what happened in words and who was concerned in fields:
+A message names the event in words, and the affected objects in fields:
 
-    logger.info("the member is out: %s", reason, extra=fields(group=group_id, member=member_id))
+    logger.info("the member was removed: %s", reason, extra=fields(group=group_id, member=member_id))
 
-Fields are names, ids, counts and codes. What clients send (records, metadata, assignments) and what they authenticate
-with is never logged.
+Fields are names, ids, counts and codes. Contents from clients (records, metadata, assignments) and credentials are
+never logged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FORMATS: Final = ("text", "json")
 MAX_TEXT: Final = 1_000  # characters of a message or of a field: names come from clients, and may be long
 
 _INVISIBLE: Final = (0x61C, *range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2060, 0x2070), 0xFEFF)
-"""Characters that end a line, turn the writing direction round, or cannot be seen."""
+"""Characters that end a line, change the writing direction, or are invisible."""
 
 _ESCAPES: Final = {code: escaped(chr(code)) for code in (*range(32), *range(127, 160), *_INVISIBLE)} | {
     ord("\n"): "\\n",
@@ -34,7 +34,7 @@ _TRACE_ESCAPES: Final = {code: text for code, text in _ESCAPES.items() if chr(co
 
 
 def fields(**values: Any) -> dict[str, Any]:
-    """What to pass as `extra` of a logging call: who an event is about.
+    """Returns the `extra` argument of a logging call, with the objects that the event is about.
 
     Args:
         values: by name: `connection`, `client_id`, `group`, `member`, `topic`, `partition`, `api`, `error`, ….
@@ -43,15 +43,15 @@ def fields(**values: Any) -> dict[str, Any]:
 
 
 def log_failure(logger: logging.Logger, error: BaseException, message: str, *values: object) -> None:
-    """Logs an error that was handled. It never raises an `Exception` of its own.
+    """Logs an error that was handled. It never raises an `Exception` itself.
 
-    A handler that restores state must come to its end, also where there is no memory for a line of the log.
+    A handler that restores state must run to its end, even if there is no memory for a line of the log.
 
     Args:
         logger: the component's logger.
         error: the error; its traceback is logged with the message.
         message: the message, with `%` placeholders.
-        values: for the placeholders.
+        values: the values of the placeholders.
     """
     with contextlib.suppress(Exception):
         logger.error(message, *values, exc_info=error)
@@ -61,11 +61,11 @@ class TextFormatter(logging.Formatter):
     """`2026-01-31 12:00:00.000 INFO kcore.server: message  group=g connection=4`; a traceback follows, indented."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The event's line."""
+        """Returns the event's line."""
         line = f"{_time(record)} {record.levelname} {record.name}: {_one_line(record.getMessage())}"
-        said = getattr(record, "fields", None)
-        if said:
-            line += "  " + " ".join(f"{name}={_value(value)}" for name, value in said.items())
+        values = getattr(record, "fields", None)
+        if values:
+            line += "  " + " ".join(f"{name}={_value(value)}" for name, value in values.items())
         trace = _trace(record)
         if trace:
             line += "\n    " + trace.translate(_TRACE_ESCAPES).rstrip().replace("\n", "\n    ")
@@ -73,10 +73,10 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """An object a line: time, level, logger, message, the event's fields, and a traceback as `exception`."""
+    """A JSON object on each line: time, level, logger, message, the event's fields, and a traceback as `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The event's line."""
+        """Returns the event's line."""
         event: dict[str, Any] = {
             "time": _time(record).replace(" ", "T") + "Z",
             "level": record.levelname.lower(),
@@ -95,8 +95,8 @@ def configure(stream: IO[str], level: str, form: str = "text") -> None:
     """Sends the log of the whole process to a stream.
 
     Args:
-        stream: where to.
-        level: the least level that is written: debug, info, warning or error.
+        stream: the stream.
+        level: the lowest level that is written: debug, info, warning or error.
         form: "text" or "json".
     """
     handler = logging.StreamHandler(stream)
@@ -105,7 +105,7 @@ def configure(stream: IO[str], level: str, form: str = "text") -> None:
 
 
 def _time(record: logging.LogRecord) -> str:
-    """When, in UTC to the millisecond."""
+    """Returns the time of an event in UTC, to the millisecond."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}"
 
 

@@ -1,4 +1,4 @@
-"""The version of the package, for what names itself to others."""
+"""The version of the package, for components that send it to clients or users."""
 
 from typing import Final
 

@@ -1,5 +1,5 @@
-"""Drivers of an engine: for an event loop and for plain threads.
+"""Drivers of an engine: one for an asyncio event loop, one for threads.
 
-The engine decides; a driver reads clocks, calls `commit`, and lets timers fire. There is one for an event loop and
-one for plain threads; with a manual clock the same drivers make the simulator.
+The engine decides requests. A driver reads the clock, calls `commit` and fires timers. With a manual clock the same
+drivers make the simulator.
 """

@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MEMORY_WAIT_S = 0.1  # between two tries to tell the loop of a written round, while there is no memory for it
+MEMORY_WAIT_S = 0.1  # pause before the writing thread tries again to notify the loop, after a MemoryError
 
 
 class AsyncDriver:
     """Runs an engine on an asyncio event loop.
 
-    A round is one turn of the loop: every request that the turn brought is decided, then everything is committed at
-    once and the answers go out. While nothing else is going on, a single request is committed alone and at once.
+    A round is one turn of the loop: the driver decides every request that arrived in the turn, commits all of them at
+    once and completes the responses. On an idle loop a single request is committed alone and at once.
 
-    A commit in place is the cheapest, and keeps the loop from everything else until the device has answered. Where
-    that would be felt, a round that goes to the device is written on a thread: see `CommitOffloadPolicy`.
+    An inline commit is the cheapest, but it blocks the loop until the device has finished. If it would delay too many
+    requests, a thread writes the round instead: `CommitOffloadPolicy` decides.
 
     Args:
         engine: the engine.
-        loop: the event loop it belongs to from now on.
-        patience: how many requests, on average, a commit in place may hold up that need none themselves.
+        loop: the event loop that runs the engine from now on.
+        max_blocked_requests: the average number of read-only requests that an inline commit may delay.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class AsyncDriver:
         self._timers = LateTimers(loop, engine.clock, engine.now, self._fire_timers)
         self._slicing = False
         self._closed = False
-        self._inside = False  # a call is in the engine, or was broken off there
+        self._inside = False  # a call is in the engine, or was interrupted there
         self._broken = False
         self._on_broken: Callable[[], None] | None = None
         self._waiting: set[asyncio.Future[Any]] = set()
@@ -69,9 +69,9 @@ class AsyncDriver:
         engine.consumer_groups.background = self.compute_beside
 
     def compute_beside(self, compute: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Runs a long computation that touches nothing of the engine on a thread; then, in a round, `done(result)`.
+        """Runs a long computation, which must not access the engine, on a thread; then calls `done(result)` in a round.
 
-        `done` gets the exception if it raised one.
+        If the computation raises, `done` gets the exception.
         """
 
         def arrived(future: asyncio.Future[Any]) -> None:
@@ -84,11 +84,11 @@ class AsyncDriver:
         self.loop.run_in_executor(None, compute).add_done_callback(arrived)
 
     def at_end_of_round(self, callback: Callable[[], None]) -> None:
-        """Calls `callback` after each commit: connections send what was answered."""
+        """Registers a callback that is called after each round: connections send the completed responses."""
         self._ends.append(callback)
 
     def begin_round(self) -> None:
-        """A turn of the loop brought requests: take the time for all of them."""
+        """Opens the round of this turn, and reads the clock once for all its requests."""
         if self._timed:
             return
         self.engine.now.update()
@@ -99,27 +99,30 @@ class AsyncDriver:
         self._timed = True
 
     def measure(self) -> RoundTimes:
-        """Measures rounds from now on; they are not while nobody asked."""
+        """Measures rounds from now on. Without this call they are not measured."""
         if self._times is None:
             self._times = RoundTimes(time.perf_counter)
         return self._times
 
     def round_is_open(self) -> None:
-        """Has the round end in this turn of the loop."""
+        """Schedules the end of the round for this turn of the loop."""
         if not self._round:
             self.loop.call_soon(self._end_round)
-            self._round = True  # last: a round whose end could not be scheduled may still be opened
+            self._round = True  # last: if scheduling raised, the next call tries again
 
     def when_broken(self, callback: Callable[[], None]) -> None:
-        """Calls `callback` once, when an exception has broken the engine off half way: it can only be closed then."""
+        """Sets a callback that is called once, when an exception has interrupted the engine within a change.
+
+        The engine can then only be closed.
+        """
         self._on_broken = callback
 
     def _enter(self) -> None:
-        """Marks the engine as entered; `self._inside = False` is the regular way out.
+        """Marks the engine as entered. The caller resets `self._inside` to False if the call returns normally.
 
         Raises:
-            ReentrantCallError: this thread is inside already.
-            EngineInterruptedError: the engine was broken off half way.
+            ReentrantCallError: this thread is already inside the engine.
+            EngineInterruptedError: an exception interrupted the engine within a change.
         """
         if self.engine.pipeline.settling or self._broken:
             raise EngineInterruptedError
@@ -127,23 +130,23 @@ class AsyncDriver:
             raise ReentrantCallError
         self._inside = True
 
-    def _came_out(self, error: BaseException) -> None:
-        """Handles an exception that came out of the engine.
+    def _handle_engine_error(self, error: BaseException) -> None:
+        """Handles an exception that left the engine.
 
-        After an ordinary one the engine goes on, unless a round was left unsettled: whatever was decided waits for the
-        end of a later round. An interrupt can have come between any two steps, so the engine is broken.
+        After an `Exception` the engine continues, unless a round is unsettled: the decided requests wait for the end of
+        a later round. Any other exception may have interrupted the engine between two steps, so the engine is broken.
         """
         pipeline = self.engine.pipeline
         if isinstance(error, Exception) and not pipeline.settling:
             self._inside = False
             if pipeline.dirty:
-                with contextlib.suppress(Exception):  # without memory for it: the next request or timer does it
+                with contextlib.suppress(Exception):  # if memory is short, the next request or timer opens the round
                     self.round_is_open()
             return
         self._break()
 
     def _break(self) -> None:
-        """Refuses everything from now on: every waiting future gets an EngineInterruptedError."""
+        """Refuses every later call. Every waiting future gets an EngineInterruptedError."""
         pipeline = self.engine.pipeline
         self._broken = pipeline.settling = True
         self._inside = False
@@ -166,7 +169,7 @@ class AsyncDriver:
             self._finish_round()
             self._inside = False
         except BaseException as error:
-            self._came_out(error)
+            self._handle_engine_error(error)
             raise
 
     def _finish_round(self) -> None:
@@ -183,7 +186,7 @@ class AsyncDriver:
             try:
                 callback()
             except Exception as error:
-                log_failure(logger, error, "%r failed at the end of a round", callback)
+                log_failure(logger, error, "driver: the callback %r failed at the end of a round", callback)
         if pipeline.dirty and not pipeline.committing:
             self.round_is_open()
         if self.engine.slices and not self._slicing:
@@ -192,7 +195,7 @@ class AsyncDriver:
         self._set_alarm()
 
     def _write_round(self) -> None:
-        """Commits the round, has it written on the thread, or leaves it open until the one before is written."""
+        """Commits the round inline or on the thread, or leaves it open until the previous round is written."""
         pipeline = self.engine.pipeline
         if pipeline.committing and pipeline.allows_background_commit:
             if self._times is not None:
@@ -208,33 +211,37 @@ class AsyncDriver:
         self._offload_policy.wrote(time.perf_counter() - now_s)
 
     def _start_background(self, now_s: float) -> bool:
-        """Has the round written on the thread, if it may be, and if there is a thread."""
+        """Starts to write the round on the thread. Returns False if the round or the system does not allow it."""
         pipeline = self.engine.pipeline
         if self._writer is None:
             try:
                 self._writer = Writer()
             except RuntimeError as error:
-                logger.warning("rounds are written in place from now on, there is no thread for them: %s", error)
+                logger.warning(
+                    "driver: the thread for background commits cannot be started: %s; "
+                    "every commit blocks the event loop from now on",
+                    error,
+                )
                 self._may_use_thread = False
                 return False
-        trip = _Trip(self, now_s)  # before the round takes off: one that did must come to be written
-        trip.background_commit = pipeline.start_background(threading.Lock())
-        if trip.background_commit is None:
+        task = _WriteTask(self, now_s)  # allocated before the commit starts: a started commit must be written
+        task.background_commit = pipeline.start_background(threading.Lock())
+        if task.background_commit is None:
             return False
         try:
-            self._writer.do(trip.write_in_background)
+            self._writer.do(task.write_in_background)
         except Exception as error:
-            log_failure(logger, error, "a round is written in place: it could not be handed to the thread")
-            trip.background_commit.write()
-            pipeline.finish_background(trip.background_commit)
+            log_failure(logger, error, "driver: a commit could not be passed to its thread and is written inline")
+            task.background_commit.write()
+            pipeline.finish_background(task.background_commit)
             return True
         if self._times is not None:
-            trip.since_s = self._times.background_began()
+            task.since_s = self._times.background_began()
         return True
 
-    def background_ended(self, trip: _Trip) -> None:
-        """Gives the answers of a round out that the thread has written."""
-        background_commit = trip.background_commit
+    def background_ended(self, task: _WriteTask) -> None:
+        """Completes the responses of a round that the thread has written."""
+        background_commit = task.background_commit
         if self._closed or self._broken or background_commit is None:
             return
         self._enter()
@@ -242,28 +249,28 @@ class AsyncDriver:
             self.engine.pipeline.finish_background(background_commit)
             self._inside = False
         except BaseException as error:
-            self._came_out(error)
+            self._handle_engine_error(error)
             raise
         finally:
             self.round_is_open()
-        self._offload_policy.wrote(time.perf_counter() - trip.began_s)
-        if self._times is not None and trip.since_s is not None:
-            # Answers are counted, too, that joined while the round was under way.
-            self._times.background_ended(len(background_commit.answers), trip.since_s)
+        self._offload_policy.wrote(time.perf_counter() - task.began_s)
+        if self._times is not None and task.since_s is not None:
+            # The count includes responses that were added while the round was being written.
+            self._times.background_ended(len(background_commit.answers), task.since_s)
 
     def _slice(self) -> None:
-        """Runs a slice of long work a turn: requests that came meanwhile are served in between."""
+        """Runs one slice of long work in a turn of the loop, so that requests are served between slices."""
         self._slicing = False
         if self._closed or self._broken:
             return
-        self.round_is_open()  # first: the end of the round asks for the next slice, whatever becomes of this one
+        self.round_is_open()  # first: the end of the round schedules the next slice, even if this one raises
         self._enter()
         try:
             self.engine.now.update()
             more = self.engine.slices.step()
             self._inside = False
         except BaseException as error:
-            self._came_out(error)
+            self._handle_engine_error(error)
             raise
         if more:
             self.loop.call_soon(self._slice)
@@ -277,10 +284,10 @@ class AsyncDriver:
         if deadline_ms >= 0:
             delay_s = max(0, deadline_ms - self.engine.now.now_ms) / 1000
             alarm = self.loop.call_later(delay_s, self._ring)
-        before, self._alarm = self._alarm, alarm
+        previous, self._alarm = self._alarm, alarm
         self._alarm_ms = deadline_ms
-        if before is not None:
-            before.cancel()
+        if previous is not None:
+            previous.cancel()
 
     def _ring(self) -> None:
         self._alarm = None
@@ -289,24 +296,25 @@ class AsyncDriver:
             self._timers.ring()
 
     def _fire_timers(self) -> None:
-        """Fires every timer that is due, in a round of its own."""
+        """Fires every due timer, in a round of its own."""
         if self._closed or self._broken:
             return
-        self.round_is_open()  # first: the end of the round sets the next alarm, whatever becomes of these timers
+        self.round_is_open()  # first: the end of the round sets the next alarm, even if a timer raises
         self._enter()
         try:
             self.engine.fire_timers()
             self._inside = False
         except BaseException as error:
-            self._came_out(error)
+            self._handle_engine_error(error)
             raise
 
     def submit(self, context: RequestContext, request: Any) -> asyncio.Future[Any]:
-        """Decides a request; the future has its response once it is durable.
+        """Decides a request. The returned future gets the response once it is durable.
 
         Raises:
-            EngineClosedError: the engine was closed; a future that still waits then gets the same.
-            EngineInterruptedError: an exception broke the engine off half way; waiting futures get the same.
+            EngineClosedError: the engine was closed. Futures that wait at that time get the same error.
+            EngineInterruptedError: an exception interrupted the engine within a change. Waiting futures get the same
+                error.
         """
         if self._closed:
             raise EngineClosedError("the engine is closed")
@@ -317,7 +325,7 @@ class AsyncDriver:
             response = self.engine.submit(context, request)
             self._inside = False
         except BaseException as error:
-            self._came_out(error)
+            self._handle_engine_error(error)
             raise
         if not isinstance(response, Pending):
             future.set_result(response)
@@ -334,11 +342,11 @@ class AsyncDriver:
         return future
 
     def start(self) -> None:
-        """Begins to run slices and timers (loads that were queued before there was a loop)."""
+        """Starts to run timers and slices, including the loads that were queued before."""
         self.round_is_open()
 
     def advance(self, ms: int) -> None:
-        """Moves a manual clock; timers fire, and what they decide is committed."""
+        """Moves a manual clock, fires the due timers, and commits their decisions."""
         if self._closed:
             raise EngineClosedError("the engine is closed")
         self._enter()
@@ -346,13 +354,13 @@ class AsyncDriver:
             self.engine.advance(ms)
             self._inside = False
         except BaseException as error:
-            self._came_out(error)
+            self._handle_engine_error(error)
             raise
 
     def close(self) -> None:
-        """Commits what is there and stops. Parked requests get an EngineClosedError.
+        """Commits the open round and stops. Parked requests get an EngineClosedError.
 
-        A broken engine is not committed. The driver is closed also if this raises.
+        A broken engine is not committed. The driver is closed even if this raises.
 
         Raises:
             ReentrantCallError: this thread is inside the engine.
@@ -375,28 +383,29 @@ class AsyncDriver:
                 self._writer.stop()
 
 
-class _Trip:
-    """A background commit on its way to the writing thread and back to the loop."""
+class _WriteTask:
+    """A background commit that the writing thread writes and the loop finishes."""
 
-    __slots__ = ("_driver", "_land", "background_commit", "began_s", "since_s")
+    __slots__ = ("_driver", "_finish", "background_commit", "began_s", "since_s")
 
     def __init__(self, driver: AsyncDriver, began_s: float) -> None:
         self._driver = driver
-        self._land = partial(driver.background_ended, self)
+        self._finish = partial(driver.background_ended, self)
         self.began_s = began_s
         self.background_commit: BackgroundCommit | None = None
-        self.since_s: float | None = None  # None: nobody measured then
+        self.since_s: float | None = None  # None: the round is not measured
 
     def write_in_background(self) -> None:
-        """Writes the round, on the writing thread, and has the loop land it."""
-        assert self.background_commit is not None, "only a round that took off is written"
+        """Writes the round on the writing thread, then has the loop finish it."""
+        assert self.background_commit is not None, "only a started background commit is written"
         self.background_commit.write()
         while True:
             try:
-                self._driver.loop.call_soon_threadsafe(self._land)
+                self._driver.loop.call_soon_threadsafe(self._finish)
                 return
             except MemoryError:
-                time.sleep(MEMORY_WAIT_S)  # nobody else tells the loop, and every later round waits for this one
+                time.sleep(MEMORY_WAIT_S)  # only this call notifies the loop, and every later round waits for it
             except RuntimeError:
-                logger.debug("the loop was closed before a round landed")  # the engine's `close` lands it
+                # the engine's `close` finishes the commit
+                logger.debug("driver: the event loop was closed before a background commit was finished")
                 return

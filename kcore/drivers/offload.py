@@ -6,17 +6,17 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-MAX_BLOCKED_REQUESTS = 0.1  # requests; a thread costs a commit about 100 µs, a third of what one of these would wait
+MAX_BLOCKED_REQUESTS = 0.1  # a thread adds about 100 µs to a commit, a third of the time that a blocked request waits
 
 
 class CommitOffloadPolicy:
-    """Who is served without a commit, and how many of them a commit in place would hold up.
+    """Estimates how many read-only requests an inline commit would delay, and offloads commits that delay too many.
 
-    That is how many come in the time of a write. Where every round writes, nobody is there who could be served
-    meanwhile; one client that reads and then commits is not held up by itself, unless it is very fast.
+    The estimate is the number of read-only rounds in the time of a write. If every round writes, no request could be
+    served during the commit. A single client that reads and then commits does not delay itself, unless it is very fast.
 
     Args:
-        patience: how many are too many.
+        max_blocked_requests: the average number of delayed requests above which commits are offloaded.
     """
 
     __slots__ = ("_max_blocked_requests", "_served", "_since_s", "_write_s")
@@ -28,36 +28,36 @@ class CommitOffloadPolicy:
         self._write_s = 0.0
 
     def served(self) -> None:
-        """A round passed that served somebody and wrote nothing."""
+        """Counts a round that served requests and wrote nothing."""
         self._served += 1
 
     def should_offload(self, now_s: float) -> bool:
-        """A round is to be written, at this time of any clock: whether too many would wait for it."""
-        many = self._served * self._write_s > self._max_blocked_requests * (now_s - self._since_s)
+        """Returns whether an inline commit of the round at `now_s` (of any clock) would delay too many requests."""
+        too_many = self._served * self._write_s > self._max_blocked_requests * (now_s - self._since_s)
         self._served = 0
         self._since_s = now_s
-        return many
+        return too_many
 
     def wrote(self, took_s: float) -> None:
-        """How long a write took. The average follows slowly: one slow write says little of the next."""
+        """Adds the duration of a write to the moving average. One slow write says little about the next."""
         self._write_s += (took_s - self._write_s) / 8
 
 
 class Writer:
-    """A thread that writes rounds, one at a time. An executor's futures would cost more than many a round."""
+    """A thread that writes rounds, one at a time. The futures of an executor would cost more than a short round."""
 
     def __init__(self) -> None:
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        # A daemon: a process that ends without closing its engine must not wait for it.
+        # A daemon thread: a process that ends without closing its engine must not wait for it.
         self._thread = threading.Thread(target=self._run, name="kcore-log", daemon=True)
         self._thread.start()
 
     def do(self, work: Callable[[], None]) -> None:
-        """Has `work`, which must not raise, done after what was given before."""
+        """Queues `work`, which must not raise, behind all earlier work."""
         self._work.put(work)
 
     def stop(self) -> None:
-        """Returns when all is done."""
+        """Waits until all queued work is done, and ends the thread."""
         self._work.put(None)
         self._thread.join()
 

@@ -1,4 +1,4 @@
-"""Runs an engine for plain threads."""
+"""Runs an engine for callers on threads."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
     from kcore.runtime import RequestContext
 
 
-# Marks of `ThreadDriver._inside`, beside the ident of the thread that is inside: idents are positive.
+# Values of `ThreadDriver._inside` besides the ident of the thread that is inside, which is positive.
 NOBODY = 0
 
 CLOSED = -1
 
 BROKEN = -2
 
-IDLE_WAIT_S = 3_600.0  # a thread that waits looks again after this, whatever the timers say
+IDLE_WAIT_S = 3_600.0  # maximum sleep of a waiting thread, even if no timer is armed
 
-HANDOVER_S = 5.0  # a thread that finds the mark of a broken engine holds the lock for much less
+HANDOVER_S = 5.0  # much longer than a thread holds the lock that finds the mark of a broken engine
 
 
 class ThreadDriver:
-    """Runs an engine for plain threads: one at a time is inside, others wait, parked callers sleep until answered.
+    """Runs an engine for callers on threads: one thread at a time is inside the engine, the others wait.
 
-    Timers fire on the thread that comes by, and while callers are parked each of them sleeps until the next deadline
-    at most, so that theirs are on time. No thread of our own is needed.
+    Parked callers sleep until their response is complete. Timers fire on any calling thread. A parked caller sleeps at
+    most until the next deadline, so that timers fire in time without a thread of the driver's own.
 
-    `_inside` is set at the entry and cleared at the regular exit, both under the lock. An exception that leaves the
-    engine anywhere in between, as a `KeyboardInterrupt` does, leaves the mark behind: memory may then hold half a
-    change, so the engine refuses everything until it is opened again. Waiting happens outside: a caller that waits for
-    the lock, or sleeps until its request is answered, may be interrupted without harm, and so may a commit while the
-    log is written (it fails in order, and memory is read from the log).
+    `_inside` is set at the entry and cleared at the normal exit, both under the lock. An exception that leaves the
+    engine in between, such as a `KeyboardInterrupt`, leaves the mark set: memory may then hold half a change, so the
+    engine refuses every call until it is opened again. Waiting happens outside the engine: a caller that waits for the
+    lock or for its response may be interrupted without harm. An interrupt while the log is written is harmless too:
+    the commit fails in order, and memory is read from the log.
 
     Args:
         engine: the engine.
@@ -47,7 +47,7 @@ class ThreadDriver:
         self.engine = engine
         self._lock = threading.Lock()
         self._inside = NOBODY
-        self._wake_ms = -1  # the deadline that sleepers look forward to, -1: none
+        self._wake_ms = -1  # the deadline at which sleepers wake up; -1: none
         self._sleepers: dict[Pending, threading.Lock] = {}  # a sleeper's lock is released to wake it
 
     def submit(self, context: RequestContext, request: Any, timeout_s: float | None = None) -> Any:
@@ -56,16 +56,17 @@ class ThreadDriver:
         Args:
             context: the client's context.
             request: the request.
-            timeout_s: how long it may be parked, in real time whatever the engine's clock says; None: for ever.
+            timeout_s: the maximum time for which it may be parked, in real time independent of the engine's clock;
+                None: no limit.
 
         Raises:
-            TimeoutError: it is still parked after `timeout_s`; the operation goes on, its answer is thrown away.
-            EngineClosedError: the engine was closed, before or while this waited.
-            EngineInterruptedError: an exception broke the engine off half way, before or while this waited.
+            TimeoutError: it is still parked after `timeout_s`; the operation goes on, and its response is discarded.
+            EngineClosedError: the engine was closed before or during the wait.
+            EngineInterruptedError: an exception interrupted the engine within a change, before or during the wait.
             ReentrantCallError: this thread is inside the engine: it calls from a signal handler or from a watcher.
         """
         if self._inside:
-            self._look_before_waiting()
+            self._check_before_waiting()
         with self._lock:
             response = self._decide(context, request)
         if not isinstance(response, Pending):
@@ -75,27 +76,27 @@ class ThreadDriver:
         return response.response
 
     def start(self, context: RequestContext, request: Any) -> Any:
-        """Decides a request without waiting for what it may be parked for; commits what it decided.
+        """Decides a request and commits its records, without waiting for a parked response.
 
         Raises:
-            EngineClosedError, ReentrantCallError: see `submit`.
+            EngineClosedError, EngineInterruptedError, ReentrantCallError: as in `submit`.
         """
         if self._inside:
-            self._look_before_waiting()
+            self._check_before_waiting()
         with self._lock:
             response = self._decide(context, request)
         return response.response if isinstance(response, Pending) and response.done else response
 
-    def _look_before_waiting(self) -> None:
-        """Raises instead of waiting for the lock for ever; see `_inside`."""
+    def _check_before_waiting(self) -> None:
+        """Raises ReentrantCallError if this thread would wait for itself for ever."""
         if self._inside == get_ident() and self._lock.locked():
-            # Held by this thread, unless another one has taken it just now to find the mark that this one left behind.
+            # This thread holds the lock, unless another one has just taken it and will find the mark of this thread.
             if not self._lock.acquire(timeout=HANDOVER_S):
                 raise ReentrantCallError
             self._lock.release()
 
     def _enter(self) -> None:
-        """Marks the engine as entered by the caller, which holds the lock."""
+        """Marks the engine as entered by the calling thread, which holds the lock."""
         if self._inside:
             self._wake_all()
             raise EngineClosedError("the engine is closed") if self._inside == CLOSED else EngineInterruptedError
@@ -123,9 +124,9 @@ class ThreadDriver:
         return response
 
     def _commit(self) -> None:
-        """Commits until nothing is left to commit: the last step before the exit. Sleepers hear of earlier deadlines.
+        """Commits until nothing is left to commit, and wakes sleepers if a deadline is now earlier.
 
-        A commit that raises and has settled its round leaves nothing half done: that is a regular exit, too.
+        This is the last step before the exit. A commit that raises but has settled its round is also a normal exit.
         """
         engine = self.engine
         try:
@@ -147,7 +148,7 @@ class ThreadDriver:
                 sleeper.release()
 
     def _wait(self, pending: Pending, timeout_s: float | None) -> None:
-        """Sleeps until `pending` is answered. The caller is outside: it takes the lock whenever it wakes up."""
+        """Sleeps until `pending` is completed. The caller is outside the engine and takes the lock when it wakes up."""
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         sleeper = threading.Lock()
         sleeper.acquire()
@@ -168,7 +169,7 @@ class ThreadDriver:
                 if until_s is not None:
                     left_s = until_s - time.monotonic()
                     if left_s <= 0:
-                        raise TimeoutError(f"no answer within {timeout_s} s")
+                        raise TimeoutError(f"the request is still parked after {timeout_s} s")
                     wait_s = min(wait_s, left_s)
                 sleeper.acquire(timeout=wait_s)
         except BaseException:
@@ -178,7 +179,10 @@ class ThreadDriver:
             self._sleepers.pop(pending, None)
 
     def _time_to_sleep(self, pending: Pending) -> float:
-        """Lets what is due happen; returns for how many seconds a sleeper may then sleep. The caller holds the lock."""
+        """Runs due timers, slices and commits; returns the seconds for which a sleeper may sleep.
+
+        The caller holds the lock.
+        """
         if pending.done:
             return 0
         if self._inside:
@@ -194,27 +198,27 @@ class ThreadDriver:
         return min(IDLE_WAIT_S, max(deadline_ms - self.engine.clock.monotonic_ms(), 1) / 1000)
 
     def turn(self) -> None:
-        """Lets what is due happen: timers, slices, commits. The caller holds the lock."""
+        """Runs due timers, slices and commits. The caller holds the lock."""
         self._enter()
         self.engine.turn()
         self._commit()
         self._inside = NOBODY
 
     def run(self) -> None:
-        """Lets what is due happen, for a caller that does not hold the lock."""
+        """Runs due timers, slices and commits, for a caller that does not hold the lock."""
         if self._inside:
-            self._look_before_waiting()
+            self._check_before_waiting()
         with self._lock:
             self.turn()
 
     def advance(self, ms: int) -> None:
-        """Moves a manual clock, and wakes the callers that are answered by what then happens.
+        """Moves a manual clock, and wakes the callers whose requests complete by that.
 
         Raises:
-            EngineClosedError, ReentrantCallError: see `submit`.
+            EngineClosedError, EngineInterruptedError, ReentrantCallError: as in `submit`.
         """
         if self._inside:
-            self._look_before_waiting()
+            self._check_before_waiting()
         with self._lock:
             self._enter()
             self.engine.advance(ms)
@@ -222,16 +226,16 @@ class ThreadDriver:
             self._wake_all()
 
     def close(self) -> None:
-        """Commits what is there and closes the engine. Parked callers get an EngineClosedError.
+        """Commits the open round and closes the engine. Parked callers get an EngineClosedError.
 
-        An engine that was broken off half way is closed without writing anything. If this raises, it may be called
+        An engine that was interrupted within a change is closed without a commit. If this raises, it may be called
         again; the data folder is released as soon as possible.
 
         Raises:
             ReentrantCallError: this thread is inside the engine.
         """
         if self._inside:
-            self._look_before_waiting()
+            self._check_before_waiting()
         with self._lock:
             if self._inside == CLOSED:
                 return
