@@ -147,7 +147,7 @@ def test_a_version_that_is_not_served_is_refused(version: int) -> None:
     with kcore.open(config=SMALL) as engine:
         for _ in range(2):
             with pytest.raises(
-                KcoreError, match=rf"^OffsetCommitRequest is served in versions 2 to 10, not in {version}$"
+                KcoreError, match=rf"^OffsetCommitRequest is served in versions 2 to 10, not in version {version}$"
             ):
                 engine.send(commit("g", {("t", 0): 1}), version)
 
@@ -173,7 +173,7 @@ async def test_what_is_no_request_is_refused(sent: Any, found: str) -> None:
 
 
 def test_what_was_not_entered_says_how() -> None:
-    with pytest.raises(AttributeError, match=r"no 'send' yet: .* `with kcore\.open\(\.\.\.\) as engine`"):
+    with pytest.raises(AttributeError, match=r"no 'send': .* `with kcore\.open\(\.\.\.\) as engine`"):
         kcore.open().send  # type: ignore[attr-defined]  # noqa: B018
     assert not hasattr(kcore.open(), "anything")
 

@@ -1,4 +1,4 @@
-"""The partition log: record batches of many partitions, in order, durable (level 2)."""
+"""The partition log: stores the record batches of many partitions durably and in order."""
 
 from kcore.log.errors import (
     CorruptLogError,

@@ -1,7 +1,7 @@
-"""The few fields of a record batch v2 header that the log itself needs, at their fixed places.
+"""The fields of a record batch v2 header that the log reads, at their fixed positions.
 
 Base offset at 0 (int64), length of the rest at 8 (int32), leader epoch at 12 (int32), magic at 16 (int8), CRC-32C of
-everything from 21 on at 17 (uint32), last offset delta at 23 (int32), largest timestamp at 35 (int64), number of
+all bytes from 21 on at 17 (uint32), last offset delta at 23 (int32), largest timestamp at 35 (int64), number of
 records at 57 (int32).
 """
 
@@ -12,9 +12,9 @@ import struct
 from kcore_ext.batch.crc32c import crc32c
 
 HEADER_SIZE = 61
-"""Bytes of a batch header: the smallest batch."""
+"""Size of a batch header, which is the smallest batch."""
 LENGTH_OVERHEAD = 12
-"""Bytes of a batch that its length field does not count."""
+"""Number of bytes of a batch that its length field does not count."""
 MAGIC = 2
 
 _CHECKED = struct.Struct(">8xiibIhi")
@@ -28,26 +28,26 @@ unpack_checked = _CHECKED.unpack_from
 
 
 def last_offset(batch: bytes | memoryview) -> int:
-    """The offset of the batch's last record."""
+    """Returns the offset of the batch's last record."""
     base, delta = _LAST.unpack_from(batch)
     return int(base) + int(delta)
 
 
 def offsets_and_timestamp(batch: bytes | memoryview) -> tuple[int, int, int]:
-    """Base offset, last offset, largest timestamp (milliseconds; -1 for a batch without records)."""
+    """Returns base offset, last offset and largest timestamp (milliseconds; -1 for a batch without records)."""
     base, delta, timestamp_ms, count = _LAST_AND_TIMESTAMP.unpack_from(batch)
     return base, base + delta, timestamp_ms if count else -1
 
 
 def leader_epoch(batch: bytes | memoryview) -> int:
-    """The leader epoch that the batch was stamped with."""
+    """Returns the leader epoch in the batch."""
     return int(_EPOCH.unpack_from(batch, 12)[0])
 
 
 def end_of_sound(batch: bytes, base_offset: int, check_crc: bool) -> int:
-    """The offset behind a stored batch that should begin at `base_offset`; -1 if `damage` has something to say.
+    """Returns the offset after a stored batch that should begin at `base_offset`, or -1 if `damage` finds damage.
 
-    The same checks in one look: a load makes them for every batch there is.
+    It makes the checks of `damage` faster, since a load makes them for every batch.
     """
     size = len(batch)
     if size < HEADER_SIZE:
@@ -61,7 +61,7 @@ def end_of_sound(batch: bytes, base_offset: int, check_crc: bool) -> int:
 
 
 def damage(batch: bytes | memoryview, base_offset: int, check_crc: bool) -> tuple[str, str] | None:
-    """What is wrong with a stored batch that should begin at `base_offset`: (kind, detail), or None.
+    """Returns the damage of a stored batch that should begin at `base_offset`, as (kind, detail), or None.
 
     Kinds: `header` (size, magic, base offset, offset delta), `crc`.
     """
@@ -79,7 +79,7 @@ def damage(batch: bytes | memoryview, base_offset: int, check_crc: bool) -> tupl
     if delta < 0:
         return "header", f"last offset delta {delta}"
     if check_crc:
-        found = crc32c(memoryview(batch)[21:])
-        if found != crc:
-            return "crc", f"CRC {crc:#010x} in the header, {found:#010x} over the bytes"
+        computed = crc32c(memoryview(batch)[21:])
+        if computed != crc:
+            return "crc", f"CRC {crc:#010x} in the header, {computed:#010x} over the bytes"
     return None

@@ -19,23 +19,23 @@ COMPACT_NAME: Final = "data.mdb.compact"
 REPAIR_NAME: Final = "data.mdb.repair"
 FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
-"""The log holds the users' SCRAM keys and every record: only its owner may read it."""
+"""The log contains the users' SCRAM keys and every record: only its owner may read it."""
 OWN_NAMES: Final = frozenset((LOCK_NAME, DATA_NAME, LMDB_LOCK_NAME, COMPACT_NAME, REPAIR_NAME))
 TOLERATED_NAMES: Final = frozenset(("lost+found",))
-"""What a fresh file system may hold: a mount point is as good as an empty folder."""
+"""Names in a new file system: a mount point counts as an empty folder."""
 
 
 class DataFolder:
-    """A folder that this process has to itself, from construction to `release`.
+    """A data folder that this process locks exclusively, from construction to `release`.
 
-    The lock is flock(2) on `kcore.lock`: the kernel lets it go however the process ends, so a lock file that a killed
-    process left behind means nothing. The file holds the owner's process id, for people; after a clean close it holds
-    the size and the modification time of the data file. As long as these are true the next opening checks only the
-    branches of LMDB's trees; otherwise it reads the leaves too, because the file may be damaged or another one.
-    The data file is locked, too, in case `kcore.lock` is removed (see `DataFileLock`).
+    The lock is flock(2) on `kcore.lock`. The kernel releases it when the process ends in any way, so the lock file of a
+    killed process locks nothing. While the folder is open, the file has the owner's process id, for people. After a
+    clean close it has the size and the modification time of the data file. If these still match, the next opening
+    checks only the branches of LMDB's trees. Otherwise it also reads the leaves, because the file may be damaged or
+    replaced. The data file is locked too, in case `kcore.lock` is removed (see `DataFileLock`).
 
-    With `create` an absent folder is made (its missing parents too); without, a folder that holds no log is refused.
-    With `check` False the data file is not looked at: for a repair.
+    With `create` a missing folder is created, with its missing parents. Without it, a folder without a log is refused.
+    With `check` False the data file is not checked; a repair uses this.
     """
 
     __slots__ = ("_closed_cleanly", "_data_lock", "_lock_fd", "new", "path")
@@ -61,7 +61,7 @@ class DataFolder:
         self._close_lock()
 
     def _take(self, create: bool, check: bool) -> None:
-        """Lock the folder and look into it; after an exception it is to be released."""
+        """Locks and checks the folder. After an exception the caller releases it."""
         if not create and not self._has_data():
             raise DataFolderError(self.path, "no kcore data folder", DATA_NAME)
         created = self._make()
@@ -80,14 +80,14 @@ class DataFolder:
         return os.path.basename(name) if isinstance(name, str) and name != self.path else ""
 
     def _make(self) -> bool:
-        """Create the folder and what is missing above it; returns whether it was absent."""
+        """Creates the folder and its missing parents; returns whether it was missing."""
         if os.path.isdir(self.path):
             return False
         os.makedirs(self.path, mode=FOLDER_MODE)
         return True
 
     def _refuse_foreign(self) -> None:
-        """Refuse a folder that holds something and has never been ours, before anything is written into it."""
+        """Refuses a folder that has other files and no data file, before anything is written into it."""
         names = set(os.listdir(self.path))
         foreign = sorted(names - OWN_NAMES - TOLERATED_NAMES)
         if foreign and DATA_NAME not in names:
@@ -99,7 +99,7 @@ class DataFolder:
         if not self._try_lock():
             holder = self._holder()
             if holder == str(os.getpid()):
-                # An engine that was dropped without being closed keeps the folder until its cycles are collected.
+                # An engine that was not closed keeps the folder locked until the garbage collector collects it.
                 gc.collect()
             if not self._try_lock():
                 self._close_lock()
@@ -123,33 +123,33 @@ class DataFolder:
         return True
 
     def _holder(self) -> str:
-        """The process id in the lock file."""
+        """Returns the process id in the lock file."""
         return os.pread(self._lock_fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
 
     def _closing_line(self) -> bytes:
-        """The content of the lock file after a clean close of the data file as it is now."""
+        """Returns the content of the lock file after a clean close of the data file in its current state."""
         try:
-            found = os.stat(os.path.join(self.path, DATA_NAME))
+            status = os.stat(os.path.join(self.path, DATA_NAME))
         except FileNotFoundError:
             return b"no data file"
-        return f"closed {found.st_size} {found.st_mtime_ns}\n".encode("ascii")
+        return f"closed {status.st_size} {status.st_mtime_ns}\n".encode("ascii")
 
     def mark_closed(self) -> None:
-        """Note that the data file, as it is now, was closed cleanly or checked; nothing writes it any more."""
+        """Records that the data file was closed cleanly or checked. Nothing may write it afterwards."""
         if self._lock_fd >= 0:
             line = self._closing_line()
             os.ftruncate(self._lock_fd, 0)
             os.pwrite(self._lock_fd, line, 0)
 
     def _has_data(self) -> bool:
-        """Whether there is a data file with anything in it; an empty one is a creation that a crash cut short."""
+        """Returns whether the data file exists and is not empty. A crash during creation leaves an empty one."""
         try:
             return os.path.getsize(os.path.join(self.path, DATA_NAME)) > 0
         except FileNotFoundError:
             return False
 
     def _remove_leftovers(self) -> None:
-        """Remove the new files of a compaction or a repair that a crash cut short."""
+        """Removes the new files of a compaction or a repair that a crash interrupted."""
         for name in (COMPACT_NAME, REPAIR_NAME):
             leftover = os.path.join(self.path, name)
             if os.path.isdir(leftover):
@@ -159,7 +159,7 @@ class DataFolder:
 
     @staticmethod
     def sync_folder(path: str) -> None:
-        """Make the names in a folder durable: a new file's bytes survive a power cut only if its name does."""
+        """Makes the names in a folder durable: a new file survives a power failure only if its name is durable."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
@@ -172,7 +172,7 @@ class DataFolder:
             os.close(fd)
 
     def release(self) -> None:
-        """Let others have the folder: unlocked, not just closed, since a child forked this instant has a copy."""
+        """Unlocks the folder. Closing alone is not enough: a child forked at this moment has a copy of the lock."""
         if self._data_lock is not None:
             self._data_lock.release()
         if self._lock_fd >= 0:
@@ -180,9 +180,9 @@ class DataFolder:
         self._close_lock()
 
     def abandon_in_child(self) -> None:
-        """In a forked child: drop the inherited descriptor, so that the lock ends with the parent.
+        """Closes the inherited descriptor in a forked child, so that the lock ends with the parent.
 
-        Closing does not unlock while the parent's descriptor is open: flock belongs to the open file they share.
+        This does not unlock the folder while the parent's descriptor is open: both share one flock.
         """
         if self._data_lock is not None:
             self._data_lock.abandon()
@@ -190,5 +190,5 @@ class DataFolder:
 
 
 def open_private(path: str, flags: int) -> int:
-    """An `opener` for `open`: a file that it creates belongs to its owner alone."""
+    """Opens a file as an `opener` of `open`; only the owner may access a file that it creates."""
     return os.open(path, flags, FILE_MODE)

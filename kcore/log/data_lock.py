@@ -1,4 +1,4 @@
-"""A lock on the data file itself, beside the one on `kcore.lock`."""
+"""A lock on the data file itself, in addition to the lock on `kcore.lock`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import os
 class DataFileLock:
     """flock(2) on a data file, from construction to `release`.
 
-    A lock file can be removed while its owner runs: the next process makes a new one and locks that. Two writers would
-    then share one LMDB file. The data file cannot be replaced unnoticed, so its lock holds in any case. LMDB locks
-    `lock.mdb` and nothing else.
+    A lock file can be removed while its owner runs: the next process creates a new one and locks that. Two writers
+    would then share one LMDB file. The data file cannot be replaced unnoticed, so its lock holds in any case. LMDB
+    itself locks only `lock.mdb`.
 
     Args:
-        path: the data file; an empty one is made if it is not there.
+        path: the data file; created empty if missing.
 
     Raises:
-        BlockingIOError: another process has the lock, or another owner in this process.
+        BlockingIOError: another process or another owner in this process has the lock.
         OSError: the file cannot be opened.
     """
 
@@ -37,13 +37,13 @@ class DataFileLock:
         self.abandon()
 
     def release(self) -> None:
-        """Unlocks the file; closing alone would not, as long as a forked child has a copy of the descriptor."""
+        """Unlocks the file. Closing alone would not unlock it while a forked child has a copy of the descriptor."""
         if self._fd >= 0:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         self.abandon()
 
     def abandon(self) -> None:
-        """Closes the descriptor: in a forked child, whose parent keeps the lock."""
+        """Closes the descriptor without unlocking: a forked child does this, and its parent keeps the lock."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

@@ -1,4 +1,4 @@
-"""The engine common to all storages: which partitions there are, what is staged, rounds, and space to give back."""
+"""The log engine common to all storages: partitions, staged changes, write sets, and freeing space."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from kcore_ext.log.partition import ABSENT, CLOSED, COMMITTING, DROPPED, LIVE, S
 from kcore_ext.log.tail_cache import TailCache
 
 TAIL_SIZE_BYTES: Final = 64 << 20
-"""Default bound of the newest batches kept in memory, over all partitions of an engine."""
+"""Default limit of the newest batches kept in memory, over all partitions of an engine."""
 MAX_NAME_BYTES: Final = 500
-"""LMDB's keys end at 511 bytes."""
+"""Maximum length of a name, since LMDB's keys have at most 511 bytes."""
 
 _NO_METAS: Final[dict[str, bytes | None]] = {}
 _NO_DROPS: Final[list[StagedPartitionLog]] = []
@@ -31,13 +31,13 @@ _INTERRUPTED: Final = "an exception interrupted a call of the log engine: everyt
 
 
 class StagedLogEngine(EngineCore, LogEngine):
-    """A LogEngine over a Storage. Opened by its subclasses' constructors.
+    """A LogEngine over a Storage. The constructors of its subclasses open it.
 
-    An exception may hit any line: no memory, or an interrupt from the keyboard. A change of several steps therefore
-    sets a bit of `_torn` before its first step and clears it after the last. `seal`, `finish`, `fail` and `commit`
-    handle an exception themselves: memory goes back to what the storage holds, and `WriteSet.is_durable` says whether
-    that includes the round. If a second exception interrupts the handler, the bit stays set: every `commit` and `seal`
-    then recovers first and fails, as a commit whose write failed, until a recovery has succeeded.
+    Any line may raise: memory is short, or the keyboard interrupts. A change of several steps therefore sets a bit of
+    `_torn` before its first step and clears it after the last. `seal`, `finish`, `fail` and `commit` handle an
+    exception themselves: they reset memory to the contents of the storage, which include the write set if
+    `WriteSet.is_durable`. If a second exception interrupts the handler, the bit stays set. Then every `commit` and
+    `seal` first recovers and then fails like a failed write, until a recovery succeeds.
     """
 
     __slots__ = (
@@ -66,7 +66,7 @@ class StagedLogEngine(EngineCore, LogEngine):
         self._in_flight: WriteSet | None = None
         self._new_numbers = False
         self._reclaim_lock = threading.Lock()
-        # Insertion-ordered sets: numbers dropped for good, and partitions with deleted batches or old snapshots.
+        # Insertion-ordered: numbers of dropped partitions (None), and partitions with deleted batches or old snapshots.
         self._garbage: dict[int, StagedPartitionLog | None] = {}
         self._logs: dict[PartitionKey, StagedPartitionLog] = {}
         try:
@@ -76,7 +76,7 @@ class StagedLogEngine(EngineCore, LogEngine):
             raise
 
     def _load(self) -> None:
-        """Make a handle for each stored partition."""
+        """Creates a handle for each stored partition."""
         stored, dropped, self._next_number = self._storage.load()
         self.node_epoch = self._storage.node_epoch
         self._garbage.update(dict.fromkeys(dropped))
@@ -110,7 +110,7 @@ class StagedLogEngine(EngineCore, LogEngine):
         return log
 
     def _create_again(self, log: StagedPartitionLog) -> None:
-        """Stage the creation of a partition whose first creation failed."""
+        """Stages the creation of a partition whose first creation failed."""
         self._require_whole()
         self._torn = STAGING
         log._stage()
@@ -146,12 +146,12 @@ class StagedLogEngine(EngineCore, LogEngine):
         del self._logs[key]
         self._torn = 0
 
-    # -- rounds -------------------------------------------------------------------------------------------------
+    # -- commits ------------------------------------------------------------------------------------------------
 
     @property
     def dirty(self) -> bool:
         """See LogEngine."""
-        # After an interrupted call there is something to commit, too: the commit fails and discards what is staged.
+        # Also True after an interrupted call: the next commit then fails and discards the staged changes.
         return bool(self._dirty or self._metas or self._drops or self._torn)
 
     def seal(self) -> WriteSet:
@@ -168,21 +168,21 @@ class StagedLogEngine(EngineCore, LogEngine):
         return sealed
 
     def _refuse_round(self) -> NoReturn:
-        """Raise the reason why no round can be sealed now; after an interrupted call recover first."""
+        """Raises the reason for which no write set can be sealed now; recovers first after an interrupted call."""
         if self._closed is not None:
             raise LogClosedError(self._closed)
         if self._torn & COMMITTING or (self._torn and self._in_flight is None):
             self._recover()
             raise LogError(_INTERRUPTED, FailureReason.INTERRUPTED)
-        raise LogError("the previous round has been neither finished nor failed", FailureReason.MISUSE)
+        raise LogError("the previous write set is neither finished nor failed", FailureReason.MISUSE)
 
     def _take_staged(self) -> WriteSet:
-        """Move everything staged into a round. An exception leaves it in both places, or in one of them."""
+        """Moves all staged changes into a write set. After an exception each may be in one of the places or in both."""
         dirty = self._dirty
         if len(dirty) > 1:
             dirty.sort(key=_BY_NUMBER)
         metas, drops = self._metas, self._drops
-        # An empty container is shared, never handed to the round: what is staged next must not show up in it.
+        # The write set gets a shared empty container, never the engine's own: later changes must not appear in it.
         sealed = WriteSet(self._seal_dirty(), metas or _NO_METAS, drops or _NO_DROPS, 0)
         if self._new_numbers:
             sealed.next_number = self._next_number
@@ -207,7 +207,7 @@ class StagedLogEngine(EngineCore, LogEngine):
             self._show(write_set)
             self._in_flight = None
         except BaseException:
-            # The round is durable, and what was staged after it stays valid: once more.
+            # The write set is durable, and changes staged after it stay valid: repeat.
             self._show(write_set)
             self._in_flight = None
             self._torn &= ~COMMITTING
@@ -215,7 +215,7 @@ class StagedLogEngine(EngineCore, LogEngine):
         self._torn &= ~COMMITTING
 
     def _show(self, write_set: WriteSet) -> None:
-        """Let readers see a durable round. Can be repeated after an exception."""
+        """Makes a durable write set visible to readers. Can be repeated after an exception."""
         self._finish_sealed(write_set.partitions)
         for log in write_set.drops:
             log._durable_meta = None
@@ -254,7 +254,7 @@ class StagedLogEngine(EngineCore, LogEngine):
             self._show(sealed)
             self._in_flight = None
         except BaseException:
-            # An interrupt may arrive when the transaction is already durable: `WriteSet.is_durable` is the truth then.
+            # An interrupt may come when the transaction is already durable: `WriteSet.is_durable` decides.
             self._recover()
             raise
         self._torn = 0
@@ -265,10 +265,11 @@ class StagedLogEngine(EngineCore, LogEngine):
         self._recover()
 
     def _recover(self) -> None:
-        """Bring memory back to what the storage holds: show the sealed round if it is durable, discard everything else.
+        """Resets memory to the contents of the storage: shows the sealed write set if it is durable, discards the rest.
 
-        It starts from what only a finished round changes (durable metadata, high watermarks), looks at every partition,
-        and can be repeated, so it is right wherever an exception struck. No thread may be writing the sealed round.
+        It starts from state that only a finished write set changes (durable metadata, high watermarks), visits every
+        partition and can be repeated. So it is correct after an exception at any line. No thread may be writing the
+        sealed write set.
         """
         if self._closed is not None:
             self._in_flight = None
@@ -280,7 +281,7 @@ class StagedLogEngine(EngineCore, LogEngine):
             if write_set.is_durable:
                 self._show(write_set)
                 for sealed in write_set.partitions:
-                    # An exception may have come between the move of the log start and this.
+                    # An exception may have come between the move of the log start and this call.
                     self._add_garbage(sealed.log)
             else:
                 self._restore(write_set.drops)
@@ -308,13 +309,13 @@ class StagedLogEngine(EngineCore, LogEngine):
         self._torn = 0
 
     def _forget_staged(self) -> None:
-        """Empty the lists of what is staged; the partitions themselves were reset."""
+        """Clears the lists of staged changes; the partitions themselves were reset before."""
         self._dirty = []
         self._metas = {}
         self._drops = []
 
     def _discard_staged(self) -> None:
-        """Forget everything that no round has taken."""
+        """Discards all staged changes that are in no write set."""
         dirty, self._dirty = self._dirty, []
         for log in dirty:
             log._discard()
@@ -323,7 +324,7 @@ class StagedLogEngine(EngineCore, LogEngine):
         self._restore(drops)
 
     def _restore(self, drops: list[StagedPartitionLog]) -> None:
-        """Take drops back; a partition created in the place of one was staged later and is gone with its creation."""
+        """Undoes drops. A partition that was created in place of a dropped one is discarded with its creation."""
         for log in drops:
             other = self._logs.get(log.key)
             if other is not None and other is not log:
@@ -365,14 +366,14 @@ class StagedLogEngine(EngineCore, LogEngine):
     # -- housekeeping -------------------------------------------------------------------------------------------
 
     def _add_garbage(self, log: StagedPartitionLog) -> None:
-        """Remember that `log` has deleted batches or old snapshots."""
+        """Notes that `log` has deleted batches or old snapshots."""
         if self._garbage.get(log._number, log) is not None:
             self._garbage[log._number] = log
 
     def _reclaim_task(self, number: int, log: StagedPartitionLog | None) -> ReclaimTask:
         if log is None:
             return ReclaimTask(number, None, (), forget=True)
-        # The writer before the metadata: a snapshot committed in between is then kept twice rather than not at all.
+        # The writer is read before the metadata: a snapshot committed in between is then listed twice, not omitted.
         writer = log._snapshot_writer
         meta = log._durable_meta
         if meta is None:
@@ -397,7 +398,7 @@ class StagedLogEngine(EngineCore, LogEngine):
                 done = self._storage.reclaim(tasks, max_batches)
             finally:
                 for number, log in entries[done:]:
-                    # The owner may have marked it again meanwhile; a drop outranks retention.
+                    # The owner may have marked it again in the meantime; a drop outranks retention.
                     self._garbage.setdefault(number, log)
             return bool(self._garbage)
 
@@ -439,7 +440,7 @@ class StagedLogEngine(EngineCore, LogEngine):
         self._released = True
 
     def _shut(self, why: str) -> None:
-        """Refuse everything from now on."""
+        """Refuses every later call."""
         self._closed = why
         for log in [*self._logs.values(), *self._drops]:
             if log._state != DROPPED:
@@ -450,7 +451,7 @@ class StagedLogEngine(EngineCore, LogEngine):
             raise LogClosedError(self._closed)
 
     def _require_whole(self) -> None:
-        """Refuse to stage on top of an interrupted change: the next commit discards it."""
+        """Refuses to stage a change after an interrupted one: the next commit would discard it."""
         self._require_open()
         if self._torn:
             raise LogError(_INTERRUPTED, FailureReason.INTERRUPTED)
@@ -460,14 +461,14 @@ _ENGINES: weakref.WeakSet[StagedLogEngine] = weakref.WeakSet()
 
 
 def _forget_after_fork(engine: StagedLogEngine) -> None:
-    """Have `engine` refuse work in forked children: LMDB's locks and reader slots belong to the parent."""
+    """Makes `engine` refuse calls in forked children: LMDB's locks and reader slots belong to the parent."""
     _ENGINES.add(engine)
 
 
 def _shut_in_child() -> None:
     for engine in list(_ENGINES):
         engine._shut(f"the log engine was opened by the parent of process {os.getpid()}: open it after the fork")
-        engine._released = True  # nothing here belongs to this process
+        engine._released = True  # its resources belong to the parent
         abandon = getattr(engine._storage, "abandon_in_child", None)
         if abandon is not None:
             abandon()

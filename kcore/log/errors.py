@@ -1,4 +1,4 @@
-"""What can go wrong in the partition log, and how a caller tells one from another."""
+"""The errors of the partition log, and the reasons that distinguish them."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from kcore import errors
 
 
 class FailureReason(Enum):
-    """Why a log operation failed; the value is what a log line or a metric label shows."""
+    """The reason for which a log operation failed. Log lines and metric labels show the value."""
 
     DISK_FULL = "disk_full"
     """The file system has no room for the write (ENOSPC, EDQUOT, EFBIG)."""
     SIZE_LIMIT = "size_limit"
-    """The engine's own `max_size_bytes` is reached, or the address space for a larger map is not to be had."""
+    """The engine's `max_size_bytes` is reached, or the address space for a larger map is not available."""
     TOO_LARGE = "too_large"
-    """One round holds more than one transaction can (LMDB: about 512 MiB of dirty pages)."""
+    """A write set exceeds the limit of one transaction (LMDB: about 512 MiB of dirty pages)."""
     IO_ERROR = "io_error"
     """The device or the file system refused a read, a write or a flush."""
     CORRUPT = "corrupt"
-    """What is stored contradicts itself."""
+    """The stored data is inconsistent."""
     MISUSE = "misuse"
-    """The caller asked for what cannot be: an older leader epoch, an offset outside the log, a closed engine."""
+    """The call is invalid: an older leader epoch, an offset outside the log, a closed engine."""
     INTERRUPTED = "interrupted"
-    """An exception hit an earlier call midway (an interrupt, no memory); everything staged since was discarded."""
+    """An exception interrupted an earlier call (a signal, lack of memory); all staged changes were discarded."""
     INJECTED = "injected"
-    """A test asked for this failure (`kcore.log.faults`)."""
+    """A test injected this failure (`kcore.log.faults`)."""
 
 
 class LogError(errors.LogError):
-    """A log operation failed; nothing of it took effect.
+    """A log operation failed and had no effect.
 
-    `reason` says what kind of failure, so that callers choose between retrying, alarming and giving up.
+    Callers choose between retrying, alarming and giving up by `reason`.
     """
 
     def __init__(self, message: str, reason: FailureReason = FailureReason.IO_ERROR) -> None:
@@ -41,7 +41,7 @@ class LogError(errors.LogError):
 
 
 class FencedLeaderEpochError(LogError):
-    """An append carried an older leader epoch than the log has seen: another owner has taken the partition over."""
+    """An append has an older leader epoch than the log: another owner has taken over the partition."""
 
     def __init__(self, leader_epoch: int, current_epoch: int) -> None:
         super().__init__(
@@ -52,7 +52,7 @@ class FencedLeaderEpochError(LogError):
 
 
 class OffsetOutOfRangeError(LogError):
-    """An offset outside [log start offset, end offset] was asked for."""
+    """A requested offset is outside [log start offset, end offset]."""
 
     def __init__(self, offset: int, log_start_offset: int, end_offset: int) -> None:
         super().__init__(f"offset {offset} is outside [{log_start_offset}, {end_offset}]", FailureReason.MISUSE)
@@ -62,14 +62,14 @@ class OffsetOutOfRangeError(LogError):
 
 
 class InvalidBatchError(LogError):
-    """An append was handed bytes that are not one record batch v2."""
+    """The bytes of an append are not exactly one record batch v2."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"not a record batch v2: {what}", FailureReason.MISUSE)
 
 
 class CorruptLogError(LogError):
-    """Stored bytes are damaged; `offset` says where in the partition (None: not known)."""
+    """Stored bytes are damaged; `offset` is the position in the partition (None: unknown)."""
 
     def __init__(self, partition: object, offset: int | None, what: str) -> None:
         super().__init__(f"{partition} at offset {offset}: {what}", FailureReason.CORRUPT)
@@ -79,14 +79,14 @@ class CorruptLogError(LogError):
 
 
 class PartitionDroppedError(LogError):
-    """The partition of this handle has been dropped."""
+    """The partition of this handle was dropped."""
 
     def __init__(self, partition: object) -> None:
         super().__init__(f"{partition} has been dropped", FailureReason.MISUSE)
 
 
 class LogClosedError(LogError):
-    """The engine was closed, or belongs to the parent of this forked process."""
+    """The engine is closed, or belongs to the parent of this forked process."""
 
     def __init__(self, what: str = "the log engine is closed") -> None:
         super().__init__(what, FailureReason.MISUSE)
@@ -95,7 +95,7 @@ class LogClosedError(LogError):
 class DataFolderError(errors.DataFolderError):
     """A data folder is refused: damaged, locked, not kcore's, of an unknown format version, or not writable.
 
-    `path` is the folder, `what` the finding, `where` the file or place within it (empty: the folder as a whole).
+    `path` is the folder, `what` the problem, `where` the file or position within the folder (empty: the whole folder).
     """
 
     def __init__(self, path: str | Path, what: str, where: str = "") -> None:

@@ -1,11 +1,10 @@
-"""A log engine that fails when it is told to: for tests of whatever stands on a log.
+"""A log engine with injected failures, for tests of components that use a log.
 
     engine = FaultInjectingEngine(MemoryLogEngine())
     engine.fail_commit(3, FailureReason.DISK_FULL)   # the third commit from now on fails, the fourth works again
-    engine.crash_commit(5, after=True)               # the fifth is durable, and nobody lives to hear of it
+    engine.crash_commit(5, after=True)               # the fifth becomes durable, then the process "dies"
 
-Commits are counted where they are written, so it makes no difference whether a driver calls `commit` or the two
-halves.
+Commits are counted in `write`, so it makes no difference whether a driver calls `commit` or its parts.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from kcore.log.write_set import WriteSet
 
 
 class SimulatedCrashError(BaseException):
-    """The process is supposed to have died here: not an Exception, so that no handler goes on as if it had not."""
+    """A simulated death of the process. It is not an `Exception`, so that no handler continues after it."""
 
 
 class FaultInjectingEngine(LogEngine):
-    """Passes everything on to `inner` but the faults that were asked for.
+    """Passes every call to `inner`, except for the injected failures.
 
-    After a crash `inner` is closed without having finished the round, as if the process had ended: open a new engine
-    on the same folder (or the same MemoryStorage) to see what survived.
+    After a crash `inner` is closed without finishing the write set, as if the process had ended. Open a new engine on
+    the same folder (or the same MemoryStorage) to see the surviving state.
     """
 
     __slots__ = ("_crashes", "_failures", "_reclaim_failures", "commit_count", "durability", "inner", "node_epoch")
@@ -33,25 +32,25 @@ class FaultInjectingEngine(LogEngine):
         self.durability = inner.durability
         self.node_epoch = inner.node_epoch
         self.commit_count = 0
-        """Commits written so far, failed ones included."""
+        """The number of commits so far, including failed ones."""
         self._failures: dict[int, FailureReason] = {}
         self._crashes: dict[int, bool] = {}
         self._reclaim_failures = 0
 
     def fail_commit(self, nth: int = 1, reason: FailureReason = FailureReason.INJECTED) -> None:
-        """Let the `nth` commit from now on (1: the next one) fail with `reason`, nothing of it stored."""
+        """Makes the `nth` commit from now on (1: the next one) fail with `reason`; nothing of it is stored."""
         self._failures[self.commit_count + nth] = reason
 
     def crash_commit(self, nth: int = 1, after: bool = False) -> None:
-        """Let the process "die" in the `nth` commit from now on: before it is durable, or right `after`."""
+        """Makes the process "die" in the `nth` commit from now on: before it is durable, or right `after`."""
         self._crashes[self.commit_count + nth] = after
 
     def fail_reclaim(self, count: int = 1) -> None:
-        """Let the next `count` calls of `reclaim` fail."""
+        """Makes the next `count` calls of `reclaim` fail."""
         self._reclaim_failures = count
 
     def write(self, write_set: WriteSet) -> None:
-        """See LogEngine; raises the fault that was planned for this commit."""
+        """See LogEngine; raises the failure that was injected for this commit."""
         self.commit_count += 1
         reason = self._failures.pop(self.commit_count, None)
         if reason is not None:

@@ -1,15 +1,16 @@
-"""The contract between the partition log and everything above it.
+"""The interface of the partition log.
 
-A `LogEngine` holds many partitions. A `PartitionLog` is one of them: record batches v2, contiguous offsets (but for the
-gaps that compaction leaves, all of them below `cleaned_to`), a start, an end. Appends, rewrites, deletions, metadata
-and snapshots are *staged* in memory and become durable together, all partitions at once, in `LogEngine.commit()`; if
-that fails, all of it is as if it had never been staged.
+A `LogEngine` has many partitions. A `PartitionLog` is one of them: a sequence of record batches v2 with a start and an
+end. Offsets are contiguous, except for the gaps of compaction, all of which are below `cleaned_to`. Appends, rewrites,
+deletions, metadata and snapshots are *staged* in memory. `LogEngine.commit()` makes the staged changes of all
+partitions durable at once; if it fails, it discards all of them.
 
-Offsets of a partition: `log_start_offset <= high_watermark <= end_offset`. `end_offset` includes what is staged,
-`high_watermark` is the committed end, and readers see only what lies below it.
+Offsets of a partition: `log_start_offset <= high_watermark <= end_offset`. `end_offset` includes staged batches,
+`high_watermark` is the committed end, and readers see only batches below it.
 
-Threads: one thread owns an engine (appends, seal, finish, fail, open, drop). Beside it one other thread may run
-`write(write_set)` or `reclaim()`, and any number may read (`read`, `batches`, `find_by_timestamp`, `read_snapshot`).
+Threads: one thread owns an engine (appends, seal, finish, fail, open, drop). One other thread may run
+`write(write_set)` or `reclaim()` at the same time, and any number of threads may read (`read`, `batches`,
+`find_by_timestamp`, `read_snapshot`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class PartitionKey(NamedTuple):
-    """What names a partition: the topic's id (16 raw bytes) and the partition's index in the topic."""
+    """The name of a partition: the topic's id (16 raw bytes) and the partition's index in the topic."""
 
     topic_id: bytes
     partition: int
@@ -53,9 +54,9 @@ class SnapshotInfo(NamedTuple):
 
 
 class BatchSummary(NamedTuple):
-    """A stored batch without its records: what its header says.
+    """Fields from the header of a stored batch.
 
-    `max_timestamp_ms` is -1 for a batch that compaction emptied: no record of it can be found by a timestamp.
+    `max_timestamp_ms` is -1 for a batch without records (left by compaction): a search by timestamp does not find it.
     """
 
     base_offset: int
@@ -72,11 +73,10 @@ class TimestampedBatch(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """One thing wrong that `LogEngine.verify` found.
+    """One problem that `LogEngine.verify` found.
 
-    `partition` is None when the damage cannot be tied to one; `offset` likewise. `kind` is a stable word for programs
-    (`crc`, `gap`, `overlap`, `header`, `start`, `epoch`, `snapshot`, `compaction`, `orphan`, `storage`), `detail` is
-    for people.
+    `partition` and `offset` are None if they are unknown. `kind` is a stable word for programs (`crc`, `gap`,
+    `overlap`, `header`, `start`, `epoch`, `snapshot`, `compaction`, `orphan`, `storage`), `detail` is for people.
     """
 
     partition: PartitionKey | None
@@ -86,7 +86,7 @@ class Finding(NamedTuple):
 
 
 class EngineStats(NamedTuple):
-    """Sizes of an engine's storage, in bytes: the file, what of it is in use at most, and the tail kept in memory."""
+    """Sizes of an engine's storage, in bytes: the file, the used part of it at most, and the tail kept in memory."""
 
     file_size_bytes: int
     used_bytes: int
@@ -100,135 +100,135 @@ class PartitionLog(ABC):
     __slots__ = ()
 
     key: PartitionKey
-    """What names the partition."""
+    """The name of the partition."""
     log_start_offset: int
-    """The first offset that readers may ask for (committed)."""
+    """The first offset that readers may request (committed)."""
     end_offset: int
-    """The offset of the next record to be appended, staged appends included (LEO)."""
+    """The offset of the next appended record, after the staged ones (LEO)."""
     high_watermark: int
-    """The committed end: what lies below is durable and readable."""
+    """The committed end: batches below it are durable and readable."""
     leader_epoch: int
-    """The newest leader epoch that appended, staged appends included; -1 when none has."""
+    """The newest leader epoch of an append, including staged ones; -1 if there is none."""
     appended_bytes: int
     """Bytes of the batches that were appended and committed since the log was opened."""
 
     @property
     @abstractmethod
     def cleaned_to(self) -> int:
-        """The committed offset below which the log is compacted: offsets may be missing there, and nowhere else."""
+        """The committed offset below which the log is compacted: offsets may be missing only there."""
 
     @abstractmethod
     def append(self, batch: bytes | bytearray, leader_epoch: int) -> int:
-        """Stage one record batch v2 at the end of the log.
+        """Stages one record batch v2 at the end of the log.
 
-        The batch is stamped with its base offset (= `end_offset`) and `leader_epoch`; both lie outside the batch's CRC.
-        The bytes are copied, and the caller may reuse the buffer; a bytearray is stamped in place too.
+        The log writes the base offset (= `end_offset`) and `leader_epoch` into the batch; its CRC covers neither. The
+        bytes are copied, so the caller may reuse the buffer. In a bytearray both fields are also set in place.
 
         Returns the base offset. Raises FencedLeaderEpochError for an older epoch than the log's, InvalidBatchError for
         bytes that are not exactly one batch v2, PartitionDroppedError, LogClosedError.
         """
 
     def append_built(self, batch: BatchBuilder, leader_epoch: int) -> int:
-        """Stage what a builder holds, as `append` does with the batch that it builds, without a copy in between."""
+        """Stages the batch of a builder, as `append` does with a built batch, but without a copy."""
         return self.append(batch.build_bytearray(), leader_epoch)
 
     @abstractmethod
     def read(
         self, offset: int, max_bytes: int, upto_offset: int | None = None, at_least_one: bool = True
     ) -> list[bytes]:
-        """Committed batches from the one that contains `offset` on, whole, at most `max_bytes` together.
+        """Returns committed batches from the one that contains `offset` on, whole, at most `max_bytes` together.
 
-        Where compaction has removed the batch that contained `offset`, they begin with the next one.
+        If compaction has removed the batch that contained `offset`, the result begins with the next one.
 
-        Only batches that end below `upto_offset` (None: the high watermark). With `at_least_one` the first batch is
-        returned even if it alone exceeds `max_bytes`, so that a reader always moves on.
-        Raises OffsetOutOfRangeError when `offset` is below the log start or above the end; an offset between the
-        limit and the end gives an empty list.
+        Only batches that end below `upto_offset` (None: the high watermark) are returned. With `at_least_one` the first
+        batch is returned even if it alone exceeds `max_bytes`, so that a reader always makes progress.
+        Raises OffsetOutOfRangeError if `offset` is below the log start or above the end. For an offset between the
+        limit and the end the list is empty.
         """
 
     @abstractmethod
     def batches(
         self, start: int | None = None, stop: int | None = None, check_crc: bool = True
     ) -> Iterator[tuple[int, bytes]]:
-        """Committed batches as (base offset, batch), for loading and dumping; safe while others append.
+        """Yields committed batches as (base offset, batch), for loading and dumping; safe during appends.
 
         Begins with the batch that contains `start` (None: the log start) and ends before the first batch whose base
-        offset is at or above `stop` (None: the high watermark when the iteration begins). Storage is read in bounded
-        slices and nothing is held between them. Continuity is always checked, the CRC unless `check_crc` is False.
-        If the log is compacted meanwhile, a batch may come that several were merged into, and its first records may
-        have been in an earlier one already.
-        Raises CorruptLogError at the first batch that is damaged, OffsetOutOfRangeError as `read` does (also midway,
-        if retention overtakes the iteration).
+        offset is at or above `stop` (None: the high watermark when the iteration begins). The storage is read in
+        bounded slices, and no transaction stays open between them. Continuity is always checked, the CRC unless
+        `check_crc` is False. If the log is compacted during the iteration, a batch may be one into which several were
+        merged, and its first records may repeat those of an earlier batch.
+        Raises CorruptLogError at the first damaged batch, and OffsetOutOfRangeError as `read` does (also during the
+        iteration, if retention overtakes it).
         """
 
     @abstractmethod
     def runs(
         self, start: int | None = None, stop: int | None = None, check_crc: bool = True
     ) -> Iterator[list[tuple[int, bytes]]]:
-        """The same batches as `batches` gives, in lists as storage is read: for loads, which walk them in C."""
+        """Yields the batches of `batches` in lists as they are read from the storage, for loads that walk them in C."""
 
     @abstractmethod
     def delete_before(self, offset: int) -> None:
-        """Stage the move of `log_start_offset` up to `offset`; lower or equal offsets change nothing.
+        """Stages the move of `log_start_offset` up to `offset`; lower or equal offsets change nothing.
 
-        The batch that contains `offset` stays; those before it are gone for readers when the commit returns, and give
-        back their space in `LogEngine.reclaim`. Raises OffsetOutOfRangeError above the high watermark.
+        The batch that contains `offset` stays. Earlier batches are invisible to readers after the commit, and
+        `LogEngine.reclaim` frees their space. Raises OffsetOutOfRangeError above the high watermark.
         """
 
     @abstractmethod
     def rewrite(self, changes: Mapping[int, bytes | None], cleaned_to: int) -> None:
-        """Stage a piece of compaction: put other batches in the place of committed ones, and let offsets be missing.
+        """Stages a step of compaction: replaces or removes committed batches, so that offsets may be missing.
 
-        `changes` says, by the base offset of a stored batch, what takes its place: a batch with the same base offset
-        (it may reach over those that are removed behind it), or None: it goes. `cleaned_to` becomes the offset below
-        which gaps are legal, if it is higher than before. The last batch of the log is never touched: it alone says
-        where the log ends.
+        `changes` maps the base offset of a stored batch to its replacement. This is a batch with the same base offset,
+        which may extend over batches that are removed after it, or None to remove the batch. `cleaned_to` becomes the
+        offset below which gaps are legal, if it is higher than before. The last batch of the log is never changed: only
+        it determines the end of the log.
 
-        Readers see all of it or nothing; a batch that retention has deleted meanwhile stays deleted. Raises
-        OffsetOutOfRangeError for `cleaned_to` at or above the high watermark, InvalidBatchError for bytes that are no
-        batch, have another base offset or end above what is compacted.
+        Readers see all changes or none. A batch that retention has deleted in the meantime stays deleted. Raises
+        OffsetOutOfRangeError if `cleaned_to` is at or above the high watermark, InvalidBatchError for bytes that are
+        not a batch, have another base offset or end above `cleaned_to`.
         """
 
     @abstractmethod
     def summaries(self, start: int, max_batches: int) -> list[BatchSummary]:
-        """Headers of at most `max_batches` committed batches, from the one that contains `start` on."""
+        """Returns the headers of at most `max_batches` committed batches, from the one that contains `start` on."""
 
     @property
     @abstractmethod
     def epoch_entries(self) -> list[EpochEntry]:
-        """Leader epochs and where each began, ascending, staged ones included (KIP-101, KIP-320)."""
+        """The leader epochs and their start offsets, ascending, including staged ones (KIP-101, KIP-320)."""
 
     @property
     @abstractmethod
     def committed_epochs(self) -> list[EpochEntry]:
-        """The same of what is committed: for readers, who see the log's start and end so, too."""
+        """The committed leader epochs: for readers, who also see only the committed start and end of the log."""
 
     @abstractmethod
     def find_by_timestamp(self, timestamp_ms: int) -> TimestampedBatch | None:
-        """The first committed batch whose largest timestamp is at or after `timestamp_ms`; None when there is none."""
+        """Returns the first committed batch whose largest timestamp is at or after `timestamp_ms`, or None."""
 
     @abstractmethod
     def max_timestamp_batch(self) -> TimestampedBatch | None:
-        """The first committed batch that has the partition's largest timestamp; None for an empty log (KIP-734)."""
+        """Returns the first committed batch with the partition's largest timestamp; None for an empty log (KIP-734)."""
 
     @abstractmethod
     def size_bytes(self) -> int:
-        """Bytes of the committed batches from the log start on."""
+        """Returns the size of the committed batches from the log start on."""
 
     @abstractmethod
     def put_snapshot_chunk(self, offset: int, index: int, chunk: bytes) -> None:
-        """Stage chunk number `index` (0, 1, 2, ... in order) of a snapshot of the state as of `offset`.
+        """Stages chunk number `index` (0, 1, 2, ... in order) of a snapshot of the state as of `offset`.
 
-        Index 0 begins a new snapshot and abandons one that was begun and not committed. Chunks may be spread over any
-        number of commits; nobody sees them before `commit_snapshot` has been committed. Raises LogError for an index
-        out of order, OffsetOutOfRangeError for an offset above the high watermark.
+        Index 0 begins a new snapshot and discards an uncommitted one. Chunks may be spread over any number of commits;
+        they are invisible until `commit_snapshot` has been committed. Raises LogError for an index out of order,
+        OffsetOutOfRangeError for an offset above the high watermark.
         """
 
     @abstractmethod
     def commit_snapshot(self, offset: int) -> None:
-        """Stage the switch to the snapshot whose chunks were put for `offset`; atomic with the commit.
+        """Stages the switch to the snapshot whose chunks were put for `offset`; atomic with the commit.
 
-        Raises LogError when no chunk was put for that offset.
+        Raises LogError if no chunk was put for that offset.
         """
 
     @property
@@ -238,14 +238,14 @@ class PartitionLog(ABC):
 
     @abstractmethod
     def read_snapshot(self) -> Iterator[bytes]:
-        """The chunks of the committed snapshot in order; nothing when there is none.
+        """Yields the chunks of the committed snapshot in order, none if there is no snapshot.
 
-        Raises CorruptLogError when a chunk is missing or the checksum does not match (after the last chunk).
+        Raises CorruptLogError if a chunk is missing or the checksum does not match (after the last chunk).
         """
 
     @abstractmethod
     def drop_old_snapshots(self) -> None:
-        """Let `LogEngine.reclaim` remove every snapshot but the committed one and the one being written."""
+        """Allows `LogEngine.reclaim` to remove every snapshot except the committed one and the one being written."""
 
 
 class LogEngine(ABC):
@@ -254,125 +254,125 @@ class LogEngine(ABC):
     __slots__ = ("__weakref__",)
 
     durability: str
-    """What a commit survives: `fsync` (power loss), `os` (the end of the process), `memory` (nothing)."""
+    """The failure that a commit survives: `fsync` (power loss), `os` (the end of the process), `memory` (none)."""
     node_epoch: int
-    """How often this store has been opened before: 0 for a new one, one more at each open, durable when open returns.
+    """The number of earlier openings of this store: 0 for a new one. Durable when the constructor returns.
 
-    Durable at once rather than with the first commit, because epochs derived from it may reach clients before that.
+    It does not wait for the first commit, because epochs derived from it may reach clients before that.
     """
 
     @abstractmethod
     def open(self, key: PartitionKey, log_start_offset: int = 0) -> PartitionLog:
-        """The partition's log; one that is absent is created (staged), beginning at `log_start_offset`.
+        """Returns the partition's log. A missing one is created (staged) and begins at `log_start_offset`.
 
-        The same key gives the same handle until it is dropped. If the commit that would have created the partition
-        fails, it is absent again; its handle stays usable and creates it anew with the next append.
+        The same key gives the same handle until the partition is dropped. If the commit of the creation fails, the
+        partition is missing again; its handle stays usable and creates it again with the next append.
         """
 
     @abstractmethod
     def get(self, key: PartitionKey) -> PartitionLog | None:
-        """The partition's log, or None when there is no such partition."""
+        """Returns the partition's log, or None if there is no such partition."""
 
     @abstractmethod
     def partitions(self) -> list[PartitionKey]:
-        """Every partition, staged creations included and staged drops not, in order of creation."""
+        """Returns every partition in order of creation, including staged creations and excluding staged drops."""
 
     @abstractmethod
     def drop(self, key: PartitionKey) -> None:
-        """Stage the removal of a partition; its handle refuses everything from now on. Unknown keys change nothing.
+        """Stages the removal of a partition; its handle refuses every later call. Unknown keys change nothing.
 
-        Gone for good when the commit returns, also after a crash; its space comes back in `reclaim`.
+        The removal is durable when the commit returns; `reclaim` frees the space.
         """
 
     @property
     @abstractmethod
     def dirty(self) -> bool:
-        """Whether anything is staged that no round has taken yet."""
+        """True if any staged change is in no write set yet."""
 
     @abstractmethod
     def seal(self) -> WriteSet:
-        """Take everything staged into a round for `write`; what is staged from now on belongs to the next round.
+        """Moves all staged changes into a write set for `write`; later changes belong to the next write set.
 
-        After an exception in here nothing is staged any more, as after a `write` that failed. Raises LogError when the
-        previous round has been neither finished nor failed, and when an exception interrupted an earlier call.
+        If this raises, all staged changes are discarded, as after a failed `write`. Raises LogError if the previous
+        write set is neither finished nor failed, or if an exception interrupted an earlier call.
         """
 
     @abstractmethod
     def write(self, write_set: WriteSet) -> None:
-        """Make a sealed round durable, in one transaction. Touches the round and the storage only.
+        """Makes a sealed write set durable, in one transaction. Accesses only the write set and the storage.
 
-        May run on another thread beside appends and reads. Raises LogError; then nothing of the round is stored.
+        May run on another thread, in parallel with appends and reads. If it raises LogError, nothing is stored.
         """
 
     @abstractmethod
     def finish(self, write_set: WriteSet) -> None:
-        """After `write` returned: move the high watermarks and let readers see the round.
+        """Moves the high watermarks and makes the write set visible to readers, after `write` returned.
 
-        If an exception interrupts this, the round is shown all the same: at once, or when the next `commit` or `seal`
-        fails and recovers.
+        If an exception interrupts this, the write set becomes visible anyway: at once, or when the next `commit` or
+        `seal` fails and recovers.
         """
 
     @abstractmethod
     def fail(self, write_set: WriteSet, error: BaseException) -> None:
-        """After `write` or `finish` raised `error`: forget the round and everything staged after it.
+        """Discards the write set and everything staged after it, after `write` or `finish` raised `error`.
 
-        End offsets, epochs, metadata, creations and drops go back to what is committed. That includes the round itself
-        if it is durable (`WriteSet.is_durable`).
+        End offsets, epochs, metadata, creations and drops are reset to the committed state, which includes the write
+        set itself if it is durable (`WriteSet.is_durable`).
         """
 
     @abstractmethod
     def commit(self) -> None:
-        """seal, write, finish; on failure fail, and the error goes on to the caller. Does nothing if not dirty."""
+        """Runs seal, write and finish; after an error runs fail and raises the error. Does nothing if not dirty."""
 
     def recover(self) -> None:
-        """Bring memory back to what is stored, after an exception struck between the calls for a round.
+        """Resets memory to the stored state, after an exception interrupted the steps of a commit.
 
-        Settles a sealed round by whether it is durable and discards everything staged. For an owner that does not know
-        how far it came, such as one interrupted between `seal` and `write`; no thread may be writing the round.
-        If this fails, it can be repeated; `commit` and `seal` repeat it and fail until it has succeeded.
+        Finishes a sealed write set if it is durable, and discards all other changes. It is for an owner that does not
+        know which step it reached, such as one interrupted between `seal` and `write`. No thread may be writing the
+        write set. If this fails, it can be repeated; `commit` and `seal` repeat it and fail until it has succeeded.
         """
         raise NotImplementedError
 
     @abstractmethod
     def rollback(self) -> None:
-        """Forget everything staged that no round has taken."""
+        """Discards all staged changes that are in no write set."""
 
     @abstractmethod
     def get_meta(self, name: str) -> bytes | None:
-        """The value put under `name`, staged values included; None when there is none."""
+        """Returns the value of `name`, staged values included; None if there is none."""
 
     @abstractmethod
     def put_meta(self, name: str, value: bytes | None) -> None:
-        """Stage a named value of the engine's user (None removes it). A name is 1 to 500 bytes of UTF-8."""
+        """Stages a named value of the engine's user (None removes it). A name has 1 to 500 bytes of UTF-8."""
 
     @abstractmethod
     def meta_names(self, prefix: str = "") -> list[str]:
-        """The names that have a value, staged ones included, sorted."""
+        """Returns the names that have a value, staged ones included, sorted."""
 
     @abstractmethod
     def reclaim(self, max_batches: int) -> bool:
-        """Give back the space of at most `max_batches` deleted batches or chunks, in one transaction of its own.
+        """Frees the space of at most `max_batches` deleted batches or chunks, in one transaction of its own.
 
-        Returns whether there is more to do. Not staged and independent of rounds; raises LogError, which changes
-        nothing.
+        Returns whether there is more to do. It is not staged and independent of write sets. If it raises LogError,
+        nothing changed.
         """
 
     @abstractmethod
     def verify(self, deep: bool = False) -> list[Finding]:
-        """Look for damage; an empty list means none.
+        """Returns all damage that it finds.
 
-        Shallow: the first and the last batch of each partition. Deep: every batch (CRC, header, continuity, epochs),
-        every snapshot, and entries that belong to nobody.
+        Shallow: checks the first and the last batch of each partition. Deep: checks every batch (CRC, header,
+        continuity, epochs), every snapshot, and finds entries that belong to no partition.
         """
 
     @abstractmethod
     def sync(self) -> None:
-        """Force everything committed to the device, whatever the durability; raises LogError."""
+        """Forces everything committed to the device, independent of the durability; raises LogError."""
 
     @abstractmethod
     def stats(self) -> EngineStats:
-        """Sizes now."""
+        """Returns the current sizes."""
 
     @abstractmethod
     def close(self) -> None:
-        """Discard what is staged, flush, release the folder. Closing twice is allowed; anything else raises after."""
+        """Discards staged changes, flushes, and releases the folder. It may be repeated; other later calls raise."""

@@ -1,4 +1,4 @@
-"""Hot copy of a data folder: LMDB's own copy of one committed state, while a server goes on writing."""
+"""Hot copy of a data folder: LMDB's own copy of one committed state, while a server may keep writing."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ ROOM_TO_GROW_BYTES: Final = 1 << 30
 
 
 def copy_folder(path: str, destination: str) -> int:
-    """Copy the committed state of a folder, whether a server has it open or not; returns the copy's size in bytes.
+    """Copies the committed state of a folder, even if a server has it open; returns the copy's size in bytes.
 
-    The copy is one committed state: every round that was acknowledged before the call is in it, and of those that are
-    acknowledged meanwhile a prefix. Rounds of the journal are in it. It has no free pages, so it may be smaller.
+    The copy has every commit that was acknowledged before the call, and a prefix of those acknowledged during it. It
+    includes the journal. It has no free pages, so it may be smaller.
 
     Args:
         path: the folder.
-        destination: the new folder; it may be there if it is empty.
+        destination: the new folder; it may exist if it is empty.
 
     Raises:
         DataFolderError: `path` is damaged or no kcore folder, or `destination` is not empty.
-        LogError: there is no room, or a file cannot be read or written.
+        LogError: there is not enough space, or a file cannot be read or written.
     """
     source = os.path.abspath(path)
     target = os.path.abspath(destination)
@@ -49,7 +49,7 @@ def copy_folder(path: str, destination: str) -> int:
 
 
 def _make(target: str) -> bool:
-    """Make the new folder, or take an empty one; returns whether it was made."""
+    """Creates the new folder, or uses an empty one; returns whether it was created."""
     try:
         os.mkdir(target, 0o700)
     except FileExistsError:
@@ -73,7 +73,7 @@ def _copy_into(source: str, target: str) -> int:
         try:
             _copy_once(source, target, partial)
             break
-        except lmdb.MapResizedError:  # the server has grown the file beyond our map
+        except lmdb.MapResizedError:  # the server has grown the file beyond the map of this process
             if attempt + 1 == ATTEMPTS:
                 raise LogError(f"{source} grows too fast to be copied") from None
         except lmdb.Error as error:
@@ -86,7 +86,7 @@ def _copy_into(source: str, target: str) -> int:
 
 
 def _copy_once(source: str, target: str, partial: str) -> None:
-    # A reader in LMDB's lock file: the server then keeps the pages of the state that is being copied.
+    # This process is a reader in LMDB's lock file, so the server keeps the pages of the copied state.
     size = os.path.getsize(os.path.join(source, DATA_NAME)) * 2 + ROOM_TO_GROW_BYTES
     with lmdb.open(source, readonly=True, max_dbs=8, map_size=size, max_readers=MAX_READERS, create=False) as env:
         _check(env, source)
@@ -97,7 +97,7 @@ def _copy_once(source: str, target: str, partial: str) -> None:
 
 
 def _check(env: lmdb.Environment, source: str) -> None:
-    """Check every page of one committed state first: LMDB's copy would abort the process at a damaged one."""
+    """Checks every page of one committed state first: LMDB's copy would abort the process at a damaged one."""
     for _ in range(ATTEMPTS):
         with env.begin() as txn:
             if check_snapshot(source, DATA_NAME, txn.id()):

@@ -1,4 +1,4 @@
-"""The durable engine: one LMDB environment a data folder, one write transaction and one flush a commit."""
+"""The durable log engine: one LMDB environment per data folder, one write transaction and one flush per commit."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from kcore.log.lmdb_storage import LmdbStorage
 from kcore.log.memory_engine import MemoryLogEngine
 
 RECLAIM_BATCHES = 5000
-"""Batches deleted in one transaction when nobody waits."""
+"""Batches deleted in one transaction while no request can wait for it."""
 
 
 class LmdbLogEngine(StagedLogEngine):
-    """A LogEngine over a data folder that this process has to itself.
+    """A LogEngine over a data folder, which this process locks exclusively.
 
-    `path`: the folder; created if absent (unless `create` is False), refused if it holds anything but a kcore log.
+    `path`: the folder; created if missing (unless `create` is False), refused if it contains anything but a kcore log.
     `durability`:
 
-    * `fsync`: a commit returns when it is on the device. Survives kill -9 and power loss. Two flushes a commit.
-    * `os`: a commit returns when the operating system has it. Survives kill -9, not power loss: the last commits may
-      be missing then, and because ext4 and xfs may write LMDB's meta page before the pages it refers to, the folder
-      may be damaged (found on opening or by `verify`, not always) and need to be restored. `sync()` and `close()`
-      make everything before them safe, as long as nothing is committed after.
+    * `fsync`: a commit returns when it is on the device. Survives kill -9 and power loss. Two flushes per commit.
+    * `os`: a commit returns when the operating system has it. Survives kill -9, but not power loss. Then the last
+      commits may be missing. Since ext4 and xfs may write LMDB's meta page before the pages it refers to, the folder
+      may also be damaged (found on opening or by `verify`, not always) and need to be restored. `sync()` and `close()`
+      make all earlier commits safe, as long as nothing is committed afterwards.
 
-    `map_size_bytes`: the first memory map, doubled whenever it is full, up to `max_size_bytes`, which is the bound of
-    the file. `tail_size_bytes`: newest batches kept in memory for readers at the end, all partitions together.
-    `allow_orphans`: open a folder with batches of numbers that no partition has: for `verify`, which finds them.
-    Raises DataFolderError when the folder is refused: it says what was found and where.
+    `map_size_bytes`: the first memory map, doubled whenever it is full, up to `max_size_bytes`, the limit of the file.
+    `tail_size_bytes`: the newest batches kept in memory for readers at the end, all partitions together.
+    `allow_orphans`: True to open a folder with batches that belong to no partition, for `verify`, which finds them.
+    Raises DataFolderError with the problem and its position if the folder is refused.
 
-    LMDB's file is not to be opened by anything else while this runs, nor to lie on a network file system. Not usable
-    across fork: in the child everything raises LogClosedError.
+    No other program may open LMDB's file while this runs, and it must not be on a network file system. The engine does
+    not work across fork: in the child every call raises LogClosedError.
     """
 
     __slots__ = ("durability", "path")
@@ -61,7 +61,7 @@ class LmdbLogEngine(StagedLogEngine):
 
 
 def open_engine(path: str | os.PathLike[str] | None, durability: str = "fsync") -> LogEngine:
-    """The engine for a durability: `fsync` and `os` need a `path`, `memory` leaves it alone."""
+    """Returns an engine with a durability: `fsync` and `os` need a `path`, `memory` ignores it."""
     if durability == "memory":
         return MemoryLogEngine()
     if path is None:
@@ -70,11 +70,11 @@ def open_engine(path: str | os.PathLike[str] | None, durability: str = "fsync") 
 
 
 def compact(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """Shrink the file of a folder that nobody has open; returns its size in bytes before and after.
+    """Shrinks the file of a folder that no process has open; returns its size in bytes before and after.
 
-    LMDB's file never shrinks by itself: deleted space is reused. This gives back what is reclaimable, then copies
-    what is left, and puts the copy in the file's place atomically. Needs room for the copy. Raises DataFolderError
-    when the folder is refused, LogError when copying fails; the folder is as it was then.
+    LMDB's file never shrinks by itself: deleted space is reused. This deletes all reclaimable batches, copies the rest,
+    and replaces the file by the copy atomically. It needs space for the copy. Raises DataFolderError if the folder is
+    refused, LogError if copying fails; the folder is then unchanged.
     """
     check_folder(path)
     storage = LmdbStorage(path, False, True, DEFAULT_MAP_SIZE_BYTES, MAX_MAP_SIZE_BYTES)
@@ -92,9 +92,9 @@ def compact(path: str | os.PathLike[str]) -> tuple[int, int]:
 
 
 def check_folder(path: str | os.PathLike[str]) -> None:
-    """Check every page of a folder that nobody has open, whatever its last close was; raises DataFolderError.
+    """Checks every page of a folder that no process has open, even after a clean close; raises DataFolderError.
 
-    For whatever reads the whole file afterwards: LMDB aborts the process at a damaged page.
+    It is needed before reading the whole file, because LMDB aborts the process at a damaged page.
     """
     folder = DataFolder(path, create=False)
     try:
@@ -105,9 +105,9 @@ def check_folder(path: str | os.PathLike[str]) -> None:
 
 
 def verify_folder(path: str | os.PathLike[str], deep: bool = True) -> list[Finding]:
-    """Open a folder that nobody has open, verify it and close it; see `LogEngine.verify`.
+    """Opens a folder that no process has open, verifies it by `LogEngine.verify` and closes it.
 
-    Deep also walks LMDB's own pages, before LMDB does. Raises DataFolderError when the folder is refused.
+    With `deep` it first checks LMDB's own pages too. Raises DataFolderError if the folder is refused.
     """
     if deep:
         check_folder(path)

@@ -1,4 +1,4 @@
-"""LMDB's environment: opened, grown while others read, opened anew after a failure, and its errors in our words."""
+"""LMDB's environment: opening, growing during reads, opening again after a failure, and translating errors."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from kcore.log.errors import FailureReason, LogError
 from kcore.log.lmdb_layout import JOURNAL_DB, LOG_DB, META_DB, SNAP_DB
 
 DEFAULT_MAP_SIZE_BYTES: Final = 256 << 20
-"""Size of the first map. It is address space and a bound of the file, not memory or disk."""
+"""Size of the first map. It uses address space and limits the file, but takes no memory or disk space."""
 MAX_MAP_SIZE_BYTES: Final = 1 << 46
-"""What x86-64 and arm64 can map, with room to spare."""
+"""Maximum size of a map: less than x86-64 and arm64 can map."""
 SPARE_READERS: Final = 4
 ROUND_OVERHEAD_BYTES: Final = 256 << 10
-"""More than the tree pages that a round rewrites beside its own bytes."""
+"""More than the size of the tree pages that a commit rewrites in addition to its own bytes."""
 MAX_READERS: Final = 510
 
 _FULL_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
@@ -29,10 +29,10 @@ _CORRUPT: Final = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidErro
 
 
 def log_error(error: lmdb.Error, doing: str, path: str | None = None, size_bytes: int = 0) -> LogError:
-    """LMDB's error as a LogError that says what kind of failure it is.
+    """Translates LMDB's error to a LogError with a reason.
 
-    `path` and `size_bytes` tell which file was to take how much: LMDB reports a write that found room for a part of it
-    only as an input/output error.
+    `path` and `size_bytes` name the file and the size of the failed write: LMDB reports a lack of space as an
+    input/output error if a part of the write succeeded.
     """
     reason = FailureReason.IO_ERROR
     if isinstance(error, _CORRUPT):
@@ -47,7 +47,7 @@ def log_error(error: lmdb.Error, doing: str, path: str | None = None, size_bytes
 
 
 def _no_room(path: str, size_bytes: int) -> bool:
-    """Whether a file cannot take `size_bytes` more: the file system is full, or the process may not write so far."""
+    """Returns whether a file cannot grow by `size_bytes`: the file system is full, or the process limit is reached."""
     try:
         disk = os.statvfs(path)
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
@@ -61,9 +61,9 @@ def _no_room(path: str, size_bytes: int) -> bool:
 class LmdbEnvironment:
     """One environment and its four databases.
 
-    `gate` is held by whoever reads, for one bounded slice, and by whoever changes the map or replaces the environment:
-    LMDB allows neither while a read transaction is open in the process, and a mapping that goes away under a reader
-    is a crash. Write transactions do not take it; they are kept apart from growth by the storage's write lock.
+    A reader holds `gate` for one bounded slice. A thread that changes the map or replaces the environment holds it too:
+    LMDB allows neither during a read transaction of the process, and unmapping under a reader crashes the process.
+    Write transactions do not take it; the storage's write lock separates them from growth.
     """
 
     __slots__ = (
@@ -94,10 +94,10 @@ class LmdbEnvironment:
         self.snap_db: Any = None
 
     def open(self, create: bool) -> None:
-        """Open the environment; with `create` the databases may be absent. Raises lmdb.Error."""
+        """Opens the environment; with `create` the databases may be missing. Raises lmdb.Error."""
         size = self._map_size_bytes
         data = os.path.join(self._path, "data.mdb")
-        # LMDB would make an absent file anew: an empty log in the place of one that is out of reach.
+        # LMDB would create a missing file: an empty log in place of one that is temporarily unreachable.
         file_size = os.path.getsize(data) if not create or os.path.exists(data) else 0
         while size < file_size:
             size *= 2
@@ -114,8 +114,8 @@ class LmdbEnvironment:
         )
         try:
             env.reader_check()
-            # A write transaction in any case: handles opened in a read transaction are gone with it. One that
-            # changes nothing writes nothing.
+            # Always a write transaction: handles opened in a read transaction end with it. A write transaction
+            # without changes writes nothing.
             with env.begin(write=True) as txn:
                 self._open_databases(env, txn, create)
         except BaseException:
@@ -131,7 +131,7 @@ class LmdbEnvironment:
 
     @property
     def env(self) -> lmdb.Environment:
-        """The open environment; one that a failure left closed is opened again. The caller holds the gate."""
+        """The open environment, opened again if a failure has closed it. The caller holds the gate."""
         env = self._env
         if env is None:
             if self._closed:
@@ -146,7 +146,7 @@ class LmdbEnvironment:
 
     @property
     def env_for_write(self) -> lmdb.Environment:
-        """The same for a caller that holds the write lock, but not the gate."""
+        """The open environment, as `env`, for a caller that holds the write lock but not the gate."""
         env = self._env
         if env is None:
             with self.gate:
@@ -154,7 +154,7 @@ class LmdbEnvironment:
         return env
 
     def grow(self) -> None:
-        """Double the map, waiting for readers to leave. Raises LogError (SIZE_LIMIT) when it may not or cannot grow."""
+        """Doubles the map after all readers have left. Raises LogError (SIZE_LIMIT) if it may not or cannot grow."""
         if self._map_size_bytes >= self._max_size_bytes:
             raise LogError(f"the log has reached its limit of {self._max_size_bytes} bytes", FailureReason.SIZE_LIMIT)
         size = min(self._map_size_bytes * 2, self._max_size_bytes)
@@ -162,35 +162,38 @@ class LmdbEnvironment:
             try:
                 self.env.set_mapsize(size)
             except (lmdb.Error, OSError, MemoryError) as error:
-                # LMDB has unmapped the old map by now: only a new environment is usable.
+                # LMDB has already unmapped the old map: only a new environment is usable.
                 self._close()
-                raise LogError(f"no map of {size} bytes to be had: {error}", FailureReason.SIZE_LIMIT) from error
+                raise LogError(
+                    f"the log needs a memory map of {size} bytes, which is not available: {error}",
+                    FailureReason.SIZE_LIMIT,
+                ) from error
         self._map_size_bytes = size
 
     def adopt_size(self) -> None:
-        """Take over a map size that the file records and this process does not know yet (MDB_MAP_RESIZED)."""
+        """Adopts a map size that another process has recorded in the file (MDB_MAP_RESIZED)."""
         with self.gate:
             self.adopt_size_in_gate()
 
     def adopt_size_in_gate(self) -> None:
-        """The same for a caller that holds the gate."""
+        """Adopts the map size, as `adopt_size`, for a caller that holds the gate."""
         self.env.set_mapsize(0)
         self._map_size_bytes = int(self.env.info()["map_size"])
 
     def reopen(self) -> int:
-        """Close and open: LMDB refuses everything after a failed meta write, and nothing it holds is to be trusted.
+        """Closes and opens the environment: after a failed meta write LMDB refuses calls and its state is unreliable.
 
-        Returns the id of the last transaction that is in the file. Raises LogError if opening fails; the next use tries
-        again.
+        Returns the id of the last transaction in the file. Raises LogError if opening fails; the next use tries again.
         """
         with self.gate:
             self._close()
             return int(self.env.info()["last_txnid"])
 
     def begin_read(self, database: bytes, *, buffers: bool = True) -> Any:
-        """A read transaction with buffers, or copies; the caller holds the gate and aborts it before it lets go.
+        """Begins a read transaction that returns buffers, or copies.
 
-        The database is given by name: its handle is another one whenever the environment has been opened anew.
+        The caller holds the gate, and aborts the transaction before it releases the gate. The database is given by
+        name, because its handle changes whenever the environment is opened again.
         """
         begin: Callable[..., Any] = self.env.begin
         try:
@@ -208,7 +211,7 @@ class LmdbEnvironment:
         }[database]
 
     def sizes(self) -> tuple[int, int]:
-        """Bytes of the file, bytes up to the last page ever used."""
+        """Returns the size of the file, and the size up to the last page ever used."""
         with self.gate:
             env = self.env
             used = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
@@ -217,17 +220,17 @@ class LmdbEnvironment:
     def _close(self) -> None:
         env = self._env
         if env is not None:
-            # Closed first: LMDB refuses to open a file a second time while a lost handle keeps it open.
+            # Closed before `_env` is cleared: LMDB refuses to open a file twice while a lost handle keeps it open.
             env.close()
             self._env = None
 
     def close(self) -> None:
-        """Close for good; an environment without sync forces everything to the device first. Can be repeated."""
+        """Closes the environment for good; without `sync` it first forces everything to the device. Can be repeated."""
         with self.gate:
             again, self._closed = self._closed, True
             env = self._env
             try:
-                # An interrupted close may have closed LMDB's handle, which can only be closed once more then.
+                # After an interrupted close LMDB's handle may be closed; it then allows only another close.
                 if env is not None and not self._sync and not again:
                     env.sync(True)
             finally:

@@ -125,7 +125,7 @@ def test_refusals_are_told_at_info_with_who_asked(stream: io.StringIO) -> None:
             engine.send(heartbeat(f"g{number}", "m", 1), client_id="c").error_code for number in range(500)
         ].count(16)
     assert refused > 0
-    told = [event for event in events(stream) if str(event["message"]).startswith("refused")]
+    told = [event for event in events(stream) if str(event["message"]).startswith("request refused")]
     assert len(told) == refused
     assert {(event["level"], event["api"], event["error"], event["client_id"]) for event in told} == {
         ("info", "Heartbeat", "NOT_COORDINATOR", "c")
