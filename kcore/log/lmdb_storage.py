@@ -1,4 +1,4 @@
-"""The storage in LMDB: rounds into write transactions, slices out of read transactions."""
+"""The storage in LMDB: writes each write set in a transaction, and reads slices in read transactions."""
 
 from __future__ import annotations
 
@@ -7,25 +7,23 @@ import os
 import struct
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lmdb
 
 from kcore.log.batch_header import last_offset, offsets_and_timestamp
 from kcore.log.data_folder import COMPACT_NAME, DATA_NAME, LMDB_LOCK_NAME, DataFolder, open_private
-from kcore.log.errors import CorruptLogError, DataFolderError, LogError
+from kcore.log.errors import DataFolderError, LogError
 from kcore.log.interface import BatchSummary, Finding, PartitionKey
 from kcore.log.lmdb_environment import LmdbEnvironment, log_error
 from kcore.log.lmdb_journal import Journal, JournalMismatchError, behind, entries_of
 from kcore.log.lmdb_layout import (
-    DROPPED_PREFIX,
     FORMAT_KEY,
     FORMAT_VERSION,
     JOURNAL_DB,
     LOG_DB,
     LOG_KEY,
     META_DB,
-    NEXT_NUMBER_KEY,
     NODE_EPOCH_KEY,
     SNAP_DB,
     SNAP_KEY,
@@ -34,17 +32,13 @@ from kcore.log.lmdb_layout import (
     USER_PREFIX,
     FormatError,
     migrate,
-    partition_meta_key,
 )
+from kcore.log.lmdb_put import put_batches, put_metas, require_put
 from kcore.log.lmdb_reclaim import reclaim_tasks
 from kcore.log.lmdb_recovery import load_partitions, stray_numbers
-from kcore.log.lmdb_rewrite import rewrite_batches
 from kcore.log.storage import ReclaimTask, Storage
 from kcore.log.write_set import StoredPartition, WriteSet
 from kcore_ext.batch.run import gather
-
-if TYPE_CHECKING:
-    from kcore_ext.log.partition import SealedPartition
 
 _pack_log_key = LOG_KEY.pack
 
@@ -52,13 +46,13 @@ _pack_log_key = LOG_KEY.pack
 class LmdbStorage(Storage):
     """The committed state of a data folder.
 
-    With `sync` a commit is LMDB's own: pages written and flushed, then the meta page written through (two flushes).
-    Without, both go to the page cache: see `LmdbLogEngine`.
+    With `sync` a commit writes and flushes the pages, then writes the meta page through (two flushes). Without it, both
+    go to the page cache only; `LmdbLogEngine` describes the consequences.
 
-    `_unsettled` is set while a transaction runs, and cleared once memory and file are known to agree on it. A failure
-    or an interrupt that leaves it set makes the next writer open the file again and read the journal back first. If the
-    file turns out to have a round that was reported as failed, or the reverse, memory cannot be trusted: `_doubt` then
-    says why everything that writes is refused until the folder is opened again.
+    `_unsettled` is set while a transaction runs, and cleared once memory and file are known to match. If a failure or
+    an interrupt leaves it set, the next writer first opens the file again and reads the journal back. If the file then
+    has a write set that was reported as failed, or the reverse, memory is unreliable. `_doubt` is then the reason for
+    which every write is refused until the folder is opened again.
     """
 
     __slots__ = (
@@ -67,10 +61,10 @@ class LmdbStorage(Storage):
         "_environment",
         "_folder",
         "_journal",
-        "_round",
         "_txn_id",
         "_unsettled",
         "_write_lock",
+        "_write_set",
         "node_epoch",
         "path",
     )
@@ -91,8 +85,8 @@ class LmdbStorage(Storage):
         self._write_lock = threading.Lock()
         self._doubt: str | None = None
         self._unsettled = False
-        self._round: WriteSet | None = None  # of the transaction in question, None if it carries none
-        self._txn_id = 0  # of the round's transaction, 0 until it is about to be committed
+        self._write_set: WriteSet | None = None  # of the unsettled transaction, None if it has none
+        self._txn_id = 0  # of the write set's transaction, 0 until it is about to be committed
         self._journal = Journal()
         self.node_epoch = 0
         self._folder = DataFolder(self.path, create)
@@ -117,7 +111,7 @@ class LmdbStorage(Storage):
     # -- opening ------------------------------------------------------------------------------------------------
 
     def _creating(self) -> bool:
-        """Whether to create the databases: in a new file, or in an empty one whose creation a crash cut short."""
+        """Returns whether to create the databases: in a new file, or in an empty one left by a crash at creation."""
         if self._folder.new:
             return True
         env = lmdb.open(self.path, max_dbs=8, readonly=True, lock=False)
@@ -133,7 +127,7 @@ class LmdbStorage(Storage):
         return False
 
     def _open_format(self) -> None:
-        """Check or write the format version, migrate, and count this opening, in one durable transaction."""
+        """Checks or writes the format version, migrates, and counts this opening, in one durable transaction."""
 
         def write(txn: Any) -> None:
             meta = self._environment.meta_db
@@ -160,7 +154,7 @@ class LmdbStorage(Storage):
         self._transact(write, "opening the log")
 
     def _read_journal(self) -> None:
-        """Read the file's journal into memory."""
+        """Reads the file's journal into memory."""
         with self._environment.gate:
             txn = self._environment.begin_read(JOURNAL_DB, buffers=False)
             try:
@@ -169,7 +163,7 @@ class LmdbStorage(Storage):
                 txn.abort()
 
     def _move_journal(self) -> None:
-        """Move what a crash, or this process, left in the journal to the log."""
+        """Moves the batches that a crash, or this process, left in the journal to the log."""
         environment, journal = self._environment, self._journal
         if not journal.empty:
             self._transact(
@@ -179,16 +173,16 @@ class LmdbStorage(Storage):
             )
 
     def _reopen(self) -> int:
-        """Open the environment again after a failure, read the journal, and return the file's last transaction id."""
+        """Opens the environment again after a failure and reads the journal; returns the file's last transaction id."""
         last_txn_id = self._environment.reopen()
         try:
             self._read_journal()
         except MemoryError as error:
-            raise LogError("no memory to read the journal back: the next write tries again") from error
+            raise LogError("not enough memory to read the journal back; the next write tries again") from error
         return last_txn_id
 
     def load(self) -> tuple[list[StoredPartition], list[int], int]:
-        """See Storage; raises DataFolderError for what is damaged."""
+        """See Storage; raises DataFolderError if the folder is damaged."""
         try:
             with self._environment.gate:
                 txn = self._environment.begin_read(LOG_DB)
@@ -204,7 +198,7 @@ class LmdbStorage(Storage):
             raise
 
     def _abandon(self) -> None:
-        """Opening failed: let the folder go as it is."""
+        """Releases the unchanged folder, after opening has failed."""
         self._environment.close()
         self._folder.release()
 
@@ -218,7 +212,7 @@ class LmdbStorage(Storage):
             entries = entries_of(write_set)
             while True:
                 self._txn_id = 0
-                self._round = write_set
+                self._write_set = write_set
                 self._unsettled = True
                 try:
                     txn = self._environment.env_for_write.begin(write=True)
@@ -231,7 +225,7 @@ class LmdbStorage(Storage):
                     txn.commit()
                     self._after_write(write_set, entries, moved)
                     self._unsettled = False
-                    self._round = None
+                    self._write_set = None
                     return
                 except lmdb.MapFullError:
                     self._unsettled = False
@@ -246,43 +240,43 @@ class LmdbStorage(Storage):
                     self._aborted(error)
                     raise
                 except BaseException:
-                    # An interrupt before or behind the commit: the file knows which. `_unsettled` stays, as the
-                    # transaction may be open still.
+                    # An interrupt before or after the commit: the file shows which. `_unsettled` stays set, as the
+                    # transaction may still be open.
                     if not write_set.is_durable and 0 < self._txn_id <= self._last_txn_id():
                         write_set.is_durable = True
                     self._read_journal()
                     raise
 
     def _require_settled(self) -> None:
-        """Find out what became of the last transaction if that is not known; the caller holds the write lock.
+        """Determines the result of the last transaction if it is unknown. The caller holds the write lock.
 
         Raises:
-            LogError: memory and file cannot be made to agree, or the file cannot be read; nothing may be written.
+            LogError: memory does not match the file, or the file cannot be read; nothing may be written.
         """
         if self._doubt is None and self._unsettled:
             last_txn_id = self._reopen()
-            write_set = self._round
+            write_set = self._write_set
             stored = 0 < self._txn_id <= last_txn_id
             if write_set is None or write_set.is_durable == stored:
                 self._unsettled = False
-                self._round = None
+                self._write_set = None
                 return
             self._doubt = (
                 f"a commit that {'failed is' if stored else 'succeeded is not'} in the file: "
-                "nothing is written any more, the log must be opened again"
+                "the log refuses every write until it is opened again"
             )
         if self._doubt is not None:
             raise LogError(self._doubt)
 
     def _aborted(self, error: LogError) -> None:
-        """After a transaction that was aborted because of `error`: nothing of it is in the file."""
+        """Settles a transaction that was aborted because of `error`: nothing of it is in the file."""
         if isinstance(error, JournalMismatchError):
-            self._doubt = f"{error}: nothing is written any more, the log must be opened again"
+            self._doubt = f"{error}: the log refuses every write until it is opened again"
         self._unsettled = False
-        self._round = None
+        self._write_set = None
 
     def _after_write(self, write_set: WriteSet, entries: bytes | None, moved: bool) -> None:
-        """Update the journal in memory after a round's transaction was committed."""
+        """Updates the journal in memory after a write set was committed."""
         if moved:
             self._journal.moved()
         if entries:
@@ -290,13 +284,13 @@ class LmdbStorage(Storage):
         write_set.is_durable = True
 
     def _put_round(self, txn: Any, write_set: WriteSet, entries: bytes | None) -> bool:
-        """Writes a round, to the journal if it has entries there; returns whether the journal was moved before."""
+        """Writes a write set, to the journal if it has entries for it; returns whether the journal was moved before."""
         environment, journal = self._environment, self._journal
         moved = False
         if entries is None or journal.full:
             moved = journal.move(txn, environment.journal_db, environment.log_db)
         if entries is None:
-            self._put_batches(txn, write_set)
+            put_batches(txn, environment, write_set)
         elif entries:
             journal.put(txn, environment.journal_db, entries, first=moved)
         if (
@@ -305,97 +299,45 @@ class LmdbStorage(Storage):
             or write_set.next_number
             or any(part.meta is not None for part in write_set.partitions)
         ):
-            self._put_metas(txn, write_set)
+            put_metas(txn, environment, write_set)
         return moved
 
-    def _put_batches(self, txn: Any, write_set: WriteSet) -> None:
-        log_db = self._environment.log_db
-        put = txn.put
-        for sealed in write_set.partitions:
-            batches = sealed.batches
-            number = sealed.number
-            # A refusal means that a batch is already there: this process and the file disagree.
-            if len(batches) == 1:
-                if not put(_pack_log_key(number, sealed.bases[0]), batches[0], overwrite=False, db=log_db):
-                    raise CorruptLogError(sealed.key, sealed.bases[0], "a batch is already stored here")
-            elif batches:
-                pairs = [
-                    (_pack_log_key(number, base), batch) for base, batch in zip(sealed.bases, batches, strict=True)
-                ]
-                with txn.cursor(log_db) as cursor:
-                    consumed, added = cursor.putmulti(pairs, overwrite=False)
-                if not consumed == added == len(pairs):
-                    raise CorruptLogError(sealed.key, sealed.bases[0], f"{added} of {len(pairs)} batches were new here")
-            if sealed.chunks:
-                self._put_chunks(txn, sealed)
-            if sealed.rewrites:
-                rewrite_batches(txn, log_db, sealed)
-
-    def _put_chunks(self, txn: Any, sealed: SealedPartition) -> None:
-        for offset, index, data in sealed.chunks or ():
-            # Chunks of an attempt that was given up may still be there: the newer win.
-            self._require(txn.put(SNAP_KEY.pack(sealed.number, offset, index), data, db=self._environment.snap_db))
-
-    def _put_metas(self, txn: Any, write_set: WriteSet) -> None:
-        """Drops first: a partition dropped and created anew in one round has one metadata key."""
-        meta_db = self._environment.meta_db
-        for log in write_set.drops:
-            txn.delete(partition_meta_key(log.key), db=meta_db)
-            self._require(txn.put(DROPPED_PREFIX + U32.pack(log._number), b"", db=meta_db))
-        for sealed in write_set.partitions:
-            if sealed.meta is not None:
-                self._require(txn.put(partition_meta_key(sealed.key), sealed.meta.encode(), db=meta_db))
-        for name, value in write_set.metas.items():
-            key = USER_PREFIX + name.encode()
-            if value is None:
-                txn.delete(key, db=meta_db)
-            else:
-                self._require(txn.put(key, value, db=meta_db))
-        if write_set.next_number:
-            self._require(txn.put(NEXT_NUMBER_KEY, U32.pack(write_set.next_number), db=meta_db))
-
-    @staticmethod
-    def _require(stored: bool) -> None:
-        if not stored:
-            raise LogError("LMDB refused an overwriting put")
-
     def _settle(self, write_set: WriteSet, error: lmdb.Error) -> None:
-        """Open LMDB again after it failed, and find out what became of the round.
+        """Opens LMDB again after it failed, and determines the result of the write set.
 
-        A commit that fails while it writes the meta page leaves open whether the transaction happened. If the file has
-        it, its pages were flushed before that meta page was begun; one more commit, through the other meta page, makes
-        it certain. Then the round has succeeded after all. Everything else is a failure, and the file never shows the
-        round.
+        If a commit fails while it writes the meta page, the transaction may have happened or not. If the file has it,
+        its pages were flushed before that meta page was written. One more commit, through the other meta page, then
+        makes it certain, and the write set has succeeded. In any other case it has failed, and the file never shows it.
         """
         last_txn_id = self._reopen()
         if not 0 < self._txn_id <= last_txn_id:
             self._unsettled = False
-            self._round = None
+            self._write_set = None
             data = os.path.join(self.path, DATA_NAME)
             raise log_error(error, "commit failed", data, write_set.size_bytes()) from error
         try:
             with self._environment.env_for_write.begin(write=True) as txn:
-                self._require(txn.put(NODE_EPOCH_KEY, U64.pack(self.node_epoch), db=self._environment.meta_db))
+                require_put(txn.put(NODE_EPOCH_KEY, U64.pack(self.node_epoch), db=self._environment.meta_db))
         except (lmdb.Error, LogError) as again:
-            # Failing twice in a row: what the file will show is only known when it is opened again.
-            self._doubt = f"a commit failed and could not be settled, the log must be opened again: {again}"
+            # Two failures in a row: only opening the file again shows its state.
+            self._doubt = f"a commit failed and its result is unknown, so the log must be opened again: {again}"
             raise LogError(self._doubt) from error
         write_set.is_durable = True
         self._unsettled = False
-        self._round = None
+        self._write_set = None
 
     def _last_txn_id(self) -> int:
         return int(self._environment.env_for_write.info()["last_txnid"])
 
     def _transact(self, work: Callable[[Any], Any], doing: str, after_commit: Callable[[], None] = lambda: None) -> Any:
-        """Run `work(txn)` in a write transaction of its own, growing the map as needed; raises LogError.
+        """Runs `work(txn)` in a write transaction of its own, growing the map if needed; raises LogError.
 
-        After the commit, and before any other write, it calls `is_durable`.
+        After the commit, and before any other write, it calls `after_commit`.
         """
         with self._write_lock:
             self._require_settled()
             while True:
-                self._round = None  # no round in question: reading the file again is enough to settle it
+                self._write_set = None  # without a write set, reading the file again settles the transaction
                 self._unsettled = True
                 try:
                     with self._environment.env_for_write.begin(write=True) as txn:
@@ -424,7 +366,7 @@ class LmdbStorage(Storage):
             journal.move(txn, environment.journal_db, environment.log_db)
             return reclaim_tasks(txn, environment, tasks, max_entries)
 
-        done: int = self._transact(work, "giving back space", journal.moved)
+        done: int = self._transact(work, "freeing the space of deleted batches", journal.moved)
         return done
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -537,10 +479,10 @@ class LmdbStorage(Storage):
         except lmdb.Error as error:
             return [Finding(None, None, "storage", str(error))]
 
-    # -- the rest -----------------------------------------------------------------------------------------------
+    # -- housekeeping --------------------------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """See Storage. On a descriptor of its own: a flush takes its time, and commits need not wait for it."""
+        """See Storage. It uses a descriptor of its own, so that commits need not wait for the flush."""
         try:
             fd = os.open(os.path.join(self.path, DATA_NAME), os.O_RDWR | os.O_CLOEXEC)
             try:
@@ -548,10 +490,10 @@ class LmdbStorage(Storage):
             finally:
                 os.close(fd)
         except OSError as error:
-            # After a failed flush the page cache may hold anything: start from what the file says.
+            # After a failed flush the page cache is unreliable: read the state from the file again.
             with self._write_lock:
                 if not self._unsettled:
-                    self._round = None
+                    self._write_set = None
                     self._unsettled = True
                 self._require_settled()
             raise LogError(f"flushing the log: {error}") from error
@@ -561,9 +503,9 @@ class LmdbStorage(Storage):
         return self._environment.sizes()
 
     def compact_and_close(self) -> None:
-        """Write a copy without free pages, put it in the file's place atomically, and close; raises LogError.
+        """Writes a copy without free pages, replaces the file by it atomically, and closes; raises LogError.
 
-        The folder stays locked throughout. A crash before the rename leaves the old file, after it the new one.
+        The folder stays locked. A crash before the rename leaves the old file, one after it the new file.
         """
         copy = os.path.join(self.path, COMPACT_NAME)
         try:
@@ -572,7 +514,7 @@ class LmdbStorage(Storage):
                 os.fsync(file.fileno())
             self._environment.close()
             os.replace(copy, os.path.join(self.path, DATA_NAME))
-            # LMDB makes its lock file anew; the old one speaks of transactions of another file.
+            # LMDB creates its lock file again; the old one has transactions of another file.
             os.unlink(os.path.join(self.path, LMDB_LOCK_NAME))
             self._folder.sync_folder(self.path)
         except lmdb.Error as error:
@@ -586,13 +528,13 @@ class LmdbStorage(Storage):
                 os.unlink(copy)
 
     def abandon_in_child(self) -> None:
-        """In a forked child: let go of the folder's lock; LMDB's own handles are the parent's and stay untouched."""
+        """Closes the folder's lock in a forked child; LMDB's handles belong to the parent and stay untouched."""
         self._folder.abandon_in_child()
 
     def close(self) -> None:
         """See Storage. Can be repeated."""
         try:
-            # What cannot be moved now, or must not be since memory is in doubt, is moved when the folder is opened.
+            # If the journal cannot be moved now, or must not be since memory is unreliable, the next opening moves it.
             with contextlib.suppress(Exception):
                 self._move_journal()
         finally:
@@ -607,7 +549,7 @@ class LmdbStorage(Storage):
 
 
 def _seek(cursor: Any, number: int, prefix: bytes, offset: int) -> bool:
-    """Put the cursor on the partition's batch that contains `offset`, or else on the first after it."""
+    """Moves the cursor to the partition's batch that contains `offset`, or else to the first one after it."""
     if cursor.set_range(_pack_log_key(number, offset)):
         key = cursor.key()
         if bytes(key[:4]) == prefix and LOG_KEY.unpack(key)[1] == offset:

@@ -440,7 +440,7 @@ def test_a_journal_that_cannot_be_read_back_is_not_deleted_by_a_clean_close(
     for _ in range(3):
         parse.left = nth
         log.append(batch(), 0)
-        with pytest.raises(LogError, match="no memory to read the journal back"):
+        with pytest.raises(LogError, match="not enough memory to read the journal back"):
             engine.commit()
         assert (log.end_offset, contents(log)) == (12, stored)
     parse.left = nth

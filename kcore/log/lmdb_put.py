@@ -1,0 +1,88 @@
+"""Writes a write set's batches, snapshot chunks and metadata in an LMDB write transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kcore.log.errors import CorruptLogError, LogError
+from kcore.log.lmdb_layout import (
+    DROPPED_PREFIX,
+    LOG_KEY,
+    NEXT_NUMBER_KEY,
+    SNAP_KEY,
+    U32,
+    USER_PREFIX,
+    partition_meta_key,
+)
+from kcore.log.lmdb_rewrite import rewrite_batches
+
+if TYPE_CHECKING:
+    from kcore.log.lmdb_environment import LmdbEnvironment
+    from kcore.log.write_set import WriteSet
+    from kcore_ext.log.partition import SealedPartition
+
+_pack_log_key = LOG_KEY.pack
+
+
+def put_batches(txn: Any, environment: LmdbEnvironment, write_set: WriteSet) -> None:
+    """Writes the batches, snapshot chunks and rewrites of each partition.
+
+    Raises:
+        LogError: a batch is already stored, or LMDB refused a value.
+    """
+    log_db = environment.log_db
+    put = txn.put
+    for sealed in write_set.partitions:
+        batches = sealed.batches
+        number = sealed.number
+        # A refusal means that the batch is already stored: the memory of this process does not match the file.
+        if len(batches) == 1:
+            if not put(_pack_log_key(number, sealed.bases[0]), batches[0], overwrite=False, db=log_db):
+                raise CorruptLogError(sealed.key, sealed.bases[0], "a batch is already stored here")
+        elif batches:
+            pairs = [(_pack_log_key(number, base), batch) for base, batch in zip(sealed.bases, batches, strict=True)]
+            with txn.cursor(log_db) as cursor:
+                consumed, added = cursor.putmulti(pairs, overwrite=False)
+            if not consumed == added == len(pairs):
+                raise CorruptLogError(sealed.key, sealed.bases[0], f"{added} of {len(pairs)} batches were new here")
+        if sealed.chunks:
+            _put_chunks(txn, environment, sealed)
+        if sealed.rewrites:
+            rewrite_batches(txn, log_db, sealed)
+
+
+def _put_chunks(txn: Any, environment: LmdbEnvironment, sealed: SealedPartition) -> None:
+    for offset, index, data in sealed.chunks or ():
+        # Chunks of an abandoned attempt may still be stored: the newer ones replace them.
+        require_put(txn.put(SNAP_KEY.pack(sealed.number, offset, index), data, db=environment.snap_db))
+
+
+def put_metas(txn: Any, environment: LmdbEnvironment, write_set: WriteSet) -> None:
+    """Writes the metadata of partitions, drops and named values.
+
+    Drops come first: a partition that is dropped and created again in one write set has one metadata key.
+
+    Raises:
+        LogError: LMDB refused a value.
+    """
+    meta_db = environment.meta_db
+    for log in write_set.drops:
+        txn.delete(partition_meta_key(log.key), db=meta_db)
+        require_put(txn.put(DROPPED_PREFIX + U32.pack(log._number), b"", db=meta_db))
+    for sealed in write_set.partitions:
+        if sealed.meta is not None:
+            require_put(txn.put(partition_meta_key(sealed.key), sealed.meta.encode(), db=meta_db))
+    for name, value in write_set.metas.items():
+        key = USER_PREFIX + name.encode()
+        if value is None:
+            txn.delete(key, db=meta_db)
+        else:
+            require_put(txn.put(key, value, db=meta_db))
+    if write_set.next_number:
+        require_put(txn.put(NEXT_NUMBER_KEY, U32.pack(write_set.next_number), db=meta_db))
+
+
+def require_put(stored: bool) -> None:
+    """Raises LogError if LMDB refused an overwriting put."""
+    if not stored:
+        raise LogError("LMDB refused an overwriting put")
