@@ -1,16 +1,16 @@
-"""The journal: small batches of many partitions side by side, until they are moved to their own places.
+"""The journal: small batches of many partitions side by side, until they are moved to the partitions' own keys.
 
-In the log a partition's batches lie together. A round that has a little for each of fifty partitions would change
-fifty leaves of LMDB's tree and the branches above them; LMDB writes each of these pages anew, 4 KiB for a batch of 150
-bytes. Here a round is one value behind the last one: one or two pages. Once there is enough of it, one transaction puts
-all of it where it belongs, many batches a page.
+The log stores a partition's batches together. A write set with small batches for fifty partitions would change fifty
+leaves of LMDB's tree and the branches above them. LMDB writes each changed page as a whole: 4 KiB for a batch of 150
+bytes. In the journal a write set is one value after the last one: one or two pages. Once the journal is full, one
+transaction moves all its batches to the log, many batches per page.
 
-What must hold:
+Invariants:
 
-* A partition's batches in the journal lie behind all of its batches in the log.
-* Whatever changes or deletes stored batches has the journal moved first, in its own transaction.
-* What is in the journal is in memory as well, for readers. A folder's journal is empty from its opening to its first
-  round, and behind a clean close; after a crash the next opening moves it.
+* A partition's batches in the journal come after all its batches in the log.
+* A transaction that changes or deletes stored batches first moves the journal.
+* The batches of the journal are in memory too, for readers. The journal is empty from the opening of a folder to the
+  first commit, and after a clean close; after a crash the next opening moves it.
 """
 
 from __future__ import annotations
@@ -29,39 +29,39 @@ if TYPE_CHECKING:
     from kcore.log.write_set import WriteSet
 
 MAX_ROUND_BYTES: Final = 64 << 10
-"""Larger rounds go to the log at once: their pages are full by themselves."""
+"""Larger write sets go directly to the log: they fill their pages anyway."""
 MAX_ROUNDS: Final = 256
 MAX_SIZE_BYTES: Final = 1 << 20
-"""With so much in it the journal is moved, which takes a few milliseconds."""
+"""Size at which the journal is moved, which takes a few milliseconds."""
 
 
 class JournalMismatchError(LogError):
-    """The journal in the file is not the one in memory: a write on top of it, or a move, could lose batches."""
+    """The journal in the file differs from the one in memory: a write to it, or a move, could lose batches."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"the journal's file and memory differ ({what})", FailureReason.CORRUPT)
+        super().__init__(f"the journal in the file differs from the one in memory ({what})", FailureReason.CORRUPT)
 
 
 Batches = dict[int, list[tuple[int, bytes]]]
 """Partition number -> base offsets and batches, ascending."""
 
-_ENTRY: Final = struct.Struct(">IQI")  # partition number, base offset, bytes of the batch behind it
+_ENTRY: Final = struct.Struct(">IQI")  # partition number, base offset, size of the batch that follows
 
 
 def entries_of(write_set: WriteSet) -> bytes | None:
-    """A round as the journal keeps it: each batch behind its partition's number, its base offset and its size.
+    """Encodes a write set for the journal: for each batch partition number, base offset, size and the batch.
 
     Returns:
-        None if the round is not for the journal: it changes stored batches, or is too large.
+        The entries, or None if the write set must go to the log: it changes stored batches, or is too large.
     """
     return None if write_set.drops else journal_entries(write_set.partitions, MAX_ROUND_BYTES)
 
 
 class Journal:
-    """What one folder's journal holds.
+    """The content of one folder's journal.
 
-    Rounds are sorted by partition when somebody reads behind the log, or when they are moved: most readers are served
-    by the tail in memory, and never come here.
+    Write sets are sorted by partition only when a reader needs batches after the log's, or when they are moved. The
+    tail in memory serves most readers without the journal.
     """
 
     __slots__ = ("_fresh", "_lock", "_rounds", "_size_bytes", "_sorted")
@@ -74,42 +74,42 @@ class Journal:
         self._size_bytes = 0
 
     def waiting(self) -> Batches:
-        """Return the journal's batches. A move replaces the dictionary instead of emptying it: readers may hold it."""
+        """Returns the journal's batches. A move replaces the dictionary instead of clearing it: readers may use it."""
         with self._lock:
             if self._fresh:
                 sort_batches(self._fresh, self._sorted)
-                # Only now: if memory ran out above, the next call sorts these rounds again.
+                # Last: if memory ran out above, the next call sorts these write sets again.
                 self._fresh = []
             return self._sorted
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to move."""
+        """True if there is nothing to move."""
         return not self._rounds
 
     @property
     def full(self) -> bool:
-        """Whether it is time to move it."""
+        """True if the journal must be moved before the next write set."""
         return self._rounds >= MAX_ROUNDS or self._size_bytes >= MAX_SIZE_BYTES
 
-    # ---- in a write transaction; nothing here changes what memory holds: the transaction may come to nothing
+    # ---- in a write transaction; these methods change nothing in memory, since the transaction may be aborted
 
     def put(self, txn: Any, database: Any, entries: bytes, first: bool) -> None:
-        """Writes a round's entries behind what is there.
+        """Appends the entries of a write set.
 
-        `first`: the same transaction has moved what was there.
+        `first`: True if the same transaction has moved all earlier entries.
         """
         key = U64.pack(0 if first else self._rounds)
         if not txn.put(key, entries, overwrite=False, append=True, db=database):
-            raise JournalMismatchError(f"round {self._rounds} is stored already")
+            raise JournalMismatchError(f"round {self._rounds} is already stored")
 
     def move(self, txn: Any, database: Any, log_db: Any) -> bool:
-        """Move every batch to the log and empty the journal; return False if there is nothing to move.
+        """Moves every batch to the log and clears the journal; returns False if there is nothing to move.
 
-        What is in the file but not in memory would be deleted with the journal, so both are compared first.
+        File and memory are compared first, because entries that are only in the file would be deleted.
 
         Raises:
-            JournalMismatchError: they differ; the transaction is to be aborted.
+            JournalMismatchError: they differ; the caller must abort the transaction.
         """
         self._compare(txn, database)
         if self.empty:
@@ -125,7 +125,7 @@ class Journal:
         return True
 
     def _compare(self, txn: Any, database: Any) -> None:
-        """Raise JournalMismatchError unless the file has exactly the rounds that memory has: 0, 1, 2 and so on."""
+        """Raises JournalMismatchError unless the file has as many entries as memory, with keys 0, 1, 2 and so on."""
         stored = txn.stat(database)["entries"]
         if stored == self._rounds:
             if not stored:
@@ -133,15 +133,15 @@ class Journal:
             with txn.cursor(database) as cursor:
                 first = bytes(cursor.key()) if cursor.first() else b""
                 last = bytes(cursor.key()) if cursor.last() else b""
-            # Keys are unique: with the right count between the right ends none is missing.
+            # Keys are unique: with the right first key, last key and count none is missing.
             if (first, last) == (U64.pack(0), U64.pack(stored - 1)):
                 return
         raise JournalMismatchError(f"{stored} rounds in the file, {self._rounds} in memory")
 
-    # ---- behind a transaction
+    # ---- after a transaction
 
     def moved(self) -> None:
-        """Forget all rounds: a transaction has moved them to the log."""
+        """Clears the journal in memory, after a transaction has moved it to the log."""
         self._replace({}, 0, 0)
 
     def _replace(self, batches: Batches, rounds: int, size_bytes: int) -> None:
@@ -153,16 +153,16 @@ class Journal:
             self._size_bytes = size_bytes
 
     def written(self, write_set: WriteSet, size_bytes: int) -> None:
-        """Add a round that was written as `size_bytes` of entries."""
+        """Adds a write set whose entries of `size_bytes` were written."""
         with self._lock:
             self._fresh.append(write_set)
             self._rounds += 1
             self._size_bytes += size_bytes
 
     def restore(self, entries: Iterator[tuple[bytes, bytes]]) -> None:
-        """Replace what memory holds by what the file holds: after an opening, or a failed or doubtful transaction.
+        """Replaces the journal in memory by the file's, after an opening, or a failed or unsettled transaction.
 
-        If this fails, memory keeps what it had.
+        If this fails, memory is unchanged.
 
         Raises:
             LogError: the file's journal is damaged.
@@ -171,7 +171,7 @@ class Journal:
         rounds = size_bytes = 0
         for expected, (key, value) in enumerate(entries):
             if key != U64.pack(expected):
-                raise LogError(f"the journal is damaged: {key.hex()} stands where round {expected} belongs")
+                raise LogError(f"the journal is damaged: expected round {expected}, found the key {key.hex()}")
             for number, base, batch in _entries(value, expected):
                 batches.setdefault(number, []).append((base, batch))
             rounds += 1
@@ -195,14 +195,14 @@ def _entries(value: bytes, round_number: int) -> Iterator[tuple[int, int, bytes]
 def behind(
     waiting: Batches, number: int, offset: int, limit: int, found: list[tuple[int, bytes]]
 ) -> Iterator[tuple[int, bytes]]:
-    """A partition's batches in the journal that go on where a reading of its log ended.
+    """Yields a partition's batches in the journal that continue a read of its log.
 
     Args:
-        waiting: what the journal held before the log was read: what was moved meanwhile is found in both, not in none.
-        number: the partition.
-        offset: what is read from.
-        limit: batches that begin at or behind it are not wanted.
-        found: what was found in the log.
+        waiting: the journal's content before the log was read, so that batches moved during the read are not missed.
+        number: the partition's number.
+        offset: the first requested offset.
+        limit: the offset at or above which batches are not returned.
+        found: the batches that were read from the log.
     """
     batches = waiting.get(number)
     if batches is None:

@@ -1,14 +1,14 @@
-"""What an LMDB data folder holds: names of databases, keys, the format version and how older ones are brought up.
+"""Layout of an LMDB data folder: names of databases, keys, the format version and migrations from older versions.
 
 Four named databases:
 
 * `log`: partition number (u32) | base offset (u64), big-endian -> one record batch v2 as Kafka writes it.
-* `journal`: round (u64) -> what a round appended to partitions, until it is moved to the log; see `lmdb_journal`.
+* `journal`: round (u64) -> the batches of a write set, until they are moved to the log; see `lmdb_journal`.
 * `snap`: partition number (u32) | snapshot offset (u64) | chunk index (u32) -> chunk.
 * `meta`: the keys below.
 
-The partition's short number rather than its 20-byte key keeps log keys small and lets a dropped partition's batches
-wait for `reclaim` while a new one of the same name begins afresh.
+The partition's number is used instead of its 20-byte key because it is shorter, and because the batches of a dropped
+partition may wait for `reclaim` after a new partition of the same name was created.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from typing import Any, Final
 from kcore.log.interface import PartitionKey
 
 FORMAT_VERSION: Final = 3
-"""The version this code writes. 2: logs may be compacted, and a partition's metadata says how far. 3: the newest
-batches may be in a journal."""
+"""The version this code writes.
+
+Since 2: logs may be compacted, up to an offset in the partition's metadata. Since 3: the newest batches may be in a
+journal.
+"""
 
 LOG_DB: Final = b"log"
 JOURNAL_DB: Final = b"journal"
@@ -42,35 +45,35 @@ SNAP_KEY: Final = struct.Struct(">IQI")
 _PARTITION: Final = struct.Struct(">16si")
 
 Migration = Callable[[Any, Mapping[bytes, Any]], None]
-"""Brings a folder from one version to the next, within the transaction that then writes the new version.
+"""Migrates a folder from one version to the next, within the transaction that then writes the new version.
 
 Called with the write transaction and the open databases by name.
 """
 
 
 def _allow_compaction(txn: Any, databases: Mapping[bytes, Any]) -> None:
-    """1 to 2: what is stored stays as it is. A log without the new mark was never compacted."""
+    """Migrates version 1 to 2: nothing changes. A log without the new mark was never compacted."""
 
 
 def _add_journal(txn: Any, databases: Mapping[bytes, Any]) -> None:
-    """2 to 3: the journal begins empty. Older code would not look into it."""
+    """Migrates version 2 to 3: the journal begins empty. The new version refuses older code, which ignores journals."""
 
 
 MIGRATIONS: Final[dict[int, Migration]] = {1: _allow_compaction, 2: _add_journal}
-"""By the version each one starts from. Version 1 is the first."""
+"""The migrations by the version from which each starts. Version 1 is the first."""
 
 
 class FormatError(Exception):
-    """The folder's version cannot be served by this code."""
+    """This code does not support the folder's format version."""
 
 
 def partition_meta_key(key: PartitionKey) -> bytes:
-    """Where a partition's metadata is."""
+    """Returns the key of a partition's metadata."""
     return PARTITION_PREFIX + _PARTITION.pack(*key)
 
 
 def parse_partition_meta_key(data: bytes) -> PartitionKey:
-    """The inverse; raises struct.error for a key of another size."""
+    """Returns the partition of a `partition_meta_key`; raises struct.error for a key of another size."""
     return PartitionKey(*_PARTITION.unpack(data[len(PARTITION_PREFIX) :]))
 
 
@@ -81,9 +84,9 @@ def migrate(
     target: int = FORMAT_VERSION,
     migrations: Mapping[int, Migration] | None = None,
 ) -> None:
-    """Bring a folder of version `found` to `target`, step by step, in `txn`; raises FormatError when it cannot be.
+    """Migrates a folder from version `found` to `target`, step by step, in `txn`; raises FormatError if it cannot.
 
-    A newer version is refused whatever it is: this code cannot know what it would break.
+    Any newer version is refused, because this code does not know its layout.
     """
     if found > target:
         raise FormatError(f"format version {found} is newer than {target}, the newest this version of kcore knows")
@@ -91,7 +94,9 @@ def migrate(
     for version in range(found, target):
         step = steps.get(version)
         if step is None:
-            raise FormatError(f"no way from format version {found} to {target}: the step from {version} is unknown")
+            raise FormatError(
+                f"no migration from format version {found} to {target}: the step from {version} is unknown"
+            )
         step(txn, databases)
     if found != target:
         txn.put(FORMAT_KEY, U32.pack(target), db=databases[META_DB])

@@ -1,11 +1,11 @@
-"""LMDB's file read as bytes, to find damage that LMDB would crash on.
+"""Checks LMDB's file as bytes, to find damage on which LMDB would crash.
 
-LMDB trusts its file: a page number beyond the end of the file makes the process die of SIGBUS, and a page that is not
-of the kind that its parent says ends it with SIGABRT. So the file is checked before LMDB opens it: the two meta pages,
-then every page of the trees. `kcore_ext.log.lmdb_check` walks them; values on pages of their own are only looked into
-by a deep check, because their checksums tell damage later without any harm to LMDB.
+LMDB trusts its file: a page number beyond the end of the file kills the process with SIGBUS, and a page of another kind
+than its parent expects kills it with SIGABRT. So the file is checked before LMDB opens it: the two meta pages, then
+every page of the trees, which `kcore_ext.log.lmdb_check` walks. Only a deep check reads values on pages of their own:
+damage there does not crash LMDB, and checksums detect it later.
 
-The checks know the layout of 64-bit builds (LMDB 0.9, data version 1). On other builds they do nothing.
+The checks support the layout of 64-bit builds (LMDB 0.9, data version 1). On other builds they do nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ P_META: Final = 0x08
 NO_PAGE: Final = (1 << 64) - 1
 PAGE_HEADER_SIZE: Final = 16
 MAX_LEAVES_AT_OPEN: Final = 1 << 18
-"""Leaf pages that an opening reads at most: 1 GiB of them, about a second when the file is in memory."""
+"""Maximum number of leaf pages that an opening reads: 1 GiB, about a second if the file is in the page cache."""
 REMEDY: Final = "; `kcore log repair` keeps what can be read"
 
 PAGE: Final = struct.Struct("=QHHHH")
@@ -44,12 +44,12 @@ class Meta(NamedTuple):
 
 
 def supported() -> bool:
-    """Whether this build of LMDB uses the layout known here."""
+    """Returns whether this module supports the layout of this build of LMDB."""
     return struct.calcsize("P") == 8
 
 
 def read_meta(path: str, name: str, file: BinaryIO, page: int, page_size: int) -> Meta:
-    """Read one of the two meta pages; raises DataFolderError when it is not one."""
+    """Reads one of the two meta pages; raises DataFolderError if it is damaged."""
     where = f"{name}, meta page {page}"
     file.seek(page * page_size)
     data = file.read(PAGE_HEADER_SIZE + _META_SIZE)
@@ -60,7 +60,7 @@ def read_meta(path: str, name: str, file: BinaryIO, page: int, page_size: int) -
     if number != page or not flags & P_META or magic != MAGIC:
         raise DataFolderError(path, f"damaged: this is not an LMDB meta page{REMEDY}", where)
     if version != DATA_VERSION:
-        raise DataFolderError(path, f"LMDB data version {version}, known is {DATA_VERSION}", where)
+        raise DataFolderError(path, f"LMDB data version {version} is not supported, only {DATA_VERSION}", where)
     position = PAGE_HEADER_SIZE + _META.size
     free = data[position : position + DB.size]
     main = data[position + DB.size : position + 2 * DB.size]
@@ -77,13 +77,13 @@ def read_meta(path: str, name: str, file: BinaryIO, page: int, page_size: int) -
 
 
 def check_file(path: str, name: str, max_leaves: int = MAX_LEAVES_AT_OPEN, deep: bool = False) -> int:
-    """Check that LMDB can use the file `name` in folder `path`, which nothing writes meanwhile.
+    """Checks that LMDB can use the file `name` in folder `path`, which no process may write during the check.
 
     Args:
         path: the folder.
         name: the file.
-        max_leaves: the number of leaf pages to read at most; branches and page numbers are checked in any case.
-        deep: also look at the values that have pages of their own.
+        max_leaves: the maximum number of leaf pages to read; branches and page numbers are always checked.
+        deep: also checks the values that have pages of their own.
 
     Returns:
         The number of pages in use; negative if some leaves were not read.
@@ -107,7 +107,7 @@ def check_file(path: str, name: str, max_leaves: int = MAX_LEAVES_AT_OPEN, deep:
 
 
 def check_snapshot(path: str, name: str, txn_id: int) -> bool:
-    """Check the state that a read transaction sees of a file that is being written.
+    """Checks the state that a read transaction sees of a file that is being written.
 
     Args:
         path: the folder.
@@ -115,7 +115,7 @@ def check_snapshot(path: str, name: str, txn_id: int) -> bool:
         txn_id: the transaction's id; the transaction stays open, so that its pages are not reused.
 
     Returns:
-        False if the file's meta pages have moved on: the check needs a newer transaction.
+        False if the file's meta pages are newer: the check needs a newer transaction.
 
     Raises:
         DataFolderError: the file is damaged.
@@ -137,5 +137,5 @@ def check_snapshot(path: str, name: str, txn_id: int) -> bool:
 
 
 def check_pages(path: str, name: str) -> int:
-    """Check every page in use, without a bound; returns the number of pages. Raises DataFolderError."""
+    """Checks every page in use, without a limit; returns the number of pages. Raises DataFolderError."""
     return check_file(path, name, NO_PAGE, deep=True)

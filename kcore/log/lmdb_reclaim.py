@@ -1,4 +1,4 @@
-"""Deleting what nobody can read any more, a bounded number of entries at a time."""
+"""Deletes entries that no reader can reach any more, a bounded number at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def reclaim_tasks(txn: Any, environment: LmdbEnvironment, tasks: list[ReclaimTask], max_entries: int) -> int:
-    """Work off `tasks` in order in one write transaction; returns how many are done."""
+    """Processes `tasks` in order in one write transaction; returns the number of finished tasks."""
     left = max_entries
     done = 0
     with txn.cursor(environment.log_db) as log_cursor, txn.cursor(environment.snap_db) as snap_cursor:
@@ -30,7 +30,7 @@ def reclaim_tasks(txn: Any, environment: LmdbEnvironment, tasks: list[ReclaimTas
 
 
 def _delete_batches(cursor: Any, task: ReclaimTask, left: int) -> int:
-    """Delete from the front; returns what is left of the allowance, -1 when it did not suffice."""
+    """Deletes batches from the start of the log; returns the rest of the allowance, or -1 if it was too small."""
     limit = _first_kept(cursor, task)
     if not cursor.set_range(LOG_KEY.pack(task.number, 0)):
         return left
@@ -44,7 +44,7 @@ def _delete_batches(cursor: Any, task: ReclaimTask, left: int) -> int:
 
 
 def _first_kept(cursor: Any, task: ReclaimTask) -> bytes:
-    """The key below which everything goes: that of the batch with the log start, which stays."""
+    """Returns the key below which all batches are deleted: that of the batch that contains the log start."""
     number = task.number
     if task.below_offset is None:
         return U32.pack(number) + b"\xff" * 9
@@ -60,7 +60,7 @@ def _first_kept(cursor: Any, task: ReclaimTask) -> bytes:
 
 
 def _delete_chunks(cursor: Any, task: ReclaimTask, left: int) -> int:
-    """Delete the chunks of snapshots not kept; a kept one is stepped over with one seek."""
+    """Deletes the chunks of snapshots that are not kept; one seek skips a kept snapshot."""
     keep = task.keep_snapshots or ()
     there = cursor.set_range(SNAP_KEY.pack(task.number, 0, 0))
     while there:

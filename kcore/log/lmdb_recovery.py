@@ -1,4 +1,4 @@
-"""Loads the partitions of a data folder when it is opened, with the checks that are cheap enough for each start."""
+"""Loads the partitions of a data folder at its opening, with the checks that are cheap enough for each start."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 def load_partitions(
     txn: Any, environment: LmdbEnvironment, path: str, allow_orphans: bool = False
 ) -> tuple[list[StoredPartition], list[int], int]:
-    """Load partitions in order of number, dropped numbers and the next free number.
+    """Loads partitions in order of number, dropped numbers and the next free number.
 
     Args:
         txn: a read transaction.
-        environment: whose databases are read.
+        environment: the environment with the databases.
         path: the folder, for errors.
-        allow_orphans: whether batches and chunks of numbers that no partition has are ignored: for `verify`.
+        allow_orphans: True to ignore batches and chunks of unknown partition numbers, for `verify`.
 
     Raises:
         DataFolderError: the metadata or the ends of a partition are damaged.
@@ -49,7 +49,7 @@ def load_partitions(
         raise DataFolderError(path, f"damaged: {error}{REMEDY}", "numbers of partitions") from error
     log_cursor = txn.cursor(environment.log_db)
     snap_cursor = txn.cursor(environment.snap_db)
-    found = []
+    stored = []
     known: dict[int, PartitionKey] = {}
     for name, value in _prefixed(txn, environment, PARTITION_PREFIX):
         try:
@@ -58,7 +58,7 @@ def load_partitions(
         except (ValueError, struct.error) as error:
             raise DataFolderError(path, f"damaged: {error}{REMEDY}", f"metadata {bytes(name)!r}") from error
         if meta.number >= free or meta.number in known:
-            wrong = "was never given away" if meta.number >= free else f"is that of partition {known[meta.number]}, too"
+            wrong = "was never assigned" if meta.number >= free else f"also belongs to partition {known[meta.number]}"
             raise DataFolderError(path, f"damaged: number {meta.number} {wrong}{REMEDY}", f"partition {key}")
         known[meta.number] = key
         try:
@@ -68,12 +68,12 @@ def load_partitions(
             raise DataFolderError(
                 path, f"damaged: a key of the wrong size: {error}{REMEDY}", f"partition {key}"
             ) from error
-        found.append(StoredPartition(key, meta, end_offset, garbage))
+        stored.append(StoredPartition(key, meta, end_offset, garbage))
     if not allow_orphans:
         for finding in stray_numbers(txn, environment, known):
             raise DataFolderError(path, f"damaged: {finding.detail}: `kcore log verify` shows more{REMEDY}", DATA_NAME)
-    found.sort(key=lambda stored: stored.meta.number)
-    return found, dropped, free
+    stored.sort(key=lambda partition: partition.meta.number)
+    return stored, dropped, free
 
 
 def _prefixed(txn: Any, environment: LmdbEnvironment, prefix: bytes) -> list[tuple[Any, Any]]:
@@ -88,7 +88,7 @@ def _prefixed(txn: Any, environment: LmdbEnvironment, prefix: bytes) -> list[tup
 
 
 def _last_batch(cursor: Any, number: int) -> tuple[int, Any] | None:
-    """The partition's last batch: what lies before the next number's first."""
+    """Returns the partition's last batch: the one before the first batch of the next number."""
     there = cursor.set_range(LOG_KEY.pack(number + 1, 0)) if number < 0xFFFFFFFF else False
     if not (cursor.prev() if there else cursor.last()):
         return None
@@ -97,10 +97,10 @@ def _last_batch(cursor: Any, number: int) -> tuple[int, Any] | None:
 
 
 def _ends(cursor: Any, key: PartitionKey, meta: PartitionMeta, path: str) -> tuple[int, bool]:
-    """The end offset, and whether batches below the log start wait to be deleted.
+    """Returns the end offset, and whether batches below the log start wait to be deleted.
 
-    Looks at the last batch (whole, CRC too) and at the one that contains the log start; compaction may have removed
-    that one.
+    Checks the last batch (completely, with its CRC) and the one that contains the log start, which compaction may have
+    removed.
     """
 
     def refuse(what: str, offset: int) -> DataFolderError:
@@ -136,7 +136,7 @@ def _ends(cursor: Any, key: PartitionKey, meta: PartitionMeta, path: str) -> tup
 
 
 def _has_old_snapshot(cursor: Any, meta: PartitionMeta) -> bool:
-    """Whether chunks are left of a snapshot that is not the committed one: the first or the last key shows it."""
+    """Returns whether chunks of an uncommitted or old snapshot are left, as the first or the last key shows."""
     kept = None if meta.snapshot is None else meta.snapshot.offset
     if not cursor.set_range(SNAP_KEY.pack(meta.number, 0, 0)):
         return False
@@ -152,7 +152,7 @@ def _has_old_snapshot(cursor: Any, meta: PartitionMeta) -> bool:
 
 
 def stray_numbers(txn: Any, environment: LmdbEnvironment, known: dict[int, PartitionKey]) -> list[Finding]:
-    """Partition numbers with batches or chunks that are neither known nor dropped; one seek a number."""
+    """Finds partition numbers with batches or chunks that are neither known nor dropped, with one seek per number."""
     findings = []
     for db, what in ((environment.log_db, "batches"), (environment.snap_db, "snapshot chunks")):
         cursor = txn.cursor(db)

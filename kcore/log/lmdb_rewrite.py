@@ -1,4 +1,4 @@
-"""Compaction's part of a write transaction: other batches in the place of stored ones."""
+"""Compaction's part of a write transaction: replaces stored batches by others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def rewrite_batches(txn: Any, log_db: Any, sealed: SealedPartition) -> None:
-    """Replace and delete; a batch that is not there any more was deleted by retention, and stays so."""
+    """Replaces and deletes batches. A missing batch was deleted by retention, and stays deleted."""
     number = sealed.number
     with txn.cursor(log_db) as cursor:
         for base, batch in sealed.rewrites.items():

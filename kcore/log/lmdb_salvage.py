@@ -1,12 +1,12 @@
-"""Reader of a damaged LMDB file: finds every key and value that can still be read, and never trusts a page.
+"""Reader of a damaged LMDB file: finds every key and value that can still be read, and checks every page.
 
-LMDB writes a changed page to another place and reuses the old one later. So a file holds three kinds of leaves:
+LMDB writes a changed page to another position and reuses the old page later. So a file has three kinds of leaves:
 
-* live: the trees of the newest meta page lead to them, and each is what its parent says;
-* lost: no tree leads to them and the list of free pages does not name them, so a damaged branch led to them;
+* live: the trees of the newest meta page refer to them, and each is of the kind that its parent expects;
+* lost: no tree refers to them and the list of free pages does not have them, so a damaged branch referred to them;
 * free: older copies of leaves. Record batches never change once they are written, so a copy is as good as the leaf.
 
-A sound file is read through its trees alone. Of a damaged one every page is looked at.
+A sound file is read only through its trees. In a damaged file every page is read.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ NODE_HEADER_SIZE: Final = 8
 MAX_DEPTH: Final = 32
 SCAN_BYTES: Final = 1 << 20
 HEAD_BYTES: Final = 27
-"""Bytes of a batch that tell whether it is one: base offset, length, epoch, magic, CRC, attributes, offset delta."""
+"""Bytes that identify a batch: base offset, length, epoch, magic, CRC, attributes, offset delta."""
 
 _NODE: Final = struct.Struct("=HHHH")
-_ENTRY: Final = struct.Struct(">IQI")  # of the journal: partition number, base offset, bytes of the batch behind it
+_ENTRY: Final = struct.Struct(">IQI")  # of the journal: partition number, base offset, size of the batch that follows
 _U64_NATIVE: Final = struct.Struct("=Q")
 _HEAD: Final = struct.Struct(">qiib")
 
 
 class Tier(IntEnum):
-    """Trust in a leaf; see the module."""
+    """The kind of a leaf, as the module describes it; a lower value is more reliable."""
 
     LIVE = 0
     LOST = 1
@@ -48,7 +48,7 @@ class Tier(IntEnum):
 
 
 class Node(NamedTuple):
-    """A key, and the place of its value in the file."""
+    """A key, and the position of its value in the file."""
 
     key: bytes
     flags: int
@@ -57,7 +57,7 @@ class Node(NamedTuple):
 
 
 class Batches:
-    """The batches of one partition number: base offsets, places in the file and tiers, in parallel arrays."""
+    """The batches of one partition number: base offsets, positions in the file and tiers, in parallel arrays."""
 
     __slots__ = ("bases", "positions", "sizes", "tiers")
 
@@ -68,28 +68,28 @@ class Batches:
         self.tiers = bytearray()
 
     def add(self, base: int, position: int, size: int, tier: Tier) -> None:
-        """Add a batch."""
+        """Adds a batch."""
         self.bases.append(base)
         self.positions.append(position)
         self.sizes.append(size)
         self.tiers.append(tier)
 
     def in_order(self) -> list[int]:
-        """The places of the batches in the arrays, by base offset and then by tier."""
+        """Returns the indices of the batches in the arrays, sorted by base offset and then by tier."""
         return sorted(range(len(self.bases)), key=lambda place: (self.bases[place], self.tiers[place]))
 
 
 class Salvage:
-    """The readable content of the data file of a folder that nothing has open.
+    """The readable content of the data file of a folder that no process has open.
 
     Attributes:
-        damage: the reason why every page was looked at; None for a file whose trees are sound.
-        log: batches by partition number, those of the journal included.
+        damage: the damage for which every page was read; None for a file whose trees are sound.
+        log: batches by partition number, including those of the journal.
         meta: versions of each key of the metadata, as (tier, value), best tier first.
-        chunks: the place, size and tier of each snapshot chunk by (number, offset, index).
-        problems: descriptions of what is damaged and belongs to no partition.
-        scanned: whether every page was looked at.
-        doubts_all: whether batches of any partition may be missing.
+        chunks: the position, size and tier of each snapshot chunk by (number, offset, index).
+        problems: descriptions of damage that belongs to no partition.
+        scanned: True if every page was read.
+        doubts_all: True if batches of any partition may be missing.
     """
 
     def __init__(self, path: str, *, scan: bool = False) -> None:
@@ -112,18 +112,18 @@ class Salvage:
             raise
 
     def close(self) -> None:
-        """Close the file."""
+        """Closes the file."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def doubts(self, number: int, base: int) -> bool:
-        """Whether a batch with this key may have been on a page that is damaged."""
+        """Returns whether a batch with this key may have been on a damaged page."""
         key = LOG_KEY.pack(number, base)
         return any(low <= key < high for low, high in self._doubts)
 
     def read(self, position: int, size: int) -> bytes:
-        """Read bytes of the file; fewer at its end, and none where the device refuses."""
+        """Reads bytes of the file: fewer at its end, and none if the device reports an error."""
         try:
             data = os.pread(self._fd, size, position)
         except OSError:
@@ -177,7 +177,7 @@ class Salvage:
                 data = self.read(node.position, node.size)
                 free.update(number for (number,) in _U64_NATIVE.iter_unpack(data[8 : len(data) & ~7]))
         if len(self.problems) > before:
-            self._free = None  # without the whole list no page is known to be in use
+            self._free = None  # without the complete list any page may be free
         else:
             self._free = free
 
@@ -203,9 +203,9 @@ class Salvage:
     def _leaves(
         self, record: bytes, what: str, *, integer_keys: bool = False, doubtful: bool = False
     ) -> Iterator[tuple[int, list[Node]]]:
-        """The sound leaves of a tree; what is not sound is noted in `problems` and left out.
+        """Yields the sound leaves of a tree. Damaged pages are added to `problems` and skipped.
 
-        With `doubtful` the keys that may have been there are noted, too: batches may be missing.
+        With `doubtful` the ranges of keys on damaged pages are added to `_doubts`, since batches may be missing there.
         """
         fields = DB.unpack(record)
         depth, root = fields[2], fields[7]
@@ -257,7 +257,7 @@ class Salvage:
         return [at for at in offsets if upper <= at <= self._page_size - NODE_HEADER_SIZE]
 
     def _nodes(self, data: bytes, page: int) -> Iterator[Node]:
-        """The nodes of a leaf that lie within it, with values that lie within the file."""
+        """Yields the nodes that lie within a leaf and whose values lie within the file."""
         for at in self._offsets(data):
             low, high, flags, key_size = _NODE.unpack_from(data, at)
             size = low | high << 16
@@ -276,7 +276,7 @@ class Salvage:
             yield Node(data[at + NODE_HEADER_SIZE : value], flags, position, size)
 
     def _ordered(self, nodes: list[Node], low: bytes | None, high: bytes | None, page: int) -> list[Node]:
-        """The nodes whose keys fit their neighbours and the page's bounds: a flipped bit may have changed a key."""
+        """Returns the nodes whose keys fit their neighbours and the page's bounds: a flipped bit may change a key."""
         kept: list[Node] = []
         for place, node in enumerate(nodes):
             below = kept[-1].key if kept else None
@@ -292,10 +292,10 @@ class Salvage:
                 self.problems.append(f"page {page}: the key {node.key.hex()} is out of order")
         return kept
 
-    # ---- without them
+    # ---- without the trees
 
     def _scan(self) -> None:
-        """Look at every page that no tree led to."""
+        """Reads every page to which no tree refers."""
         pages_at_once = max(1, SCAN_BYTES // self._page_size)
         for first in range(2, self._pages, pages_at_once):
             run = self.read(first * self._page_size, pages_at_once * self._page_size)
@@ -308,7 +308,7 @@ class Salvage:
                     self._take(None, node, tier)
 
     def _take(self, database: bytes | None, node: Node, tier: Tier) -> None:
-        """Sort a node in; of a page that no tree led to its keys tell which database it is of."""
+        """Adds a node to the content of its database. If no tree refers to its page, the key shows the database."""
         key = node.key
         if len(key) == LOG_KEY.size and database in (LOG_DB, None):
             number, base = LOG_KEY.unpack(key)
@@ -331,7 +331,7 @@ class Salvage:
         return bool(found == base and length == size - 12 and magic == 2)
 
     def _take_round(self, key: bytes, node: Node, tier: Tier, journal: bool) -> None:
-        """A value of the journal: the batches of one round, each behind its number, base offset and size."""
+        """Adds the batches of a value of the journal, each of which follows its number, base offset and size."""
         data = self.read(node.position, node.size)
         at = 0
         while at + _ENTRY.size <= len(data):

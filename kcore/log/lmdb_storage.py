@@ -263,7 +263,7 @@ class LmdbStorage(Storage):
                 return
             self._doubt = (
                 f"a commit that {'failed is' if stored else 'succeeded is not'} in the file: "
-                "the log refuses every write until it is opened again"
+                "the log refuses every write and must be opened again"
             )
         if self._doubt is not None:
             raise LogError(self._doubt)
@@ -271,7 +271,7 @@ class LmdbStorage(Storage):
     def _aborted(self, error: LogError) -> None:
         """Settles a transaction that was aborted because of `error`: nothing of it is in the file."""
         if isinstance(error, JournalMismatchError):
-            self._doubt = f"{error}: the log refuses every write until it is opened again"
+            self._doubt = f"{error}: the log refuses every write and must be opened again"
         self._unsettled = False
         self._write_set = None
 

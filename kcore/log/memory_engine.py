@@ -1,4 +1,4 @@
-"""The log in memory: durability `memory`, simulations, and tests. Same semantics, nothing survives the process."""
+"""The log in memory, for the durability `memory`, simulations and tests. Nothing survives the process."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class _MemoryPartition:
     __slots__ = ("chunks", "end_offset", "lists", "size_bytes")
 
     def __init__(self) -> None:
-        # One tuple, replaced as a whole when batches are deleted: a reader on another thread sees one or the other.
+        # One tuple, replaced as a whole when batches are deleted: readers on other threads see a consistent pair.
         self.lists: tuple[list[int], list[bytes]] = ([], [])
         self.chunks: dict[tuple[int, int], bytes] = {}
         self.size_bytes = 0
-        self.end_offset = 0  # behind the last batch that was written
+        self.end_offset = 0  # after the last written batch
 
 
 class MemoryStorage(Storage):
-    """Committed state in dictionaries. Outlives its engine: a second engine on it is a restart (node epoch +1)."""
+    """Committed state in dictionaries. It outlives its engine: a second engine on it is a restart (node epoch +1)."""
 
     __slots__ = (
         "_dropped",
@@ -53,7 +53,7 @@ class MemoryStorage(Storage):
         self._next_number = 0
         self._opened = False
         self._lock = threading.Lock()
-        self._unfinished: WriteSet | None = None  # of which a part may have been written
+        self._unfinished: WriteSet | None = None  # a write set that may be written in part
         self.node_epoch = 0
 
     def load(self) -> tuple[list[StoredPartition], list[int], int]:
@@ -77,7 +77,7 @@ class MemoryStorage(Storage):
         return found, list(self._dropped), self._next_number
 
     def write(self, write_set: WriteSet) -> None:
-        """See Storage. An exception in the middle does not undo the round but completes it."""
+        """See Storage. After an exception in the middle the write set is completed, not undone."""
         with self._lock:
             if self._unfinished is not None:
                 raise LogError("a write was interrupted: the log must be opened again")
@@ -94,7 +94,7 @@ class MemoryStorage(Storage):
                 raise
 
     def _check(self, write_set: WriteSet) -> None:
-        """Refuse what can be refused, before the first change."""
+        """Refuses invalid appends before the first change."""
         for sealed in write_set.partitions:
             partition = self._partitions.get(sealed.number)
             if partition is not None and sealed.bases and sealed.bases[0] < partition.end_offset:
@@ -103,13 +103,13 @@ class MemoryStorage(Storage):
                 )
 
     def _apply(self, write_set: WriteSet) -> None:
-        """Write a round. Can be repeated after an exception: each step leaves what it finds done."""
+        """Writes a write set. Can be repeated after an exception: finished steps change nothing."""
         for sealed in write_set.partitions:
             self._write_partition(sealed)
         for log in write_set.drops:
             self._keys.pop(log.key, None)
             self._dropped[log._number] = None
-        # A partition dropped and created anew in one round: the creation is the newer.
+        # For a partition that is dropped and created again in one write set, the creation is newer.
         for sealed in write_set.partitions:
             if sealed.meta is not None and all(sealed.log is not log for log in write_set.drops):
                 self._keys[sealed.key] = sealed.meta
@@ -130,8 +130,8 @@ class MemoryStorage(Storage):
         bases, batches = partition.lists
         if sealed.bases and partition.end_offset < sealed.end_offset:
             if not bases or bases[-1] < sealed.bases[0]:
-                # Batches first: a reader that sees a base offset must find its batch. Those of an interrupted attempt
-                # lie behind the batches that have a base offset, and are replaced.
+                # Batches first: a reader that sees a base offset must find its batch. Batches of an interrupted attempt
+                # come after those with a base offset, and are replaced.
                 batches[len(bases) :] = sealed.batches
                 bases.extend(sealed.bases)
             partition.end_offset = sealed.end_offset
@@ -143,7 +143,7 @@ class MemoryStorage(Storage):
 
     @staticmethod
     def _rewrite(partition: _MemoryPartition, rewrites: dict[int, bytes | None]) -> None:
-        """Replace stored batches in a copy of the lists, since readers may hold these."""
+        """Replaces stored batches in a copy of the lists, since readers may use the current ones."""
         bases, batches = partition.lists
         start = bisect_left(bases, min(rewrites))
         stop = bisect_right(bases, max(rewrites))
@@ -225,7 +225,7 @@ class MemoryStorage(Storage):
 
     @staticmethod
     def _reclaim_partition(partition: _MemoryPartition, task: ReclaimTask, left: int) -> int:
-        """Delete up to `left` entries; returns what is left of the allowance, -1 when it did not suffice."""
+        """Deletes up to `left` entries; returns the rest of the allowance, or -1 if it was too small."""
         bases, batches = partition.lists
         count = len(bases)
         if task.below_offset is not None:
@@ -257,7 +257,7 @@ class MemoryStorage(Storage):
         ]
 
     def sync(self) -> None:
-        """See Storage: there is no device."""
+        """See Storage. It does nothing, since there is no device."""
 
     def sizes(self) -> tuple[int, int]:
         """See Storage."""
@@ -265,11 +265,11 @@ class MemoryStorage(Storage):
         return 0, used
 
     def close(self) -> None:
-        """See Storage: the state stays for a next engine."""
+        """See Storage. The state stays for the next engine."""
 
 
 class MemoryLogEngine(StagedLogEngine):
-    """A LogEngine without a disk. Pass the `storage` of a closed one to go on where it was committed."""
+    """A LogEngine without a disk. Pass the `storage` of a closed engine to continue from its committed state."""
 
     __slots__ = ("storage",)
 
@@ -277,5 +277,5 @@ class MemoryLogEngine(StagedLogEngine):
 
     def __init__(self, storage: MemoryStorage | None = None) -> None:
         self.storage = MemoryStorage() if storage is None else storage
-        # Everything is in memory already: a tail beside it would only hold it twice in the lists.
+        # All batches are in memory anyway, so a tail is not needed.
         super().__init__(self.storage, tail_size_bytes=0)

@@ -1,4 +1,4 @@
-"""One partition's log, whatever the storage: staging, sealing, finishing, discarding, and reading what is committed."""
+"""One partition's log over any storage: staging, sealing, finishing, discarding, and reading committed batches."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 
 SLICE_BYTES = 1 << 20
 SLICE_BATCHES = 512
-"""Bounds of one read transaction of a long iteration: LMDB cannot reuse pages that an open reader may still see."""
+"""Limits of one read transaction of a long iteration: LMDB cannot reuse pages that an open reader may still see."""
 RUN_BYTES = 1 << 18
-"""What an iteration reads at once: small, so that a load in slices pauses often enough."""
+"""Size that an iteration reads at once: small, so that a load in slices pauses often enough."""
 
 
 class StagedPartitionLog(LogCore, PartitionLog):
-    """A partition of a StagedLogEngine. What is done for every batch and every round is compiled: see `LogCore`.
+    """A partition of a StagedLogEngine. `LogCore`, the compiled base, does the work of every batch and commit.
 
-    Two views of the metadata: `_meta` with what is staged, `_durable_meta` as committed (None: not created yet).
-    While a round is being written, `_sealed` is this partition's part of it.
+    There are two views of the metadata: `_meta` includes staged changes, `_durable_meta` is the committed state (None:
+    not created yet). While a write set is being written, `_sealed` is this partition's part of it.
     """
 
     __slots__ = ("_time_index",)
@@ -88,11 +88,11 @@ class StagedPartitionLog(LogCore, PartitionLog):
         raise InvalidBatchError(f"length {length} in {size} bytes, magic {magic}, last offset delta {delta}")
 
     def _begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
-        """Refuse an older epoch; record a newer one in the staged metadata."""
+        """Refuses an older epoch; records a newer one in the staged metadata."""
         if leader_epoch < self.leader_epoch:
             raise FencedLeaderEpochError(leader_epoch, self.leader_epoch)
         epochs = self._meta.epochs
-        # An exception between the two assignments leaves the entry here: a second one would be out of order.
+        # An exception between the two assignments leaves the entry: a second one would be out of order.
         if not epochs or epochs[-1].epoch != leader_epoch:
             self._meta = self._meta._replace(epochs=(*epochs, EpochEntry(leader_epoch, start_offset)))
         self.leader_epoch = leader_epoch
@@ -106,12 +106,12 @@ class StagedPartitionLog(LogCore, PartitionLog):
         meta = self._meta
         if offset <= meta.log_start_offset:
             return
-        # The entry that covers the new start stays, moved up to it; those wholly below are of no use to anybody.
+        # The entry that covers the new start is moved up to it; entries completely below it are removed.
         kept = [entry for entry in meta.epochs if entry.start_offset > offset]
         if len(kept) < len(meta.epochs):
             kept.insert(0, EpochEntry(meta.epochs[-len(kept) - 1].epoch, offset))
         moved = meta._replace(log_start_offset=offset, epochs=tuple(kept))
-        # Staged first: a change that no round takes would be taken for done when the caller asks again.
+        # Staged first: otherwise, after an exception, a repeated call would return without staging the change.
         self._stage()
         self._meta = moved
 
@@ -127,14 +127,14 @@ class StagedPartitionLog(LogCore, PartitionLog):
             if batch is not None:
                 found = damage(batch, base, check_crc=False)
                 if found is not None:
-                    raise InvalidBatchError(f"{found[1]}, to be put at {base}")
+                    raise InvalidBatchError(f"{found[1]}, as the replacement at offset {base}")
                 end = last_offset(batch) + 1
             if end > cleaned_to:
-                raise InvalidBatchError(f"a batch that ends at {end}, where compaction has come to {cleaned_to}")
+                raise InvalidBatchError(f"a batch that ends at {end}, above the end of compaction at {cleaned_to}")
         rewrites = {**self._rewrites, **changes}
         meta = self._meta._replace(cleaned_to=cleaned_to)
         self._stage()
-        # The mark before the gaps: the other order would leave illegal gaps if an exception came in between.
+        # `cleaned_to` before the gaps: in the other order an exception in between would leave illegal gaps.
         self._meta = meta
         self._rewrites = rewrites
 
@@ -146,7 +146,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
             raise OffsetOutOfRangeError(offset, self.log_start_offset, self.high_watermark)
         self._stage()
         if index == 0:
-            # Not while space is given back: that may be deleting what is left of an attempt at the same offset.
+            # Not during `reclaim`, which may be deleting chunks of an earlier attempt at the same offset.
             with self._engine._reclaim_lock:
                 self._snapshot_writer = SnapshotWriter.accept(None, self.key, offset, index, chunk)
         else:
@@ -167,7 +167,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
         self._engine._add_garbage(self)
 
     def _revive(self) -> None:
-        """For a handle that is not live: stage its creation anew if that had failed, refuse everything else."""
+        """Handles a call on a handle that is not live: stages a failed creation again, refuses any other state."""
         if self._state != ABSENT:
             self._refuse()
         self._engine._create_again(self)
@@ -181,16 +181,16 @@ class StagedPartitionLog(LogCore, PartitionLog):
         if self._state > ABSENT:
             self._refuse()
 
-    # -- rounds -------------------------------------------------------------------------------------------------
+    # -- commits ------------------------------------------------------------------------------------------------
 
     def _rewritten(self, rewrites: Mapping[int, bytes | None]) -> None:
-        """Drop what memory holds of batches that compaction has replaced in the storage."""
-        # The index describes the old batches; the next search builds it again.
+        """Drops batches from memory that compaction has replaced in the storage."""
+        # The index describes the old batches; the next search builds a new one.
         self._time_index = None
         self._tail.drop_below(max(rewrites) + 1)
 
     def _mark_meta_durable(self, meta: PartitionMeta) -> None:
-        """Take over metadata that a round has made durable. Can be repeated after an exception."""
+        """Adopts metadata that has become durable. Can be repeated after an exception."""
         self._durable_meta = meta
         if self._state == ABSENT:
             self._state = LIVE
@@ -202,7 +202,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
             self._snapshot_writer = None
 
     def _discard(self) -> None:
-        """Go back to the round that is being written, or else to what is durable. Can be repeated."""
+        """Resets the partition to the write set being written, or else to the durable state. Can be repeated."""
         sealed = self._sealed
         meta = self._durable_meta
         if sealed is not None:
@@ -214,7 +214,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
         self._bases = []
         self._batches = []
         self._rewrites = {}
-        # Chunks of one snapshot belong together: one that lost some is begun again.
+        # A snapshot that lost some of its chunks must begin again.
         self._snapshot_writer = None
         if meta is None:
             self._meta = self._meta._replace(epochs=(), snapshot=None, cleaned_to=0)
@@ -230,8 +230,8 @@ class StagedPartitionLog(LogCore, PartitionLog):
         raise OffsetOutOfRangeError(offset, self.log_start_offset, self.end_offset)
 
     def _read_stored(self, offset: int, limit: int, max_bytes: int, at_least_one: bool) -> list[bytes]:
-        """As `read` with `limit` at most the high watermark, for what is not in memory any more."""
-        # A reader's limit may be as large as it likes; one read transaction stays bounded all the same.
+        """Reads batches that are no longer in memory, as `read` does; `limit` is at most the high watermark."""
+        # The caller's limit may be of any size, but one read transaction stays bounded.
         stored = self._engine._storage.slice(self._number, offset, limit, min(max_bytes, SLICE_BYTES), SLICE_BATCHES)
         self._check_start(stored, offset, limit)
         batches: list[bytes] = []
@@ -251,9 +251,10 @@ class StagedPartitionLog(LogCore, PartitionLog):
         return 0 if meta is None else meta.cleaned_to
 
     def _check_start(self, stored: list[tuple[int, bytes]], offset: int, limit: int) -> None:
-        """What was read for `offset`, below `limit`, must begin with the batch that contains it, or behind a gap.
+        """Checks that batches read for `offset`, below `limit`, begin with the one that contains it, or after a gap.
 
-        Gaps are measured against what is staged: storage may be ahead of the handle while a round is finished.
+        Gaps are checked against the staged metadata: while a write set is being finished, the storage may be ahead of
+        the handle.
         """
         if stored and stored[0][0] <= offset <= last_offset(stored[0][1]):
             return
@@ -261,7 +262,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
             self._raise_missing(offset)
 
     def _raise_missing(self, offset: int) -> NoReturn:
-        """No batch contains an offset that one should."""
+        """Raises the error for an offset that no batch contains although one should."""
         self._require_readable()
         if offset < self.log_start_offset:
             # Retention overtook the reader.
@@ -309,12 +310,12 @@ class StagedPartitionLog(LogCore, PartitionLog):
     def _one_by_one(
         self, stored: list[tuple[int, bytes]], offset: int, first: bool, check_crc: bool
     ) -> Iterator[tuple[int, bytes]]:
-        """Batches of which not all are sound and follow one another: those up to one that is damaged."""
+        """Yields batches one by one up to the first damaged one, if not all are sound and contiguous."""
         for base, batch in stored:
             end = end_of_sound(batch, base, check_crc)
             if end < 0:
                 found = damage(batch, base, check_crc)
-                assert found is not None, "what is not sound is damaged"
+                assert found is not None, "a batch that is not sound is damaged"
                 raise CorruptLogError(self.key, base, found[1])
             if base != offset and not (first and base < offset < end):
                 self._check_step(base, end, offset)
@@ -323,7 +324,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
             yield base, batch
 
     def _check_step(self, base: int, end: int, offset: int) -> None:
-        """Between two batches of an iteration that do not meet at `offset`: only compaction may be the reason."""
+        """Checks a gap or overlap between two batches of an iteration at `offset`: only compaction may cause it."""
         if not (offset < base <= self._meta.cleaned_to or base < offset < end <= self._meta.cleaned_to):
             self._raise_missing(offset)
 

@@ -1,4 +1,4 @@
-"""Repair of a damaged data folder: a new data file with all that can be read takes the place of the old one."""
+"""Repairs a damaged data folder: replaces the data file by a new one with everything that can be read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from kcore.log.repair_plan import Loss, PartitionPlan, Plan, Reader, make_plan
 TRANSACTION_BYTES: Final = 16 << 20
 TRANSACTION_ENTRIES: Final = 20_000
 FILE_OVERHEAD_BYTES: Final = 4 << 20
-"""More than the pages of an empty file, and some room for the file system."""
+"""More than the size of an empty file, with some space for the file system."""
 
 Check = Callable[[str], Sequence[Finding]]
 """Verifies the folder at a path; any finding stops the repair."""
@@ -41,9 +41,9 @@ class Repair(NamedTuple):
     """The result of a repair.
 
     Attributes:
-        losses: what was lost, or would be.
-        changed: whether the folder needed a repair.
-        copy: the folder that keeps the damaged file; None if nothing was changed.
+        losses: the lost data, or the data that a repair would lose.
+        changed: True if the folder needed a repair.
+        copy: the folder with the copy of the damaged file; None if nothing was changed.
     """
 
     losses: list[Loss]
@@ -60,26 +60,27 @@ def repair_folder(
     dry_run: bool = False,
     confirm: Callable[[list[Loss]], bool] | None = None,
 ) -> Repair:
-    """Repair a folder that nobody has open.
+    """Repairs a folder that no process has open.
 
-    The new file is built and verified beside the old one, and takes its place with one rename: a crash leaves the
-    folder as it was, or repaired.
+    The new file is built and verified beside the old one, and replaces it with one rename: after a crash the folder is
+    either unchanged or repaired.
 
     Args:
         path: the folder.
-        make_reader: makes the reader of one plan, which knows what can be loaded; the last one made is that of the
-            plan which is carried out.
+        make_reader: creates the reader of one plan, which decides what can be loaded; the last one created belongs to
+            the plan that is carried out.
         check: verifies the new file before it is used.
-        copy_to: a folder that is not there yet, for the damaged file; None: a name beside `path`.
-        dry_run: only look.
-        confirm: asked before anything is written; the repair is given up if it returns False.
+        copy_to: a folder that does not exist yet, for the damaged file; None: a name beside `path`.
+        dry_run: True to change nothing.
+        confirm: called before anything is written; False stops the repair.
 
     Returns:
-        The losses, and where the damaged file was kept.
+        The losses, and the folder with the damaged file.
 
     Raises:
         DataFolderError: the folder is in use, is no kcore folder, or is of a newer version.
-        LogError: there is no room, a file cannot be written, or the new file has findings; the folder is as it was.
+        LogError: there is not enough space, a file cannot be written, or the new file has findings; the folder is
+            unchanged.
     """
     folder = DataFolder(path, create=False, check=False)
     try:
@@ -106,7 +107,7 @@ def repair_folder(
 
 
 def _plan(path: str, make_reader: Callable[[], Reader]) -> tuple[Salvage, Plan]:
-    """Read the file and plan; if anything is lost, once more with older copies of pages."""
+    """Reads the file and makes a plan. If anything is lost, it plans again with older copies of pages."""
     salvage = Salvage(path)
     try:
         _require_known_version(path, salvage)
@@ -135,14 +136,14 @@ def _require_known_version(path: str, salvage: Salvage) -> None:
 
 
 def planned_batches(salvage: Salvage, partition: PartitionPlan) -> Iterator[tuple[int, bytes]]:
-    """The batches that a plan keeps in a partition, as (base offset, batch)."""
+    """Yields the batches that a plan keeps in a partition, as (base offset, batch)."""
     for base, position, size in zip(partition.bases, partition.positions, partition.sizes, strict=True):
         made = partition.made.get(base)
         yield base, salvage.read(position, size) if made is None else made
 
 
 def _copy_name(path: str) -> str:
-    """A name beside the folder that is not taken."""
+    """Returns an unused name beside the folder."""
     number = 1
     while os.path.lexists(f"{path}.damaged-{number}"):
         number += 1
@@ -150,14 +151,14 @@ def _copy_name(path: str) -> str:
 
 
 def _require_room(path: str, copy: str, plan: Plan) -> None:
-    """Refuse to begin if the copy and the new file do not fit."""
+    """Raises LogError if there is not enough space for the copy and the new file."""
     if os.path.lexists(copy):
-        raise LogError(f"{copy} is there already: the copy of the damaged file needs a new name", FailureReason.MISUSE)
+        raise LogError(f"{copy} already exists: the copy of the damaged file needs a new name", FailureReason.MISUSE)
     parent = os.path.dirname(copy)
     if not os.path.isdir(parent):
-        raise LogError(f"{parent} is no folder: the copy of the damaged file cannot be kept there")
+        raise LogError(f"{parent} is not a folder: the copy of the damaged file cannot be written there")
     copied = os.path.getsize(os.path.join(path, DATA_NAME))
-    # LMDB fills its pages to half at worst, and each value has a key and a header.
+    # LMDB fills its pages at least by half, and each value has a key and a header.
     built = 2 * sum(sum(one.sizes) + 64 * len(one.sizes) for one in plan.partitions) + FILE_OVERHEAD_BYTES
     built += 2 * sum(found[1] for found in plan.chunks.values())
     built = min(built, copied + FILE_OVERHEAD_BYTES)
@@ -188,7 +189,7 @@ def _copy_damaged(path: str, copy: str) -> None:
 
 
 def _build(path: str, salvage: Salvage, plan: Plan) -> None:
-    """Write the new file into a folder of its own within the damaged one."""
+    """Writes the new file into a folder of its own within the damaged one."""
     staging = os.path.join(path, REPAIR_NAME)
     os.mkdir(staging, 0o700)
     size = 2 * os.path.getsize(os.path.join(path, DATA_NAME)) + (64 << 20)
@@ -213,7 +214,7 @@ def _log_pairs(salvage: Salvage, plan: Plan) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _write_all(env: lmdb.Environment, database: Any, pairs: Iterator[tuple[bytes, bytes]]) -> None:
-    """Write ascending pairs in transactions of a bounded size."""
+    """Writes ascending pairs in transactions of bounded size."""
     more = True
     while more:
         more = False
@@ -236,7 +237,7 @@ def _check(path: str, check: Check | None) -> None:
     if findings:
         shown = "; ".join(f"{one.partition} at {one.offset}: {one.kind}, {one.detail}" for one in findings[:5])
         raise LogError(
-            f"the repaired file still has {len(findings)} findings, and the folder is as it was: {shown}",
+            f"the repaired file still has {len(findings)} findings, so the folder was not changed: {shown}",
             FailureReason.CORRUPT,
         )
 
@@ -251,6 +252,6 @@ def _swap(folder: DataFolder) -> None:
     os.replace(os.path.join(staging, DATA_NAME), os.path.join(folder.path, DATA_NAME))
     lock = os.path.join(folder.path, LMDB_LOCK_NAME)
     if os.path.exists(lock):
-        os.unlink(lock)  # it speaks of the readers of the old file
+        os.unlink(lock)  # it has the readers of the old file
     folder.sync_folder(folder.path)
     folder.mark_closed()

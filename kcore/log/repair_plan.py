@@ -1,7 +1,7 @@
-"""Plan of a repair: which batches of a damaged folder stay, what takes the place of those that do not, what is lost.
+"""Plan of a repair: the batches of a damaged folder to keep, the replacements of the others, and the losses.
 
-Offsets keep their meaning: where batches are lost an empty batch covers their offsets, as Kafka's compaction leaves
-one, so that no offset is given to another record and consumers go on behind the gap.
+Offsets keep their meaning. An empty batch, like those that Kafka's compaction leaves, covers the offsets of lost
+batches: no offset is assigned to another record, and consumers continue after the gap.
 """
 
 from __future__ import annotations
@@ -40,29 +40,32 @@ _COUNT: Final = struct.Struct(">i")
 
 
 class Reader(Protocol):
-    """The rules of those who read the log, for one plan."""
+    """The rules of the components that load the log, for one plan."""
 
     def judge(self, key: PartitionKey, base: int, batch: bytes) -> str | None:
-        """The reason why a sound batch cannot be loaded, or None. The metadata's batches come before all others."""
+        """Returns the reason for which a sound batch cannot be loaded, or None.
+
+        It is called for the batches of the metadata before all others.
+        """
         ...
 
     def amend(self, plan: Plan, batches: Callable[[PartitionPlan], Iterator[tuple[int, bytes]]]) -> None:
-        """Change a plan before it is carried out; `batches` gives those of a partition, as planned so far."""
+        """Changes a plan before it is carried out; `batches` returns the planned batches of a partition."""
         ...
 
 
 class Loss(NamedTuple):
-    """Something that a repair cannot keep.
+    """Data that a repair cannot keep.
 
     Attributes:
-        partition: the partition; None for what belongs to none.
-        from_offset: the first offset that is lost.
-        to_offset: the offset behind the last one.
-        records: the number of records as far as headers tell; None if it is not known.
+        partition: the partition; None for data of no partition.
+        from_offset: the first lost offset.
+        to_offset: the offset after the last lost one.
+        records: the number of records according to headers; None if it is unknown.
         kind: a word for programs: `gap`, `crc`, `header`, `overlap`, `start`, `end`, `record`, `epoch`, `orphan`,
             `snapshot`, `metadata`, `page`.
         detail: the cause, for people.
-        batch: the damaged batch, for what can still be read of it.
+        batch: the damaged batch, so that its readable parts can be shown.
     """
 
     partition: PartitionKey | None
@@ -75,17 +78,17 @@ class Loss(NamedTuple):
 
 
 class PartitionPlan:
-    """The batches that one partition shall have, and its metadata.
+    """The batches and the metadata of one partition after the repair.
 
     Attributes:
         key: the partition.
         meta: its metadata.
         bases: base offsets, ascending.
-        positions: the place of each batch in the damaged file; meaningless for those in `made`.
-        sizes: bytes of each batch.
-        made: batches that are not in the file as they shall be, by base offset.
-        end_offset: the offset behind the last batch.
-        changed: whether anything differs from what the folder holds.
+        positions: the position of each batch in the damaged file; meaningless for those in `made`.
+        sizes: the size of each batch.
+        made: new or changed batches, which the file does not have, by base offset.
+        end_offset: the offset after the last batch.
+        changed: True if anything differs from the content of the folder.
     """
 
     __slots__ = ("bases", "changed", "end_offset", "key", "made", "meta", "positions", "sizes")
@@ -101,20 +104,20 @@ class PartitionPlan:
         self.changed = False
 
     def put(self, base: int, batch: bytes) -> None:
-        """Put a batch that is not in the file at the end of what is planned."""
+        """Adds a batch that is not in the file at the end of the plan."""
         self.bases.append(base)
         self.positions.append(0)
         self.sizes.append(len(batch))
         self.made[base] = batch
 
     def append(self, batch: bytes, count: int) -> None:
-        """Append a batch of `count` records, built for the end of the log."""
+        """Appends a batch of `count` records, built for the end of the log."""
         self.put(self.end_offset, batch)
         self.end_offset += count
 
 
 class Plan(NamedTuple):
-    """What a repaired folder shall hold, and what is lost on the way."""
+    """The content of the repaired folder, and the losses."""
 
     partitions: list[PartitionPlan]
     meta: dict[bytes, bytes]
@@ -123,31 +126,31 @@ class Plan(NamedTuple):
     changed: bool
 
     def take_number(self) -> int:
-        """A number for a new partition."""
+        """Returns the number for a new partition."""
         (number,) = U32.unpack(self.meta[NEXT_NUMBER_KEY])
         self.meta[NEXT_NUMBER_KEY] = U32.pack(number + 1)
         return int(number)
 
 
 def empty_batch(base: int, end: int, epoch: int) -> bytes:
-    """A batch without records over the offsets from `base` up to `end`, at most 2^31 of them."""
+    """Returns a batch without records for the offsets from `base` up to `end`, at most 2^31 of them."""
     rest = _AFTER_CRC.pack(0, end - base - 1, -1, -1, -1, -1, -1, 0)
     return _BEFORE_CRC.pack(base, len(rest) + 9, epoch, 2, crc32c(rest)) + rest
 
 
 def make_plan(salvage: Salvage, reader: Reader) -> Plan:
-    """Plan the repair of what `salvage` has read.
+    """Plans the repair of the content that `salvage` has read.
 
     Args:
         salvage: the damaged folder's content.
-        reader: knows which sound batches can be loaded.
+        reader: decides which sound batches can be loaded.
 
     Returns:
         The plan; `changed` is False if the folder needs no repair.
     """
     losses = [Loss(None, None, None, None, "page", problem) for problem in salvage.problems]
     if salvage.doubts_all:
-        detail = "the newest batches of any partition may be lost; their offsets are given out again"
+        detail = "the newest batches of any partition may be lost; new records will get their offsets"
         losses.append(Loss(None, None, None, None, "end", detail))
     meta = {key: versions[0][1] for key, versions in salvage.meta.items() if versions[0][0] < Tier.FREE}
     changed = bool(losses)
@@ -180,7 +183,7 @@ def make_plan(salvage: Salvage, reader: Reader) -> Plan:
 
 
 def _partition_metas(salvage: Salvage, losses: list[Loss]) -> dict[int, tuple[PartitionKey, list[PartitionMeta]]]:
-    """Partition number -> its key and the versions of its metadata, best first."""
+    """Returns the key and the versions of the metadata, best first, of each partition number."""
     found: dict[int, tuple[PartitionKey, list[PartitionMeta]]] = {}
     dropped = {key[len(DROPPED_PREFIX) :] for key in salvage.meta if key.startswith(DROPPED_PREFIX)}
     by_trust: list[tuple[Tier, PartitionKey, PartitionMeta]] = []
@@ -202,7 +205,7 @@ def _partition_metas(salvage: Salvage, losses: list[Loss]) -> dict[int, tuple[Pa
         number = meta.number
         if tier == Tier.FREE:
             batches = salvage.log.get(number)
-            # An older copy counts only for batches that are in use: the partition may have been dropped since.
+            # An older copy is used only for live batches: the partition may have been dropped since.
             if U32.pack(number) in dropped or batches is None or min(batches.tiers) == Tier.FREE:
                 continue
         if taken.setdefault(key, number) == number and number in found and found[number][0] == key:
@@ -210,14 +213,16 @@ def _partition_metas(salvage: Salvage, losses: list[Loss]) -> dict[int, tuple[Pa
         elif taken[key] == number and number not in found:
             found[number] = (key, [meta])
         elif taken[key] == number:
-            del taken[key]  # an older copy may know another number
+            del taken[key]  # an older copy may have another number
             if tier < Tier.FREE:
-                losses.append(Loss(key, None, None, None, "metadata", f"its number {number} is another partition's"))
+                losses.append(
+                    Loss(key, None, None, None, "metadata", f"its number {number} belongs to another partition")
+                )
     return found
 
 
 def _orphan_loss(salvage: Salvage, number: int, orphan: Batches) -> Loss:
-    """The loss of all batches of a number whose partition is not known."""
+    """Returns the loss of all batches of a number whose partition is unknown."""
     records = 0
     first = b""
     bases = set()
@@ -232,7 +237,7 @@ def _orphan_loss(salvage: Salvage, number: int, orphan: Batches) -> Loss:
 
 
 def _record_count(batch: bytes) -> int | None:
-    """The number of records that a header says, if that many may be in the batch."""
+    """Returns the number of records in a header, or None if the batch is too small for it."""
     if len(batch) < HEADER_SIZE:
         return None
     count = int(_COUNT.unpack_from(batch, HEADER_SIZE - 4)[0])
@@ -248,9 +253,9 @@ def _other_meta(
     metas: dict[int, tuple[PartitionKey, list[PartitionMeta]]],
     partitions: list[PartitionPlan],
 ) -> dict[bytes, bytes]:
-    """Every value of the metadata that is not a partition's: versions, counters, the values of the engine's user.
+    """Returns the metadata of no partition: versions, counters, the values of the engine's user.
 
-    Tombstones of dropped partitions are left out, as are their batches: the new file holds nothing to delete.
+    It omits the tombstones of dropped partitions, because the new file has no batches of them.
     """
     kept = {key: value for key, value in meta.items() if key.startswith(b"user:")}
     version = meta.get(FORMAT_KEY, b"")
@@ -278,7 +283,7 @@ class _Planner:
         self._batches = salvage.log.get(metas[0].number, Batches())
         self._order = self._batches.in_order()
         self._plan = PartitionPlan(key, metas[0])
-        self._known_end = 0  # no offset below it may be given away again
+        self._known_end = 0  # no offset below it may be assigned again
         self._bad: list[Loss] = []
 
     def run(self) -> PartitionPlan:
@@ -293,7 +298,7 @@ class _Planner:
         return plan
 
     def _log_start(self) -> int:
-        """The log start, or the best guess if the metadata's lies behind every batch that is in use."""
+        """Returns the log start, or the best guess if the one in the metadata is above every live batch."""
         batches = self._batches
         live = [place for place in self._order if batches.tiers[place] < Tier.FREE]
         if not live:
@@ -306,17 +311,15 @@ class _Planner:
         for meta in self._metas:
             if meta.log_start_offset <= end:
                 return meta.log_start_offset
-        self._lose(
-            None, None, None, "metadata", f"the log start {self._plan.meta.log_start_offset} lies behind the end"
-        )
+        self._lose(None, None, None, "metadata", f"the log start {self._plan.meta.log_start_offset} is above the end")
         return batches.bases[live[0]]
 
     # ---- choosing batches
 
     def _keep(self, start: int) -> None:
-        """Choose the batches from the log start on, each sound and behind the one before it."""
+        """Chooses sound batches from the log start on, each after the end of the one before it."""
         batches, plan = self._batches, self._plan
-        # Where the next batch in use begins, seen from each place: an older copy must not reach into it.
+        # For each index the base offset of the next live batch, which an older copy must not overlap.
         following = [MAX_OFFSET] * (len(self._order) + 1)
         for at in range(len(self._order) - 1, -1, -1):
             place = self._order[at]
@@ -339,9 +342,9 @@ class _Planner:
                 self._reject(base, batch, *wrong)
 
     def _may_replace(self, base: int) -> bool:
-        """Whether an older copy of a batch may be used: the batch itself is damaged, or was on a damaged page.
+        """Returns whether an older copy of a batch may be used: the batch is damaged, or was on a damaged page.
 
-        Elsewhere it may be a batch that was never acknowledged, or one that compaction has removed.
+        In other cases it may be a batch that was never acknowledged, or that compaction has removed.
         """
         meta = self._plan.meta
         if base < meta.cleaned_to:
@@ -349,7 +352,7 @@ class _Planner:
         return any(loss.from_offset == base for loss in self._bad[-1:]) or self._salvage.doubts(meta.number, base)
 
     def _overlapping(self, base: int, place: int) -> None:
-        """A batch that begins within the one before it: the first one counts, and an older copy of it says nothing."""
+        """Reports a batch that begins within the one before it, unless it is an older copy. The first one is kept."""
         batches = self._batches
         if batches.tiers[place] == Tier.LIVE and base not in self._plan.bases[-1:]:
             batch = self._salvage.read(batches.positions[place], batches.sizes[place])
@@ -381,10 +384,10 @@ class _Planner:
         self._plan.changed = True
         self._losses.append(Loss(self._plan.key, first, end, records, kind, detail, batch))
 
-    # ---- what is lost
+    # ---- losses
 
     def _close_gaps(self, start: int) -> None:
-        """Report what is lost, and cover its offsets with empty batches."""
+        """Reports losses, and covers their offsets with empty batches."""
         old, meta = self._plan, self._plan.meta
         new = self._plan = PartitionPlan(old.key, meta)
         new.changed = old.changed
@@ -395,7 +398,7 @@ class _Planner:
             self._losses.append(loss)
             new.changed = True
         lost_below = min((loss.from_offset or 0 for loss in bad), default=MAX_OFFSET)
-        # What is lost below the mark of compaction may have been the end of a transaction: it is compacted again.
+        # A loss below `cleaned_to` may be the end of a transaction: the log is compacted again from there.
         mark = min(meta.cleaned_to, lost_below)
         expected = start
         for place, base in enumerate(old.bases):
@@ -424,13 +427,13 @@ class _Planner:
             expected = known
         if self._salvage.doubts(meta.number, expected) and not self._salvage.doubts_all:
             self._lose(
-                expected, None, None, "end", "batches from here on may be lost; their offsets are given out again"
+                expected, None, None, "end", "batches from here on may be lost; new records will get their offsets"
             )
         new.end_offset = expected
         new.meta = meta._replace(log_start_offset=min(start, expected), cleaned_to=mark)
 
     def _gap(self, first: int, end: int, covered: set[int | None], kind: str, detail: str) -> None:
-        """Report lost offsets, unless damaged batches that were reported make up for them."""
+        """Reports lost offsets, unless reported damaged batches explain them."""
         if kind == "start" or not any(at is not None and first <= at < end for at in covered):
             self._lose(first, end, None, kind, detail)
 
@@ -444,10 +447,10 @@ class _Planner:
             plan.put(first, empty_batch(first, until, 0))
             first = until
 
-    # ---- what goes with the batches
+    # ---- epochs and snapshots
 
     def _settle_epochs(self) -> None:
-        """Make epochs and batches agree: entries follow what batches say, and never descend."""
+        """Makes the recorded epochs match those in the batches; entries never descend."""
         plan = self._plan
         meta = plan.meta
         starts = [entry.start_offset for entry in meta.epochs]
@@ -458,7 +461,13 @@ class _Planner:
         ) and self._ascending(meta.epochs)
         epochs = list(meta.epochs)
         if not sound:
-            self._lose(None, None, None, "epoch", "the leader epochs of batches and metadata differed; batches count")
+            self._lose(
+                None,
+                None,
+                None,
+                "epoch",
+                "the leader epochs of batches and metadata differed; those of batches are used",
+            )
             epochs = []
             for base, epoch in zip(plan.bases, stamped, strict=True):
                 if epoch is not None and (not epochs or epoch > epochs[-1].epoch):
@@ -487,14 +496,14 @@ class _Planner:
         )
 
     def _epoch_of(self, place: int) -> int | None:
-        """The epoch stamped on a batch; None for one that the repair has made."""
+        """Returns the epoch in a batch, or None for a batch that the repair has made."""
         plan = self._plan
         if plan.bases[place] in plan.made:
             return None
         return leader_epoch(self._salvage.read(plan.positions[place], HEADER_SIZE))
 
     def _settle_snapshot(self) -> None:
-        """Keep the snapshot if it is whole."""
+        """Keeps the snapshot if it is complete and sound."""
         info = self._plan.meta.snapshot
         if info is None or self._whole(info):
             return

@@ -1,4 +1,4 @@
-"""Snapshots in chunks: what is staged of one that is being written, and reading one that is committed."""
+"""Snapshots in chunks: staging one that is being written, and reading the committed one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class SnapshotWriter:
-    """A snapshot being written: its chunks not yet sealed, and the count, size and checksum of all so far."""
+    """A snapshot that is being written: its unsealed chunks, and the count, size and checksum of all chunks so far."""
 
     __slots__ = ("_count", "_crc", "_size_bytes", "_staged", "offset")
 
@@ -30,37 +30,37 @@ class SnapshotWriter:
     def accept(
         writer: SnapshotWriter | None, partition: PartitionKey, offset: int, index: int, chunk: bytes
     ) -> SnapshotWriter:
-        """Add a chunk to the snapshot it continues, or begin a new one at index 0; returns the writer to go on with."""
+        """Adds a chunk to the snapshot, or begins a new snapshot at index 0; returns the writer to use from now on."""
         if index == 0:
             writer = SnapshotWriter(offset)
         elif writer is None or writer.offset != offset or writer._count != index:
             expected = "a chunk 0" if writer is None else f"chunk {writer._count} at offset {writer.offset}"
             raise LogError(
-                f"{partition}: snapshot chunk {index} at offset {offset} where {expected} belongs",
+                f"{partition}: snapshot chunk {index} at offset {offset}, expected {expected}",
                 FailureReason.MISUSE,
             )
         data = bytes(chunk)
         size_bytes, crc = writer._size_bytes + len(data), crc32c(data, writer._crc)
         writer._staged.append(SnapshotChunk(offset, index, data))
-        # Together and last: after an exception the caller puts the same chunk again.
+        # All three last: after an exception the caller puts the same chunk again.
         writer._count, writer._size_bytes, writer._crc = index + 1, size_bytes, crc
         return writer
 
     @staticmethod
     def complete(writer: SnapshotWriter | None, partition: PartitionKey, offset: int) -> SnapshotInfo:
-        """The description of the whole snapshot."""
+        """Returns the description of the whole snapshot."""
         if writer is None or writer.offset != offset:
             raise LogError(f"{partition}: no chunk was put for a snapshot at offset {offset}", FailureReason.MISUSE)
         return SnapshotInfo(offset, writer._count, writer._size_bytes, writer._crc)
 
     def take(self) -> list[SnapshotChunk]:
-        """The chunks for the round that is being sealed."""
+        """Returns the staged chunks for the write set that is being sealed, and clears them."""
         staged, self._staged = self._staged, []
         return staged
 
 
 def read_chunks(storage: Storage, number: int, partition: PartitionKey, info: SnapshotInfo) -> Iterator[bytes]:
-    """The chunks in order, each in a read transaction of its own; the checksum is settled after the last."""
+    """Yields the chunks in order, each read in its own transaction; checks the checksum after the last chunk."""
     crc = 0
     for index in range(info.chunk_count):
         chunk = storage.snapshot_chunk(number, info.offset, index)

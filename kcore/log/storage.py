@@ -1,6 +1,6 @@
-"""What an engine needs of the place where committed rounds end up.
+"""The interface between the log engine and its storage.
 
-All methods but `write` and `reclaim` may be called by any thread at any time; those two exclude each other.
+Any thread may call any method at any time, except that `write` and `reclaim` exclude each other.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from kcore.log.write_set import StoredPartition, WriteSet
 
 
 class ReclaimTask(NamedTuple):
-    """Space to give back in the partition with this number.
+    """The entries to delete in the partition with this number.
 
-    Batches that end at or below `below_offset` (None: all batches), snapshots whose offset is not in `keep_snapshots`
-    (None: leave all snapshots alone). `forget`: the partition was dropped; when nothing is left, so is its tombstone.
+    Deletes batches that end at or below `below_offset` (None: all batches), and snapshots whose offset is not in
+    `keep_snapshots` (None: no snapshots). `forget`: the partition was dropped; its tombstone is deleted last.
     """
 
     number: int
@@ -31,55 +31,56 @@ class Storage(ABC):
     __slots__ = ()
 
     node_epoch: int
-    """How often this store has been opened before."""
+    """The number of earlier openings of this store."""
 
     @abstractmethod
     def load(self) -> tuple[list[StoredPartition], list[int], int]:
-        """All partitions in order of number, numbers dropped and not yet reclaimed, the next free number."""
+        """Returns all partitions in order of number, the dropped numbers not yet reclaimed, the next free number."""
 
     @abstractmethod
     def write(self, write_set: WriteSet) -> None:
-        """Make the round durable and set `write_set.is_durable`; raises LogError and stores nothing otherwise."""
+        """Makes the write set durable and sets `write_set.is_durable`. If it raises LogError, nothing is stored."""
 
     @abstractmethod
     def slice(self, number: int, offset: int, limit: int, max_bytes: int, max_batches: int) -> list[tuple[int, bytes]]:
-        """(base offset, batch) from the batch that contains `offset` on (else the first after it), base below `limit`.
+        """Returns (base offset, batch) pairs with base offsets below `limit`.
 
-        Ends after `max_batches`, or with the batch that reaches `max_bytes`.
+        It begins with the batch that contains `offset`, or else with the first one after it. It ends after
+        `max_batches`, or with the batch that reaches `max_bytes`.
         """
 
     @abstractmethod
     def summaries(self, number: int, offset: int, limit: int, max_batches: int) -> list[BatchSummary]:
-        """As `slice`, headers only."""
+        """Returns the headers of the batches that `slice` would return, without a limit of bytes."""
 
     @abstractmethod
     def snapshot_chunk(self, number: int, offset: int, index: int) -> bytes | None:
-        """One chunk of a snapshot."""
+        """Returns one chunk of a snapshot, or None."""
 
     @abstractmethod
     def get_meta(self, name: str) -> bytes | None:
-        """A named value."""
+        """Returns a named value, or None."""
 
     @abstractmethod
     def meta_names(self, prefix: str) -> list[str]:
-        """Names of values, sorted."""
+        """Returns the names of values that begin with `prefix`, sorted."""
 
     @abstractmethod
     def reclaim(self, tasks: list[ReclaimTask], max_entries: int) -> int:
-        """Delete at most `max_entries` batches and chunks in one transaction; returns how many tasks are done."""
+        """Deletes at most `max_entries` batches and chunks in one transaction; returns the number of finished tasks."""
 
     @abstractmethod
     def stray_entries(self, known: dict[int, PartitionKey]) -> list[Finding]:
-        """Batches or chunks of partition numbers that are neither known nor dropped."""
+        """Finds batches or chunks of partition numbers that are neither known nor dropped."""
 
     @abstractmethod
     def sync(self) -> None:
-        """Force what is committed to the device."""
+        """Forces all committed data to the device."""
 
     @abstractmethod
     def sizes(self) -> tuple[int, int]:
-        """Bytes of the file, bytes of it in use at most."""
+        """Returns the size of the file, and the size of its used part at most."""
 
     @abstractmethod
     def close(self) -> None:
-        """Flush and release."""
+        """Flushes the data and releases the store."""

@@ -1,7 +1,7 @@
-"""Which batch a timestamp leads to: a sparse index over batch headers, built when first asked and extended when asked.
+"""A sparse index of batches by timestamp, built at the first search and extended by later searches.
 
-Nothing of it is on the append path. A group of GROUP_BATCHES batches is one entry: (first base offset, end offset,
-largest timestamp, bytes).
+Appends do not touch it. An entry stands for a group of GROUP_BATCHES batches: (first base offset, end offset, largest
+timestamp, size).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kcore.log.storage import Storage
 
 GROUP_BATCHES = 64
 WALK_GROUPS = 16
-"""Groups walked in one read transaction."""
+"""Groups that are read in one read transaction."""
 
 
 class _Group(NamedTuple):
@@ -27,7 +27,7 @@ class _Group(NamedTuple):
 
 
 class TimeIndex:
-    """The index of one partition; any thread may ask, one at a time gets its answer."""
+    """The time index of one partition. Any thread may search; a lock admits one at a time."""
 
     __slots__ = ("_groups", "_lock", "_number", "_storage")
 
@@ -41,16 +41,16 @@ class TimeIndex:
         return self._storage.summaries(self._number, offset, limit, GROUP_BATCHES * groups)
 
     def _bring_up_to_date(self, log_start_offset: int, high_watermark: int) -> Iterator[BatchSummary]:
-        """Forget groups below the log start, add full groups up to the end; returns the batches not in a group yet."""
+        """Drops groups below the log start, adds full groups up to the end; returns the batches in no group yet."""
         groups = self._groups
         if groups and groups[0].end_offset <= log_start_offset:
             ends = [group.end_offset for group in groups]
             del groups[: bisect_right(ends, log_start_offset)]
         if groups and groups[0].first_offset < log_start_offset:
-            # The first group lost some of its batches: what it says of them is no longer true.
+            # The first group lost some of its batches: build its entry again.
             offset, end = log_start_offset, groups[0].end_offset
             rest = [batch for batch in self._walk(offset, end) if batch.last_offset >= log_start_offset]
-            # Nothing left: retention went on while the headers were walked.
+            # The rest is empty if retention moved the log start while the headers were read.
             groups[:1] = [self._group(rest)] if rest else []
         offset = groups[-1].end_offset if groups else log_start_offset
         while offset < high_watermark:
@@ -73,7 +73,7 @@ class TimeIndex:
         )
 
     def find(self, timestamp_ms: int, log_start_offset: int, high_watermark: int) -> TimestampedBatch | None:
-        """The first batch whose largest timestamp is at or after `timestamp_ms`."""
+        """Returns the first batch whose largest timestamp is at or after `timestamp_ms`, or None."""
         with self._lock:
             rest = self._bring_up_to_date(log_start_offset, high_watermark)
             for group in self._groups:
@@ -86,7 +86,7 @@ class TimeIndex:
             return None
 
     def find_max(self, log_start_offset: int, high_watermark: int) -> TimestampedBatch | None:
-        """The first batch that has the largest timestamp of all."""
+        """Returns the first batch with the largest timestamp of all, or None."""
         with self._lock:
             rest = list(self._bring_up_to_date(log_start_offset, high_watermark))
             best = max((group.max_timestamp_ms for group in self._groups), default=None)
@@ -95,7 +95,7 @@ class TimeIndex:
         return None if largest is None else self.find(largest, log_start_offset, high_watermark)
 
     def size_bytes(self, log_start_offset: int, high_watermark: int) -> int:
-        """Bytes of all batches."""
+        """Returns the size of all batches."""
         with self._lock:
             rest = self._bring_up_to_date(log_start_offset, high_watermark)
             return sum(batch.size_bytes for batch in rest) + sum(group.size_bytes for group in self._groups)

@@ -1,4 +1,4 @@
-"""Checks of one partition's stored bytes against themselves."""
+"""Checks the stored data of one partition for consistency."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SLICE_BATCHES = 512
 def verify_partition(
     storage: Storage, key: PartitionKey, meta: PartitionMeta, end_offset: int, deep: bool
 ) -> list[Finding]:
-    """Findings of one partition, in offset order; a storage that cannot be read is a finding too."""
+    """Returns the findings of one partition in order of offset. An unreadable storage is a finding too."""
     findings: list[Finding] = []
     try:
         _verify_epochs(key, meta, end_offset, findings)
@@ -36,7 +36,7 @@ def verify_partition(
 
 
 def _verify_epochs(key: PartitionKey, meta: PartitionMeta, end_offset: int, findings: list[Finding]) -> None:
-    """Epochs and their start offsets ascend, within the log."""
+    """Checks that epochs and their start offsets ascend and lie within the log."""
     before = None
     for entry in meta.epochs:
         if before is not None and (entry.epoch <= before.epoch or entry.start_offset < before.start_offset):
@@ -50,14 +50,14 @@ def _check_batch(key: PartitionKey, base: int, batch: bytes, findings: list[Find
     found = damage(batch, base, check_crc=True)
     if found is not None:
         findings.append(Finding(key, base, *found))
-    # After a CRC error the header may still be right, and the walk goes on with it; after a header error it may not.
+    # After a CRC error the header may still be right, and the caller uses it; after a header error it is unreliable.
     return found is None or found[0] == "crc"
 
 
 def _verify_ends(
     storage: Storage, key: PartitionKey, meta: PartitionMeta, end_offset: int, findings: list[Finding]
 ) -> None:
-    """The batch with the log start and the last batch are there and whole."""
+    """Checks that the batch with the log start and the last batch exist and are sound."""
     for offset, kind in ((meta.log_start_offset, "start"), (end_offset - 1, "gap")):
         stored = storage.slice(meta.number, offset, end_offset, 1, 1)
         if not stored:
@@ -97,7 +97,9 @@ def _verify_batches(
             position = max(position, expected)
             _verify_batch_epoch(key, meta, starts, base, batch, findings)
     if meta.cleaned_to >= end_offset > meta.log_start_offset:
-        findings.append(Finding(key, meta.cleaned_to, "compaction", f"compacted up to there, and ends at {end_offset}"))
+        findings.append(
+            Finding(key, meta.cleaned_to, "compaction", f"compacted up to this offset, but ends at {end_offset}")
+        )
     if expected < end_offset:
         findings.append(Finding(key, expected, "gap", f"no batch up to the end {end_offset}"))
 
@@ -105,7 +107,7 @@ def _verify_batches(
 def _verify_batch_epoch(
     key: PartitionKey, meta: PartitionMeta, starts: list[int], base: int, batch: bytes, findings: list[Finding]
 ) -> None:
-    """The epoch stamped on a batch is the one whose range it lies in."""
+    """Checks that the epoch in a batch is the recorded epoch of its offset."""
     at = bisect_right(starts, base) - 1
     recorded = meta.epochs[at].epoch if at >= 0 else -1
     stamped = leader_epoch(batch)
@@ -123,4 +125,4 @@ def _verify_snapshot(storage: Storage, key: PartitionKey, meta: PartitionMeta, f
         findings.append(Finding(key, info.offset, "snapshot", error.what))
         return
     if size != info.size_bytes:
-        findings.append(Finding(key, info.offset, "snapshot", f"{size} bytes where {info.size_bytes} belong"))
+        findings.append(Finding(key, info.offset, "snapshot", f"{size} bytes instead of {info.size_bytes}"))

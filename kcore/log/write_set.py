@@ -1,6 +1,6 @@
-"""What one commit carries from the engine to the storage: plain data, complete in itself.
+"""Write sets: the data that one commit passes from the engine to the storage.
 
-A round refers to nothing that appends or reads change, so it may be written on another thread.
+A write set refers to nothing that appends or reads change, so another thread may write it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _HAS_CLEANED_TO = 2
 
 
 class PartitionMeta(NamedTuple):
-    """What is stored about a partition beside its batches; rewritten as a whole when any of it changes.
+    """The stored metadata of a partition, rewritten as a whole at each change.
 
-    `number` is the partition's short durable name in this store, never used again after a drop. Below `cleaned_to` the
-    log was compacted: offsets may be missing there.
+    `number` is the partition's short durable name in this store; it is not reused after a drop. Below `cleaned_to` the
+    log was compacted, so offsets may be missing there.
     """
 
     number: int
@@ -37,7 +37,7 @@ class PartitionMeta(NamedTuple):
     cleaned_to: int = 0
 
     def encode(self) -> bytes:
-        """Fixed part with flags, what the flags announce, epoch entries; big-endian."""
+        """Encodes the fixed part with flags, the optional parts that the flags announce, and the epochs; big-endian."""
         flags = (_HAS_SNAPSHOT if self.snapshot is not None else 0) | (_HAS_CLEANED_TO if self.cleaned_to else 0)
         parts = [_FIXED.pack(self.number, self.log_start_offset, flags, len(self.epochs))]
         if self.snapshot is not None:
@@ -49,7 +49,7 @@ class PartitionMeta(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> PartitionMeta:
-        """The inverse of `encode`; raises ValueError for bytes that `encode` does not write."""
+        """Decodes the result of `encode`; raises ValueError for bytes that `encode` does not write."""
         try:
             number, log_start_offset, flags, epoch_count = _FIXED.unpack_from(data)
             position = _FIXED.size
@@ -65,7 +65,7 @@ class PartitionMeta(NamedTuple):
                 position += _CLEANED_TO.size
             end = position + epoch_count * _EPOCH.size
             if end != len(data):
-                raise ValueError(f"{len(data)} bytes where {end} belong")
+                raise ValueError(f"{len(data)} bytes instead of {end}")
             epochs = tuple(EpochEntry(*pair) for pair in _EPOCH.iter_unpack(data[position:end]))
         except struct.error as error:
             raise ValueError(str(error)) from error
@@ -73,7 +73,7 @@ class PartitionMeta(NamedTuple):
 
 
 class StoredPartition(NamedTuple):
-    """A partition as found when a store is opened. `garbage` says that reclaiming has something to do there."""
+    """A partition as loaded when a store is opened. `garbage` is True if `reclaim` can delete entries of it."""
 
     key: PartitionKey
     meta: PartitionMeta
@@ -90,10 +90,10 @@ class SnapshotChunk(NamedTuple):
 
 
 class WriteSet:
-    """Everything one commit makes durable. `partitions` ascend by number.
+    """Everything that one commit makes durable. `partitions` ascend by number.
 
-    `next_number` is the lowest partition number never given away, or 0 when this round creates no partition.
-    `is_durable` is set by the storage once the round is durable: the truth about a round whose write was interrupted.
+    `next_number` is the lowest partition number that was never assigned, or 0 if the write set creates no partition.
+    The storage sets `is_durable` once the write set is durable; it is also reliable after an interrupted write.
     """
 
     __slots__ = ("drops", "is_durable", "metas", "next_number", "partitions")
@@ -112,7 +112,7 @@ class WriteSet:
         self.is_durable = False
 
     def size_bytes(self) -> int:
-        """Bytes of all batches, rewritten ones and chunks included; walks them all."""
+        """Returns the size of all batches, rewrites and chunks. It visits each of them."""
         return sum(
             sum(map(len, sealed.batches))
             + sum(len(chunk.data) for chunk in sealed.chunks or ())
@@ -122,5 +122,5 @@ class WriteSet:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to write."""
+        """True if there is nothing to write."""
         return not (self.partitions or self.metas or self.drops)

@@ -106,7 +106,7 @@ def test_garbage_in_a_meta_page_is_refused(folder: Path, page: int, position: in
     assert error.where == f"data.mdb, meta page {page}"
     assert error.what in (
         f"damaged: this is not an LMDB meta page{REMEDY}",
-        "LMDB data version 2779096485, known is 1",
+        "LMDB data version 2779096485 is not supported, only 1",
     )
 
 

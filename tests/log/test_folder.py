@@ -224,7 +224,7 @@ def test_an_older_format_is_migrated_step_by_step_and_once(folder: Path, monkeyp
 def test_an_older_format_without_a_known_step_is_refused(folder: Path) -> None:
     make(folder)
     put_raw(folder, b"meta", b"format", struct.pack(">I", 0))
-    assert refusal(folder)[0] == "no way from format version 0 to 3: the step from 0 is unknown"
+    assert refusal(folder)[0] == "no migration from format version 0 to 3: the step from 0 is unknown"
 
 
 def test_a_file_without_format_or_with_damaged_metadata_is_refused(folder: Path) -> None:
