@@ -1,1 +1,1 @@
-"""The broker: topics and their settings (the control plane), their partitions and what is in them (the data plane)."""
+"""The broker: topics and their settings (the control plane), partitions and their records (the data plane)."""

@@ -1,4 +1,4 @@
-"""The authorizer over the access control lists, and how a node comes to the one that its settings name."""
+"""The authorizer over the access control lists, and the construction of the authorizer that the settings name."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kcore.authorizer")
 
-MAX_CACHED_BYTES = 4 << 20  # memory of the decision cache; a full cache starts again from nothing
-MAX_CACHED_CHARACTERS = 300  # a longer principal or resource name is decided anew each time; topics have 249 at most
-ENTRY_BYTES = 250  # a cached decision without its strings: the key's tuple and its place in the dictionary
-_PROBE = "hardcode"  # a name that no resource has to have: whoever may do everything may do it there too
+MAX_CACHED_BYTES = 4 << 20  # memory of the decision cache; a full cache is cleared
+MAX_CACHED_CHARACTERS = 300  # decisions with longer principals or resource names are not cached; topics have 249
+ENTRY_BYTES = 250  # a cached decision without its strings: the key's tuple and its dictionary entry
+_PROBE = "hardcode"  # an arbitrary resource name: a principal with unlimited rights is allowed on it too
 
 
 class AclAuthorizer:
-    """Decides by the lists in the metadata, with Kafka's rules (see `kcore.broker.acl.entries`).
+    """Authorizer over the access control lists in the metadata; `kcore.broker.acl.entries` has Kafka's rules.
 
     Args:
-        topics: shows the metadata.
-        super_users: principals that may do everything.
-        allow_if_none: what holds for a resource that no entry covers.
+        topics: gives access to the metadata image.
+        super_users: principals that are allowed every operation.
+        allow_if_none: the decision for a resource that no entry covers.
     """
 
     __slots__ = (
@@ -54,7 +54,7 @@ class AclAuthorizer:
         self._cached_bytes = 0
 
     def allowed(self, context: Any, operation: Operation, resource_type: ResourceType, resource_name: str) -> bool:
-        """Decides whether the client may perform the operation; a cached decision holds until an entry changes."""
+        """Decides if the client may perform the operation; a cached decision is valid until an entry changes."""
         table = self._topics.image.acls
         if table is not self._table or table.epoch != self._epoch:
             self._table, self._epoch = table, table.epoch
@@ -71,11 +71,11 @@ class AclAuthorizer:
         self._cached_bytes = 0
 
     def _cache(self, key: tuple[str, str, int, int, str], decision: bool) -> None:
-        """Keeps a decision, unless its names are long: clients choose them, and could fill the memory with them."""
+        """Caches a decision, unless its names are long: clients choose the names and could fill the memory."""
         principal, client_host, _, _, name = key
         if len(name) > MAX_CACHED_CHARACTERS or len(principal) > MAX_CACHED_CHARACTERS:
             return
-        # A principal belongs to many keys and is counted with each: the sum is an upper bound.
+        # A principal occurs in many keys and is counted in each of them: the sum is an upper bound.
         size_bytes = ENTRY_BYTES + getsizeof(principal) + getsizeof(client_host) + getsizeof(name)
         if self._cached_bytes + size_bytes > MAX_CACHED_BYTES:
             self._clear()
@@ -97,7 +97,7 @@ class AclAuthorizer:
         return decision
 
     def allowed_on_any(self, context: Any, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether the one who asks may do it to some resource of a kind, be there one or not (KIP-679)."""
+        """Decides if the client may perform the operation on any resource of a type, existing or not (KIP-679)."""
         if self.allowed(context, operation, resource_type, _PROBE):
             return True
         table = self._topics.image.acls
@@ -109,13 +109,13 @@ def _host(client_host: str) -> str:
 
 
 def make_authorizer(config: Config, topics: Topics) -> Authorizer | None:
-    """The authorizer that `authorizer.class.name` names; None: there is none, and everybody may do everything.
+    """Makes the authorizer that `authorizer.class.name` names. Without one (None), every operation is allowed.
 
-    A class of the user's own is called with the configuration, and must have `allowed`, as
-    `kcore.protocol.authorizer.Authorizer` says.
+    A custom class is called with the configuration. It must have the method `allowed` of
+    `kcore.protocol.authorizer.Authorizer`.
 
     Raises:
-        ConfigError: there is no such class, or a super user is no TYPE:NAME.
+        ConfigError: the class does not exist or lacks `allowed`, or a super user does not have the form TYPE:NAME.
     """
     name = config.authorizer_class_name
     if not name:
@@ -124,7 +124,7 @@ def make_authorizer(config: Config, topics: Topics) -> Authorizer | None:
         users = [user.strip() for user in config.super_users.split(";") if user.strip()]
         for user in users:
             if ":" not in user:
-                raise ConfigError(f"super.users: {user!r} is no principal, which is TYPE:NAME")
+                raise ConfigError(f"super.users: {user!r} is not a principal of the form TYPE:NAME")
         return AclAuthorizer(topics, frozenset(users), config.allow_everyone_if_no_acl_found)
     made = load_object(name, "authorizer.class.name")(config)
     if not callable(getattr(made, "allowed", None)):

@@ -1,14 +1,14 @@
-"""Access control lists: entries, filters over them, and what they allow (KIP-11, KIP-290, KIP-801).
+"""Access control lists: entries, filters over them, and decisions (KIP-11, KIP-290, KIP-801).
 
-The rules, as Kafka's StandardAuthorizer has them, for an operation on a resource:
+The rules for an operation on a resource are those of Kafka's StandardAuthorizer:
 
-1. What counts are the entries of the resource's type whose pattern covers its name: the name itself (LITERAL), a
-   beginning of it (PREFIXED), or LITERAL "*".
-2. Of these, an entry speaks of the one who asks if its principal is theirs or "User:*", and its host theirs or "*".
-3. A DENY entry for the operation, or for ALL, decides: denied. It denies nothing that the operation would imply.
-4. Else an ALLOW entry for the operation, for ALL, or for an operation that implies it, decides: allowed. READ, WRITE,
+1. The candidates are the entries of the resource's type whose pattern covers its name: the name itself (LITERAL), a
+   prefix of it (PREFIXED), or LITERAL "*".
+2. Of these, an entry applies if its principal is the client's or "User:*", and its host the client's or "*".
+3. A DENY entry for the operation, or for ALL, denies it. It does not deny the operations that the operation implies.
+4. Else an ALLOW entry for the operation, for ALL, or for an operation that implies it, allows it. READ, WRITE,
    DELETE and ALTER imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS.
-5. Else it is denied; unless no entry covers the name at all, and `allow.everyone.if.no.acl.found` says so.
+5. Else it is denied, unless no entry covers the name and `allow.everyone.if.no.acl.found` is true.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ANY_PRINCIPAL = "User:*"
 
 
 class PatternType(IntEnum):
-    """How an entry's resource name is meant; the number is Kafka's."""
+    """Pattern type of an entry's resource name, with Kafka's numbers."""
 
     UNKNOWN = 0
     ANY = 1
@@ -34,7 +34,7 @@ class PatternType(IntEnum):
 
 
 class Permission(IntEnum):
-    """What an entry does; the number is Kafka's `AclPermissionType`."""
+    """Permission of an entry, with the numbers of Kafka's `AclPermissionType`."""
 
     UNKNOWN = 0
     ANY = 1
@@ -46,11 +46,11 @@ IMPLIED_BY: Mapping[int, frozenset[int]] = {
     Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
 }
-"""Operation -> those that imply it, where they are allowed."""
+"""Operation -> the operations that imply it in an ALLOW entry."""
 
 
 class Acl(NamedTuple):
-    """One entry, in the numbers of the wire."""
+    """One entry, with the numbers of the wire protocol."""
 
     resource_type: int
     resource_name: str
@@ -62,8 +62,8 @@ class Acl(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Which entries are meant. None and ANY match everything; a pattern type of MATCH means every entry that covers the
-    name, not only those that have it.
+    """Filter over entries. None and ANY match everything. The pattern type MATCH selects every entry that covers the
+    name; the others compare the name itself.
     """
 
     resource_type: int
@@ -76,7 +76,7 @@ class AclFilter(NamedTuple):
 
     @property
     def unknown(self) -> bool:
-        """Whether it asks for something that does not exist: such a filter is refused, or matches nothing."""
+        """True if the filter has an unknown number. Such a filter is refused, or matches nothing."""
         return (
             self.resource_type not in _RESOURCE_TYPES
             or self.pattern_type not in _PATTERN_TYPES
@@ -85,7 +85,7 @@ class AclFilter(NamedTuple):
         )
 
     def matches(self, acl: Acl) -> bool:
-        """Whether an entry is meant."""
+        """Tests if the filter selects an entry."""
         return (
             self.resource_type in (ResourceType.ANY, acl.resource_type)
             and self._matches_pattern(acl)
@@ -112,21 +112,21 @@ _PERMISSIONS = frozenset(Permission) - {Permission.UNKNOWN}
 
 
 def covers(acl: Acl, name: str) -> bool:
-    """Whether an entry's pattern covers a resource's name."""
+    """Tests if an entry's pattern covers a resource's name."""
     if acl.pattern_type == PatternType.PREFIXED:
         return name.startswith(acl.resource_name)
     return acl.resource_name in (name, WILDCARD)
 
 
 def implies(acl: Acl, operation: int) -> bool:
-    """Whether an entry speaks of an operation; what another operation implies counts where it is allowed."""
+    """Tests if an entry applies to an operation; implied operations count only in ALLOW entries."""
     if acl.operation in (operation, Operation.ALL):
         return True
     return acl.permission == Permission.ALLOW and acl.operation in IMPLIED_BY.get(operation, ())
 
 
 def fault(acl: Acl) -> str | None:
-    """What is wrong with a new entry; None if it can be made."""
+    """Describes the fault of a new entry; None if the entry is valid."""
     if acl.resource_type not in _RESOURCE_TYPES - {ResourceType.ANY}:
         return f"there is no resource type {acl.resource_type}"
     if acl.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
@@ -138,17 +138,17 @@ def fault(acl: Acl) -> str | None:
     if not acl.resource_name:
         return "the resource's name is empty"
     if ":" not in acl.principal:
-        return f"{acl.principal!r} is no principal, which is TYPE:NAME"
+        return f"{acl.principal!r} is not a principal of the form TYPE:NAME"
     return None
 
 
 class AclTable:
-    """All entries, found by what they cover. Changed by the metadata machine's `replay` and by nothing else.
+    """All entries, indexed by resource pattern. Only the metadata machine's `replay` changes them.
 
     Attributes:
-        by_id: the id of its record -> an entry.
-        ids: entry -> the id of its record.
-        epoch: counts changes: what was worked out at another epoch may be wrong now.
+        by_id: record id -> entry.
+        ids: entry -> record id.
+        epoch: number of changes; a decision cached at an older epoch may be out of date.
     """
 
     __slots__ = ("_lengths", "_literal", "_prefixed", "by_id", "epoch", "ids")
@@ -159,13 +159,13 @@ class AclTable:
         self.epoch = 0
         self._literal: dict[tuple[int, str], list[Acl]] = {}
         self._prefixed: dict[tuple[int, str], list[Acl]] = {}
-        self._lengths: dict[int, dict[int, int]] = {}  # resource type -> length of a prefix -> how many have it
+        self._lengths: dict[int, dict[int, int]] = {}  # resource type -> prefix length -> number of prefixes
 
     def __len__(self) -> int:
         return len(self.by_id)
 
     def add(self, acl_id: bytes, acl: Acl) -> None:
-        """A new entry."""
+        """Adds an entry."""
         self.by_id[acl_id] = acl
         self.ids[acl] = acl_id
         self.epoch += 1
@@ -179,7 +179,7 @@ class AclTable:
         self._prefixed.setdefault(key, []).append(acl)
 
     def remove(self, acl_id: bytes) -> None:
-        """An entry is gone."""
+        """Removes an entry."""
         acl = self.by_id.pop(acl_id)
         del self.ids[acl]
         self.epoch += 1
@@ -195,12 +195,12 @@ class AclTable:
             if not lengths[len(acl.resource_name)]:
                 del lengths[len(acl.resource_name)]
 
-    def matching(self, wanted: AclFilter) -> list[tuple[bytes, Acl]]:
-        """(id, entry) of every entry that a filter means, in the order they were made."""
-        return [(acl_id, acl) for acl_id, acl in self.by_id.items() if wanted.matches(acl)]
+    def matching(self, acl_filter: AclFilter) -> list[tuple[bytes, Acl]]:
+        """Returns (id, entry) of every entry that the filter selects, in order of creation."""
+        return [(acl_id, acl) for acl_id, acl in self.by_id.items() if acl_filter.matches(acl)]
 
     def covering(self, resource_type: int, name: str) -> Iterator[Acl]:
-        """Every entry that covers a resource."""
+        """Yields every entry that covers a resource."""
         literal, prefixed = self._literal, self._prefixed
         yield from literal.get((resource_type, name), ())
         if name != WILDCARD:
@@ -210,14 +210,14 @@ class AclTable:
                 yield from prefixed.get((resource_type, name[:length]), ())
 
     def decide(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool | None:
-        """Whether the entries allow an operation; None if none of them covers the resource.
+        """Decides if the entries allow an operation; None if no entry covers the resource.
 
         Args:
-            principal: who asks: "User:alice".
-            host: from where, without a leading slash.
-            operation: what is to be done.
-            resource_type: to what kind of thing.
-            name: to which one.
+            principal: the client's principal, such as "User:alice".
+            host: the client's host, without a leading slash.
+            operation: the requested operation.
+            resource_type: the resource's type.
+            name: the resource's name.
         """
         covered = allowed = False
         for acl in self.covering(resource_type, name):
@@ -231,9 +231,9 @@ class AclTable:
         return allowed if covered else None
 
     def decide_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
-        """Whether the entries allow an operation on some resource, be there one or not (KIP-679).
+        """Decides if the entries allow an operation on at least one resource, existing or not (KIP-679).
 
-        An entry that allows counts unless one that denies covers all that it covers. Only entries for the operation
+        An ALLOW entry counts unless a DENY entry covers every name that it covers. Only entries for the operation
         itself, or for ALL, count.
         """
         denied: set[str] = set()
@@ -256,7 +256,7 @@ class AclTable:
             else:
                 denied.add(acl.resource_name)
 
-        def stands(acl: Acl) -> bool:
+        def is_effective(acl: Acl) -> bool:
             name = acl.resource_name
             if acl.pattern_type == PatternType.LITERAL:
                 if name == WILDCARD:
@@ -265,4 +265,4 @@ class AclTable:
                     return False
             return not any(name.startswith(prefix) for prefix in denied_prefixes)
 
-        return any(map(stands, granted))
+        return any(map(is_effective, granted))

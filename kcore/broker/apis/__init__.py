@@ -1,4 +1,4 @@
-"""The broker's APIs, one a file, named after the API; a class is imported when it is first used.
+"""The broker's APIs, one per file, named after the API. A class is imported on first use.
 
 `kcore.broker.metadata.control_plane.ControlPlane.apis` and `kcore.broker.data.data_plane.data_apis` build them.
 """
@@ -87,4 +87,4 @@ VERSIONS: Final[dict[ApiKey, tuple[int, int]]] = {
     ApiKey.DELETE_RECORDS: (0, 2),
     ApiKey.DESCRIBE_PRODUCERS: (0, 0),
 }
-"""The versions of each API that are served, as its class says: they are told to clients before any class is needed."""
+"""The served versions of each API, equal to those of its class: clients ask for them before any class is imported."""

@@ -1,8 +1,8 @@
-"""What must hold of a partition's records and transactions, compacted or not: for `kcore log verify`.
+"""Checks of a partition's records and transactions, compacted or not, for `kcore log verify`.
 
-The log itself checks bytes, offsets and epochs (`LogEngine.verify`). Here is what only the records can tell: that they
-can be read, that nothing stands below the mark of compaction that it should have removed, and that compaction,
-rehearsed on what is there, would leave the same state to whoever replays the log.
+The log itself checks bytes, offsets and epochs (`LogEngine.verify`). The checks here need the records: every record can
+be read, compaction has left nothing below its mark that it should have removed, and a rehearsed pass over the present
+log leaves the same state to a replay.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ Batches = Iterable[tuple[int, bytes]]
 
 
 class _Held(NamedTuple):
-    """A value where it stands."""
+    """A record's value and its offset."""
 
     offset: int
     value: bytes | None
 
 
 class ReplayedState:
-    """A log replayed by key, by the plainest rules: the last record of a key counts, a transaction's with its marker.
+    """State of a log replayed by key: the last record of a key counts, a transaction's from its marker on.
 
     Attributes:
-        values: key -> what it has.
-        pending: (producer id, key) -> what an open transaction holds.
+        values: key -> its last record.
+        pending: producer id -> key -> the last record in the producer's open transaction.
     """
 
     __slots__ = ("pending", "values")
@@ -66,7 +66,7 @@ class ReplayedState:
                 self.values[key] = held
 
     def difference(self, other: ReplayedState) -> int | None:
-        """The offset of the first record that one has and the other has not; None if they are the same."""
+        """Returns the offset of the first record that only one of the states has; None if they are equal."""
         mine, theirs = self._all(), other._all()
         return min((held[-1].offset for held in mine ^ theirs), default=None)
 
@@ -78,7 +78,7 @@ class ReplayedState:
 
 
 class _Rehearsal(CompactionPass):
-    """A pass that changes nothing, and tells what it would have changed."""
+    """A pass that collects its changes in `rehearsed` and writes nothing."""
 
     __slots__ = ("rehearsed",)
 
@@ -96,10 +96,10 @@ class _Rehearsal(CompactionPass):
 
 
 def check_records(log: PartitionLog) -> Iterator[Finding]:
-    """Findings of batches that cannot be read record by record (`record`), by offset.
+    """Yields a finding (`record`) for each batch whose records cannot be read, in order of offset.
 
     Raises:
-        CorruptLogError: a batch is damaged as a whole, which `LogEngine.verify` has told.
+        CorruptLogError: a whole batch is damaged; `LogEngine.verify` reports it.
     """
     for base, batch in log.batches(check_crc=False):
         try:
@@ -109,7 +109,7 @@ def check_records(log: PartitionLog) -> Iterator[Finding]:
 
 
 def check_compacted(log: PartitionLog) -> Iterator[Finding]:
-    """Findings below the mark of compaction (`compaction`): a key that stands twice, a transaction without an end.
+    """Yields findings (`compaction`) below the mark of compaction: duplicate keys, transactions without a marker.
 
     Raises:
         CorruptLogError, CorruptBatchError: a batch is damaged.
@@ -126,28 +126,28 @@ def check_compacted(log: PartitionLog) -> Iterator[Finding]:
                 open_.pop(header.producer_id, None)
         elif header.is_transactional:
             open_.setdefault(header.producer_id, base)
-        # A batch that the log's start cuts is left alone by compaction.
+        # Compaction does not touch a batch that the log's start cuts.
         if header.is_control or base < start or base >= mark:
             continue
         for offset, _, key, _ in iter_entries(batch, decompress=decompress):
             if key is None:
                 yield Finding(log.key, offset, "compaction", "a record without a key")
             elif key in seen:
-                yield Finding(log.key, seen[key], "compaction", f"its key stands again at {offset}")
+                yield Finding(log.key, seen[key], "compaction", f"a record at {offset} has the same key")
             if key is not None:
                 seen[key] = offset
     for producer_id, first in open_.items():
         if first < mark:
-            yield Finding(log.key, first, "compaction", f"the transaction of producer {producer_id} has no end")
+            yield Finding(log.key, first, "compaction", f"the transaction of producer {producer_id} has no marker")
 
 
 def check_rehearsed(engine: LogEngine, log: PartitionLog, wall_ms: int) -> Iterator[Finding]:
-    """A finding (`state`) if compaction of this log would leave another state to a replay than the log does.
+    """Yields a finding (`state`) if compaction of this log would change the state that a replay of it gives.
 
     Args:
-        engine: whose log it is; nothing is committed.
-        log: the log of a topic that is compacted.
-        wall_ms: the time at which compaction would run, ms since the epoch.
+        engine: the engine of the log; the check commits nothing.
+        log: the log of a compacted topic.
+        wall_ms: the wall-clock time of the rehearsed pass, ms since the epoch.
 
     Raises:
         LogError, CorruptBatchError: a batch is damaged.
@@ -173,4 +173,4 @@ def check_rehearsed(engine: LogEngine, log: PartitionLog, wall_ms: int) -> Itera
     after = ReplayedState((base, batch) for base, batch in compacted if batch is not None)
     offset = before.difference(after)
     if offset is not None:
-        yield Finding(log.key, offset, "state", "compaction would change what a replay makes of the log")
+        yield Finding(log.key, offset, "state", "compaction would change the state that a replay gives")

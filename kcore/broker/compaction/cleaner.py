@@ -1,21 +1,21 @@
-"""Compaction of one partition: of each key the last record stays, at its own offset (Kafka's log cleaner, KIP-58,
-KIP-354, KIP-534).
+"""Compaction of one partition: keeps the last record of each key at its offset (Kafka's log cleaner, KIP-58, KIP-354,
+KIP-534).
 
-A pass has two halves. The first reads what is new since the last pass and remembers the last offset of each key, as
-far as memory allows. The second walks over the log from its start up to there and leaves out:
+A pass has two halves. The first reads the batches that are new since the last pass and stores the last offset of each
+key, until its memory is full. The second reads the log from its start to the end of the first half and removes:
 
-* records of a key that has a later one; records without a key, which a compacted topic cannot have;
+* records of a key that has a later record; records without a key, which a compacted topic cannot have;
 * records of aborted transactions;
-* tombstones, and markers of transactions of which nothing is left, a while after a pass first came by them: their batch
-  is given a *horizon* then, so that a reader who began before still learns of them.
+* tombstones, and markers of transactions without remaining batches, `delete.retention.ms` after the first pass that saw
+  them. That pass sets a *horizon* on their batch, so that a reader that started earlier still reads them.
 
-Batches of which nothing is left go, but for the last one of each producer, which stays empty. Neither half passes the
-last stable offset: what a transaction wrote is looked at when its end is known. The last batch of the log is never
-touched, as it alone says where the log ends.
+Batches without remaining records are removed, except the last one of each producer, which stays as an empty batch.
+Neither half passes the last stable offset: a transaction's records are compacted once its end is known. The last batch
+of the log is never changed, because only that batch shows where the log ends.
 
-Both halves pause after every slice, and each slice of the second is staged for a commit of its own: readers see the
-log before or after a slice, and a crash anywhere leaves a log that says the same. Below the mark that the slices move
-on (`cleaned_to`), no key stands twice.
+Both halves pause after every slice, and each slice of the second half is staged for its own commit. Readers see the
+log before or after a slice, and a crash at any moment leaves a log with the same state. Below the mark that the slices
+advance (`cleaned_to`), each key has one record.
 """
 
 from __future__ import annotations
@@ -37,29 +37,30 @@ if TYPE_CHECKING:
     from kcore_ext.batch.run import Run
 
 SLICE_RECORDS: Final = 6_000
-"""How much a slice looks at, give or take a batch, before requests get their turn: a record, a batch and 512 bytes are
-one each."""
+"""Work units that a slice reads, to within a batch, before requests are served: each record, each batch and each 512
+bytes count as one unit."""
 SLICE_REMOVED: Final = 1_500
-"""How many batches a slice removes: that is work of the storage's, when the slice is committed."""
+"""Batches that a slice removes at most: removing them costs the storage time when the slice is committed."""
 UNREAD_BATCHES: Final = 32
-"""So many neighbours that go are stepped over. Fewer are read with those around them, as that is one reading less."""
+"""Adjacent removed batches from which on a pass skips them unread. Fewer are read with their neighbours, which saves a
+separate read."""
 MERGED_BATCH_BYTES: Final = 64 * 1024
-"""How large several small batches may become as one."""
+"""Largest size of a batch that is merged from several small ones."""
 MAP_BYTES: Final = 128 * 1024 * 1024
-"""What a pass may take for remembering keys (Kafka's log.cleaner.dedupe.buffer.size)."""
+"""Memory of a pass for the last offsets of keys (Kafka's log.cleaner.dedupe.buffer.size)."""
 _NEVER_MS: Final = 2**63 - 1
 
 
 class CompactionRules(NamedTuple):
-    """What a pass goes by.
+    """Parameters of a pass.
 
     Attributes:
         now_ms: the wall-clock time, ms since the epoch.
-        delete_retention_ms: how long tombstones stay.
-        min_lag_ms: how long records are not to be touched.
-        map_bytes: what may be taken for remembering keys.
-        slice_records: how much a slice looks at, see SLICE_RECORDS.
-        unread_batches: how many neighbours that go are not read again, at least 1.
+        delete_retention_ms: retention time of tombstones.
+        min_lag_ms: minimum age of compacted records; younger ones are not changed.
+        map_bytes: memory for the last offsets of keys.
+        slice_records: work units of a slice, counted as for SLICE_RECORDS.
+        unread_batches: adjacent removed batches from which on they are skipped unread, at least 1.
     """
 
     now_ms: int
@@ -71,19 +72,19 @@ class CompactionRules(NamedTuple):
 
 
 class CompactionPass:
-    """One pass over one partition. A participant of the commits that make its slices durable.
+    """One pass over one partition, and a participant of the commits that make its slices durable.
 
     Args:
-        partition: which; recovered, not closed.
-        rules: what to go by.
+        partition: the partition; recovered, not closed.
+        rules: the pass's parameters.
 
     Attributes:
-        end_offset: how far this pass compacts the log, once it knows.
-        size_bytes: what the batches up to there come to, once it is done.
-        done: whether the pass came to its end.
+        end_offset: the offset up to which this pass compacts the log; -1 before the first half ends.
+        size_bytes: total size of the batches up to `end_offset`; 0 until the pass is done.
+        done: the pass has completed.
     """
 
-    allows_background_commit = False  # its slices commit in place
+    allows_background_commit = False  # its slices are committed inline
 
     __slots__ = (
         "_changes",
@@ -124,14 +125,14 @@ class CompactionPass:
 
     @property
     def next_horizon_ms(self) -> int:
-        """When the first of the tombstones and markers that stay may go; -1: there are none."""
+        """Earliest time at which a retained tombstone or marker may be removed; -1 if there is none."""
         return self._sweep.next_horizon_ms
 
     def run(self) -> Iterator[None]:
-        """The whole pass, in slices.
+        """Runs the whole pass in slices.
 
         Raises:
-            LogError: the log is damaged or the partition was deleted; what was staged before stays as good as it was.
+            LogError: the log is damaged or the partition was deleted; slices staged before stay valid.
         """
         if not self._settle():
             return
@@ -146,7 +147,7 @@ class CompactionPass:
         yield from self._clean(start, first_dirty, self.end_offset)
 
     def _limit(self) -> int:
-        """The offset that the pass must not come to: the last stable one, or the last batch."""
+        """Returns the offset that the pass must not reach: the last stable offset or the last batch."""
         log = self._partition.log
         if log.log_start_offset >= log.high_watermark:
             return log.log_start_offset
@@ -155,9 +156,9 @@ class CompactionPass:
 
     @property
     def _interrupted(self) -> bool:
-        """Whether to give up: the commit of a slice failed, the partition goes, or somebody loads it just now.
+        """True if the pass must stop: a slice's commit failed, the partition was closed, or a load is reading it.
 
-        A load that has read a record must also get to see the tombstone behind it.
+        A load that has read a record must also read the tombstone behind it.
         """
         partition = self._partition
         return self._failed or partition.closed or partition.loading > 0
@@ -165,7 +166,7 @@ class CompactionPass:
     # ---- the first half
 
     def _survey(self, start: int, limit: int) -> Generator[None, None, int]:
-        """Remembers the last offset of each key from `start` on; returns the offset up to which it did."""
+        """Stores the last offset of each key from `start` on; returns the offset that it reached."""
         rules, offsets = self._rules, self._map
         newest_ms = rules.now_ms - rules.min_lag_ms if rules.min_lag_ms else _NEVER_MS
         end = start
@@ -193,7 +194,7 @@ class CompactionPass:
         return end
 
     def _survey_special(self, header: BatchHeader, batch: bytes) -> None:
-        """Looks at a marker, or at a batch of a transaction whose end is known."""
+        """Surveys a marker, or a batch of a transaction whose end is known."""
         if header.is_control or self._ranges.covers(header):
             self._map.step_over(header.base_offset)
             self._work -= 1
@@ -207,7 +208,7 @@ class CompactionPass:
         self._work = self._rules.slice_records
         position = start
         if surveyed.count:
-            # What was compacted before ends where the first batch begins that was not.
+            # The part that earlier passes compacted ends at the first surveyed batch.
             first_dirty = min(first_dirty, surveyed.base_offset(0))
         if start < first_dirty:
             position = yield from self._read(start, first_dirty, position)
@@ -228,14 +229,14 @@ class CompactionPass:
         self.size_bytes = self._sweep.size_bytes
 
     def _pause(self, position: int) -> Generator[None, None, bool]:
-        """Ends a slice: what it changed is committed before the next one. False if the pass is over."""
+        """Ends a slice; its changes are committed before the next one. Returns False if the pass is over."""
         self._stage(position)
         self._work = self._rules.slice_records
         yield
         return self._settle()
 
     def _remove(self, at: int, stop: int, upto: int) -> Generator[None, None, int]:
-        """Removes the surveyed batches of these indexes, unread; returns the offset behind, -1 if the pass is over."""
+        """Removes surveyed batches `at` to `stop` unread; returns the offset behind them, -1 if the pass is over."""
         surveyed, cost = self._map, max(1, SLICE_RECORDS // SLICE_REMOVED)
         while at < stop:
             until = min(stop, at + max(1, self._work // cost))
@@ -247,12 +248,12 @@ class CompactionPass:
         return upto
 
     def _read(self, start: int, stop: int, position: int) -> Generator[None, None, int]:
-        """Reads batches and decides about each; returns the offset behind them, -1 if the pass is over.
+        """Reads and compacts batches; returns the offset behind them, -1 if the pass is over.
 
         Args:
-            start: where the first one begins, or the log's start.
-            stop: where the batch behind the last one begins.
-            position: the offset behind what was decided so far.
+            start: base offset of the first batch, or the log's start.
+            stop: base offset of the batch behind the last one.
+            position: the offset behind the batches that the pass has compacted so far.
         """
         log = self._partition.log
         start = max(start, log.log_start_offset)  # retention may have moved it since the pass began
@@ -268,13 +269,13 @@ class CompactionPass:
         return position
 
     def _special(self, position: int, run: Run, at: int) -> int:
-        """Decides about a batch of which its records alone do not tell; returns the offset behind it."""
+        """Compacts a batch that cannot be judged by its records alone; returns the offset behind it."""
         base, batch = run[at]
         header = parse_header(batch)
         self._work -= 1 + header.record_count
         if base < position > self._start:
-            # It was merged by this very pass. One that the log's start cuts is looked at like any other: an old value
-            # that stayed in it would come back once the tombstone behind it goes.
+            # This pass merged the batch. A batch that the log's start cuts is compacted like any other: an old value
+            # left in it would reappear once the tombstone behind it is removed.
             self._sweep.flush()
             self._sweep.add(batch, False, False)
         elif header.is_control:
@@ -284,7 +285,7 @@ class CompactionPass:
         return header.next_offset
 
     def _data(self, header: BatchHeader, batch: bytes) -> None:
-        """Decides about a batch of records: of a transaction, compressed, or a producer's."""
+        """Compacts a batch of records that is transactional, compressed or has a producer id."""
         sweep = self._sweep
         if header.is_transactional:
             self._in_use.saw_data(header.producer_id)
@@ -307,7 +308,7 @@ class CompactionPass:
         sweep.add(changed, True, mergeable(parse_header(changed)))
 
     def _empty(self, header: BatchHeader, batch: bytes) -> None:
-        """Nothing is left of a batch: it goes, unless its producer is known by nothing else."""
+        """Removes a batch without remaining records, or empties it if it is its producer's last batch."""
         if header.producer_id >= 0 and self._last.is_last_data(header):
             stays = emptied(header) if header.record_count else batch
             self._sweep.add(stays, header.record_count > 0, False)
@@ -315,7 +316,7 @@ class CompactionPass:
             self._changes[header.base_offset] = None
 
     def _control(self, header: BatchHeader, batch: bytes) -> None:
-        """Decides about a marker: one that ends nothing any more goes as a tombstone does."""
+        """Compacts a marker: one whose transaction has no batches left is removed like a tombstone."""
         sweep = self._sweep
         if header.record_count and parse_control(batch).is_end_marker:
             needed = self._in_use.ends_something(header.producer_id) or self._last.is_last_marker(header)
@@ -334,7 +335,7 @@ class CompactionPass:
     # ---- commits (Participant)
 
     def _stage(self, position: int) -> None:
-        """Hands what the slice changed to the log, for the next commit."""
+        """Stages the slice's changes in the log for the next commit."""
         self._sweep.flush()
         log = self._partition.log
         if self._changes or position > log.cleaned_to:
@@ -345,22 +346,22 @@ class CompactionPass:
             self._changes.clear()
 
     def _settle(self) -> bool:
-        """Nothing is staged any more: commits it, where no round of requests did. False if the pass is over."""
+        """Commits the staged slice unless a round of requests did. Returns False if the pass is over."""
         if self._staged or self._partition.dirty:
             self._partition.pipeline.commit()
         return not (self._interrupted or self._staged or self._partition.dirty)
 
     def seal(self) -> None:
-        """Nothing is collected here."""
+        """Does nothing: a pass collects nothing until a commit."""
 
     def committed(self) -> None:
-        """A slice is durable: who asks for aborted transactions is not told of markers that are gone."""
+        """Forgets the aborted transactions whose markers the durable slice removed."""
         self._staged = False
         if self._staged_markers:
             self._partition.producers.aborted.forget(self._staged_markers)
             self._staged_markers = set()
 
     def failed(self, error: LogError) -> None:
-        """The log is as it was before the slice. Another pass will begin again."""
+        """Ends the pass: the log is as it was before the slice, and a later pass starts again."""
         self._staged = False
         self._failed = True

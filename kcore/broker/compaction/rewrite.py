@@ -1,8 +1,8 @@
-"""Batches as compaction leaves them: with fewer records, without any, with a horizon.
+"""Rewriting of batches for compaction: with fewer records, without records, with a horizon.
 
-A batch keeps its base offset, its last offset, its producer and its sequence whatever goes from it, so that offsets
-never change and a producer is recognised by what is left (KIP-98). Nothing here knows why a record goes. Batches that
-are not compressed, which are nearly all, go through `kcore_ext.broker.compaction` instead.
+A rewritten batch keeps its base offset, last offset, producer and sequence. So offsets never change, and the remaining
+batch still identifies its producer (KIP-98). The callers choose the records. Uncompressed batches, the common case, go
+through `kcore_ext.broker.compaction` instead.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ _INT64 = struct.Struct(">q")
 
 
 def _seal(batch: bytearray) -> bytes:
-    """The batch with the CRC that its bytes now have."""
+    """Writes the CRC of the batch's present bytes into it."""
     _UINT32.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_CHECKED_FROM:]))
     return bytes(batch)
 
 
 def with_records(header: BatchHeader, records: Sequence[Record], horizon_ms: int = -1) -> bytes:
-    """A batch with these of its records, or with these and another horizon.
+    """Builds a batch from some of its records, with a horizon if it has tombstones or a marker.
 
     Args:
-        header: the batch's.
-        records: what stays, at least one.
-        horizon_ms: when its tombstones, or the marker in it, may go (KIP-534); -1: it has neither.
+        header: the batch's header.
+        records: the remaining records, at least one.
+        horizon_ms: the time from which its tombstones or its marker may be removed (KIP-534); -1: it has neither.
     """
     append_time = header.is_log_append_time
     base_timestamp_ms = records[0].timestamp_ms
     if append_time:
         base_timestamp_ms = header.max_timestamp_ms
     elif horizon_ms >= 0:
-        base_timestamp_ms = horizon_ms  # the horizon stands in the place of the base that timestamps are relative to
+        base_timestamp_ms = horizon_ms  # the horizon is stored in the base timestamp's field
     codec = header.compression
     builder = BatchBuilder(
         MAX_BATCH_BYTES,
@@ -77,11 +77,11 @@ def _fill(builder: BatchBuilder, base_offset: int, records: Iterable[Record]) ->
         taken = builder.append(
             record.timestamp_ms, record.key, record.value, record.headers, offset_delta=record.offset - base_offset
         )
-        assert taken, "records that stood in batches fit into one"
+        assert taken, "the records of a batch fit into one batch"
 
 
 def emptied(header: BatchHeader) -> bytes:
-    """A batch without records: what is left is who wrote it, and up to which sequence."""
+    """Builds a batch without records that keeps the producer and its last sequence."""
     builder = BatchBuilder(
         MAX_BATCH_BYTES,
         base_timestamp_ms=NO_TIMESTAMP,
@@ -94,16 +94,16 @@ def emptied(header: BatchHeader) -> bytes:
     batch = builder.build_bytearray(
         header.base_offset, header.partition_leader_epoch, last_offset_delta=header.last_offset_delta
     )
-    # The largest timestamp stays, as in Kafka: it tells when the producer wrote last.
+    # The largest timestamp stays, as in Kafka: it is the time of the producer's last write.
     _INT64.pack_into(batch, _MAX_TIMESTAMP_AT, header.max_timestamp_ms)
     return _seal(batch)
 
 
 def mergeable(header: BatchHeader) -> bool:
-    """Whether a batch says nothing but its records, each with its own timestamp: no producer, no codec, no bits."""
+    """Tests if a batch can be merged: it has no producer id, no codec and no other attribute bits."""
     return header.attributes == 0 and header.producer_id < 0
 
 
 def records_of(batch: bytes) -> list[Record]:
-    """The records of a batch, whatever its codec."""
+    """Reads the records of a batch of any codec."""
     return list(iter_records(batch, decompress=decompress))

@@ -1,7 +1,7 @@
-"""When a partition is compacted: how much of it is new, how much is old, and what its settings say to that.
+"""The schedule of compaction: compares the new and the compacted part of each partition with its settings.
 
-Topics go by Kafka's settings (min.cleanable.dirty.ratio, min. and max.compaction.lag.ms). Partitions of coordinators go
-by kcore.snapshot.*: their compacted log is what a restart has to read, so it is kept in proportion to what lives in it.
+Topics use Kafka's settings (min.cleanable.dirty.ratio, min.compaction.lag.ms and max.compaction.lag.ms). Partitions of
+coordinators use kcore.snapshot.*: a restart reads their whole log, so its size stays proportional to the live state.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ PARTITIONS_A_SLICE = 20
 
 
 class Ledger:
-    """The size of a partition's log, compacted and not. Batches are walked once; then the log tells what is new.
+    """Sizes of the compacted and the new part of a partition's log.
+
+    The ledger reads all batches once. After that it uses the log's count of appended bytes.
 
     Attributes:
-        clean_bytes: what lies below the mark that compaction has come to.
-        dirty_bytes: what lies above.
-        first_dirty_ms: the largest timestamp of the first batch above; -1: there is none, or it has none.
-        next_horizon_ms: when the first tombstone may go; -1: none that we know of.
+        clean_bytes: size below the mark of compaction.
+        dirty_bytes: size above it.
+        first_dirty_ms: largest timestamp of the first batch above the mark; -1: no batch, or no timestamp.
+        next_horizon_ms: time from which the first tombstone may be removed; -1: no known tombstone.
     """
 
     __slots__ = (
@@ -50,12 +52,12 @@ class Ledger:
 
     def __init__(self) -> None:
         self._start = self._position = -1
-        self._appended_bytes = -1  # of the log when all of it was counted; -1: it is not yet
+        self._appended_bytes = -1  # the log's value at the last count; -1: not counted yet
         self.clean_bytes = self.dirty_bytes = 0
         self.first_dirty_ms = self.next_horizon_ms = -1
 
     def update(self, partition: Partition) -> Iterator[None]:
-        """Counts what came since the last time; everything, if the log begins elsewhere now."""
+        """Counts the bytes appended since the last update, or the whole log if its start has moved."""
         log = partition.log
         if log.log_start_offset != self._start:
             self._position = self._start = log.log_start_offset
@@ -91,11 +93,11 @@ class Ledger:
                 until_pause = BATCHES_A_SLICE
                 yield
                 if log.log_start_offset != self._start:
-                    return  # retention went on: what was counted is gone in part
+                    return  # retention removed a part of the counted batches
         self._appended_bytes = log.appended_bytes
 
     def compacted(self, work: CompactionPass) -> None:
-        """A pass came to its end. What came behind it meanwhile is counted by the next `update`."""
+        """Takes over the results of a completed pass. The next `update` counts the batches behind its end."""
         self._position = work.end_offset
         self._appended_bytes = -1
         self.clean_bytes, self.dirty_bytes = work.size_bytes, 0
@@ -104,15 +106,15 @@ class Ledger:
 
 
 class Cleaner:
-    """Compacts the partitions of all topics whose cleanup.policy has compact, one after the other.
+    """Compacts the partitions of all topics whose cleanup.policy contains compact, one after the other.
 
     Args:
-        partitions: the node's.
+        partitions: the node's partitions.
         now: the time of the round.
         config: the node's settings.
 
     Attributes:
-        passes: how many passes came to their end.
+        passes: number of completed passes.
     """
 
     __slots__ = ("_config", "_ledgers", "_now", "_partitions", "passes")
@@ -125,7 +127,7 @@ class Cleaner:
         self.passes = 0
 
     def run(self) -> Iterator[None]:
-        """Looks at every partition once, and compacts those for which it is time, in slices."""
+        """Checks every partition once, in slices, and compacts those that are due."""
         ledgers, self._ledgers = self._ledgers, {}
         until_pause = PARTITIONS_A_SLICE
         for partition in self._partitions:
@@ -134,11 +136,11 @@ class Cleaner:
             ledger = self._ledgers[partition] = ledgers.get(partition) or Ledger()
             try:
                 yield from ledger.update(partition)
-                if self._is_time(partition, ledger):
+                if self._is_due(partition, ledger):
                     yield from self.compact(partition, ledger)
                     yield
             except (LogError, CorruptBatchError) as error:
-                logger.warning("compaction of %r: %s", partition, error)
+                logger.warning("compaction of %r failed and will be tried again: %s", partition, error)
             until_pause -= 1
             if not until_pause:
                 until_pause = PARTITIONS_A_SLICE
@@ -148,12 +150,12 @@ class Cleaner:
         """Compacts one partition now.
 
         Args:
-            partition: which.
-            ledger: what is known of its size.
+            partition: the partition to compact.
+            ledger: its sizes, updated after the pass; None: they are not tracked.
 
         Raises:
             LogError: its log is damaged.
-            CorruptBatchError: a batch of it is.
+            CorruptBatchError: one of its batches is damaged.
         """
         config = partition.config
         rules = CompactionRules(self._now.wall_ms, config.delete_retention_ms, config.min_compaction_lag_ms)
@@ -165,7 +167,7 @@ class Cleaner:
                 ledger.compacted(work)
                 yield from ledger.update(partition)
 
-    def _is_time(self, partition: Partition, ledger: Ledger) -> bool:
+    def _is_due(self, partition: Partition, ledger: Ledger) -> bool:
         config, wall_ms = partition.config, self._now.wall_ms
         if 0 <= ledger.next_horizon_ms <= wall_ms:
             return True

@@ -1,4 +1,4 @@
-"""Transactions as a pass of compaction sees them: which records never happened, which markers are still needed."""
+"""Transactions during a pass of compaction: aborted records, markers that are still needed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class AbortedRanges:
-    """Which stretches of a log were written by whom in transactions that were aborted.
+    """Offset ranges of aborted transactions, by producer.
 
     Args:
-        transactions: the aborted ones, ascending by marker.
+        transactions: the aborted transactions, ascending by marker.
     """
 
     __slots__ = ("_by_producer",)
@@ -30,7 +30,7 @@ class AbortedRanges:
             lasts.append(transaction.last_offset)
 
     def covers(self, header: BatchHeader) -> bool:
-        """Whether a transactional batch, below the last stable offset, belongs to one of them."""
+        """Tests if a transactional batch below the last stable offset belongs to an aborted transaction."""
         ranges = self._by_producer.get(header.producer_id)
         if ranges is None:
             return False
@@ -39,13 +39,13 @@ class AbortedRanges:
 
 
 class LastWritten:
-    """What a partition must go on to know of its producers: each one's last batch of records, or last marker.
+    """Last batch of records, or last marker, of each producer: the partition needs it to know the producer.
 
-    Made while nothing is staged. A batch that is not a producer's last any more when it is asked for is kept once too
-    often, which the next pass makes good.
+    Create it while nothing is staged. If a producer writes another batch during the pass, its earlier batch is kept
+    although it could go; the next pass removes it.
 
     Args:
-        producers: the partition's.
+        producers: the partition's producers.
     """
 
     __slots__ = ("_epochs", "_offsets")
@@ -60,17 +60,18 @@ class LastWritten:
                 self._epochs[producer_id] = entry.epoch
 
     def is_last_data(self, header: BatchHeader) -> bool:
-        """Whether it is the producer's last batch: its sequence must not be forgotten."""
+        """Tests if it is the producer's last batch, whose sequence must be kept."""
         return self._offsets.get(header.producer_id) == header.last_offset
 
     def is_last_marker(self, header: BatchHeader) -> bool:
-        """Whether a marker alone tells the producer's epoch: no batch of records has it."""
+        """Tests if only this marker has the producer's epoch: no batch of records does."""
         return self._epochs.get(header.producer_id) == header.producer_epoch
 
 
 class MarkersInUse:
-    """Which end markers still have something to end. A marker is needed as long as any batch of its transaction is
-    there, be it empty: without the marker, that transaction would be open for ever.
+    """Markers that compaction must keep: those with a batch of their transaction in the log, even an empty one.
+
+    Without its marker, such a transaction would stay open for ever.
     """
 
     __slots__ = ("_with_data",)
@@ -79,11 +80,11 @@ class MarkersInUse:
         self._with_data: set[int] = set()
 
     def saw_data(self, producer_id: int) -> None:
-        """A transactional batch stood in the log when the pass came by."""
+        """Notes a transactional batch that the pass has read."""
         self._with_data.add(producer_id)
 
     def ends_something(self, producer_id: int) -> bool:
-        """A marker comes: whether it ends a transaction with data."""
+        """Tests if the producer's next marker ends a transaction with batches, and ends that transaction."""
         if producer_id in self._with_data:
             self._with_data.remove(producer_id)
             return True

@@ -1,4 +1,4 @@
-"""The control plane, wired: metadata, settings, and the APIs that read and change them."""
+"""Construction of the control plane: metadata, settings, and the APIs that read and change them."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
 class ControlPlane:
     """Topics, settings, features and producer ids of a node, as one object for the engine.
 
-    Whoever follows the metadata (`topics.listen`) must begin after this object is made: settings are then in force
-    when a change is told.
+    Other listeners of the metadata (`topics.listen`) must be added after this object is made: changed settings are then
+    in force before those listeners are notified.
 
     Args:
-        shard: the metadata, loaded or not.
-        topics: what the rest of the node sees of it.
+        shard: the metadata shard, loaded or not.
+        topics: shows the metadata to the rest of the node.
         config: the node's settings.
         cluster: nodes, addresses and leaders.
-        new_id: makes sixteen random bytes.
+        new_id: returns sixteen random bytes.
 
     Attributes:
-        shard: the metadata.
-        topics: the topics, for everybody.
-        broker_config: the broker's settings and where they come from.
-        topic_configs: each topic's settings in force.
-        group_configs: each group's settings in force.
-        internal_topics: makes the coordinators' topics.
-        producer_ids: gives out producer ids.
+        shard: the metadata shard.
+        topics: the topics as the rest of the node sees them.
+        broker_config: the broker's settings and their sources.
+        topic_configs: each topic's effective settings.
+        group_configs: each group's effective settings.
+        internal_topics: creates the coordinators' topics.
+        producer_ids: allocates producer ids.
     """
 
     __slots__ = (
@@ -94,12 +94,12 @@ class ControlPlane:
         transactional: TransactionalProducers | None = None,
         authorizer: Authorizer | None = None,
     ) -> list[DeferredApi]:
-        """Every API of the control plane but ApiVersions, which is told of all of a node's APIs.
+        """Makes every API of the control plane except ApiVersions, which needs the list of all of the node's APIs.
 
         Args:
-            log_dirs: where partitions are kept.
-            transactional: serves InitProducerId with a transactional id.
-            authorizer: who may do what; None allows all.
+            log_dirs: the node's data folder.
+            transactional: serves InitProducerId requests that have a transactional id.
+            authorizer: decides about each operation; None allows all.
         """
         shard, config, cluster, creation = self.shard, self._config, self._cluster, self._creation
         view = SettingsView(self.broker_config, self.topic_configs)
@@ -130,7 +130,7 @@ class ControlPlane:
             ApiKey.DESCRIBE_ACLS: lambda: apis.DescribeAclsApi(shard, authorizer),
             ApiKey.CREATE_ACLS: lambda: apis.CreateAclsApi(shard, authorizer, self._new_id),
             ApiKey.DELETE_ACLS: lambda: apis.DeleteAclsApi(shard, authorizer),
-            # A lambda for these too: the name of a class is what imports it.
+            # These need a lambda too: access to the class name imports the class.
             ApiKey.CREATE_DELEGATION_TOKEN: lambda: apis.CreateDelegationTokenApi(),  # noqa: PLW0108
             ApiKey.RENEW_DELEGATION_TOKEN: lambda: apis.RenewDelegationTokenApi(),  # noqa: PLW0108
             ApiKey.EXPIRE_DELEGATION_TOKEN: lambda: apis.ExpireDelegationTokenApi(),  # noqa: PLW0108
@@ -141,5 +141,5 @@ class ControlPlane:
         return deferred_apis(apis.VERSIONS, makers)
 
     def api_versions(self) -> ApiVersionsApi:
-        """A new ApiVersions API; the engine tells it with `serve` which APIs there are."""
+        """Makes an ApiVersions API; the engine passes it the node's APIs with `serve`."""
         return ApiVersionsApi(self.topics)

@@ -1,4 +1,4 @@
-"""Features of the cluster (KIP-584, KIP-1022): what this version supports, and what a new cluster begins with."""
+"""Features of the cluster (KIP-584, KIP-1022): supported levels, and the levels of a new cluster."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Feature(NamedTuple):
     """A feature that this version knows.
 
     Attributes:
-        lowest: the lowest level it can have; 0 is off.
-        highest: the highest.
+        lowest: the lowest supported level; 0 means off.
+        highest: the highest supported level.
         initial: the level in a new cluster.
     """
 
@@ -23,7 +23,7 @@ class Feature(NamedTuple):
 
 
 FEATURES: dict[str, Feature] = {
-    # The form of the metadata log's records, those of Kafka 3.3 to 4.3. A log begins with it, as in Kafka.
+    # Format of the metadata log's records, from Kafka 3.3 to 4.3. As in Kafka, its record is the first in a log.
     "metadata.version": Feature(7, 30, 30),
     "group.version": Feature(0, 1, 1),  # 1: the consumer group protocol (KIP-848)
     "transaction.version": Feature(0, 2, 2),  # 1: flexible transaction state, 2: KIP-890
@@ -33,5 +33,5 @@ FEATURES: dict[str, Feature] = {
 
 
 def bootstrap_records() -> list[Record]:
-    """What the log of a new cluster begins with."""
+    """Makes the first records of a new cluster's log."""
     return [feature_record(name, feature.initial) for name, feature in FEATURES.items()]

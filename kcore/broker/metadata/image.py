@@ -1,4 +1,4 @@
-"""What the cluster's metadata says at one moment: topics, settings, features, producer ids, users and their rights."""
+"""The cluster's metadata at one moment: topics, settings, features, producer ids, users and access control lists."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ConfigType(IntEnum):
-    """What settings can belong to; the number is Kafka's `ConfigResource.Type`."""
+    """Type of a resource that has settings, with the numbers of Kafka's `ConfigResource.Type`."""
 
     TOPIC = 2
     BROKER = 4
@@ -25,7 +25,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigKey(NamedTuple):
-    """Whose settings: a kind and a name. The name of the cluster-wide broker defaults is ""."""
+    """Owner of settings: a resource type and a name. The name of the cluster-wide broker defaults is ""."""
 
     type: int
     name: str
@@ -37,20 +37,20 @@ NO_SETTINGS: Mapping[str, str] = {}
 class MetadataImage:
     """Topics by name and id, settings by owner, feature levels, the next free producer id.
 
-    Changed by the metadata machine's `replay` and by nothing else.
+    Only the metadata machine's `replay` changes it.
 
     Attributes:
         names: topic name -> topic.
         ids: topic id -> topic.
         replicas: topic id -> for each partition the nodes that hold it, the preferred leader first.
-        collisions: the form in which names collide -> how many topics have it.
-        settings: owner -> setting -> value as it was written.
+        collisions: collision key of a name -> number of topics with that key.
+        settings: owner -> setting -> value as written by the client.
         features: feature -> finalized level; absent means 0.
         features_epoch: the offset of the last record that changed a feature; -1 while there is none.
-        next_producer_id: the first id that no block has taken.
+        next_producer_id: the first id behind all allocated blocks.
         acls: the access control lists.
-        scram: user -> mechanism -> what is kept of a password.
-        scram_forms: mechanism -> form of a credential -> how many have it.
+        scram: user -> mechanism -> credential.
+        scram_forms: mechanism -> form of a credential -> number of credentials of that form.
     """
 
     __slots__ = (
@@ -81,39 +81,39 @@ class MetadataImage:
         self.scram_forms: dict[ScramMechanism, dict[SaltForm, int]] = {}
 
     def by_name(self, name: str) -> TopicInfo | None:
-        """The topic of that name, or None."""
+        """Returns the topic with this name, or None."""
         return self.names.get(name)
 
     def by_id(self, topic_id: bytes) -> TopicInfo | None:
-        """The topic of that id, or None."""
+        """Returns the topic with this id, or None."""
         return self.ids.get(topic_id)
 
     def all(self) -> Iterable[TopicInfo]:
-        """Every topic, in order of creation."""
+        """Returns every topic, in order of creation."""
         return self.names.values()
 
     def settings_of(self, config_type: int, name: str) -> Mapping[str, str]:
-        """What was set for one owner, name -> value as written."""
+        """Returns the settings of one owner, name -> value as written."""
         return self.settings.get(ConfigKey(config_type, name), NO_SETTINGS)
 
     # ---- changes, for the machine
 
     def add_topic(self, name: str, topic_id: bytes) -> None:
-        """A topic is new; it has no partitions yet."""
+        """Adds a topic without partitions."""
         self.names[name] = self.ids[topic_id] = TopicInfo(name, topic_id, 0)
         self.replicas[topic_id] = []
         key = collision_key(name)
         self.collisions[key] = self.collisions.get(key, 0) + 1
 
     def add_partition(self, topic: TopicInfo, replicas: tuple[int, ...]) -> None:
-        """A topic has one partition more."""
+        """Adds a partition to a topic."""
         held = self.replicas[topic.topic_id]
         held.append(held[-1] if held and held[-1] == replicas else replicas)
         grown = TopicInfo(topic.name, topic.topic_id, len(held))
         self.names[topic.name] = self.ids[topic.topic_id] = grown
 
     def remove_topic(self, topic: TopicInfo) -> None:
-        """A topic is gone, and its settings with it."""
+        """Removes a topic and its settings."""
         del self.names[topic.name]
         del self.ids[topic.topic_id]
         del self.replicas[topic.topic_id]
@@ -124,7 +124,7 @@ class MetadataImage:
         self.settings.pop(ConfigKey(ConfigType.TOPIC, topic.name), None)
 
     def put_setting(self, key: ConfigKey, name: str, value: str | None) -> None:
-        """A setting has a value, or (None) has none any more."""
+        """Stores a setting's value; None removes the setting."""
         if value is not None:
             self.settings.setdefault(key, {})[name] = value
             return
@@ -133,14 +133,14 @@ class MetadataImage:
             del self.settings[key]
 
     def put_scram(self, user: str, credential: ScramCredential) -> None:
-        """Gives a user a password, or another one."""
+        """Stores or replaces a user's credential."""
         own = self.scram.setdefault(user, {})
         self._count_scram(own.get(credential.mechanism), -1)
         own[credential.mechanism] = credential
         self._count_scram(credential, 1)
 
     def remove_scram(self, user: str, mechanism: ScramMechanism) -> None:
-        """Takes a user's password for a mechanism away."""
+        """Removes a user's credential for a mechanism."""
         own = self.scram[user]
         self._count_scram(own.pop(mechanism), -1)
         if not own:
@@ -149,7 +149,7 @@ class MetadataImage:
     def _count_scram(self, credential: ScramCredential | None, change: int) -> None:
         if credential is None:
             return
-        from kcore.security.scram import SaltForm  # noqa: PLC0415  # only nodes that have users need it
+        from kcore.security.scram import SaltForm  # noqa: PLC0415  # needed only by nodes with users
 
         forms = self.scram_forms.setdefault(credential.mechanism, {})
         form = SaltForm.of(credential)

@@ -1,4 +1,4 @@
-"""The topics that coordinators keep their state in: made when they are first needed, with Kafka's own settings."""
+"""The internal topics of the coordinators, created on first use with Kafka's settings for them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class InternalTopic(NamedTuple):
-    """What an internal topic is made with.
+    """Properties with which an internal topic is created.
 
     Attributes:
-        partitions: how many partitions.
-        replication_factor: how many copies of each.
-        settings: its own settings.
+        partitions: number of partitions.
+        replication_factor: number of replicas of each partition.
+        settings: the topic's own settings.
     """
 
     partitions: int
@@ -30,7 +30,7 @@ class InternalTopic(NamedTuple):
 
 
 def internal_topic(name: str, config: Config) -> InternalTopic | None:
-    """What an internal topic is made with; None if `name` is not that of one."""
+    """Returns the properties of an internal topic; None if `name` is not an internal topic."""
     if name == CONSUMER_OFFSETS:
         return InternalTopic(
             config.offsets_topic_num_partitions,
@@ -69,11 +69,11 @@ def internal_topic(name: str, config: Config) -> InternalTopic | None:
 
 
 class InternalTopics:
-    """Makes internal topics for the coordinators.
+    """Creates internal topics for the coordinators.
 
     Args:
-        shard: the metadata.
-        creation: how topics are made.
+        shard: the metadata shard.
+        creation: checks and plans new topics.
     """
 
     __slots__ = ("_creation", "_shard")
@@ -83,16 +83,16 @@ class InternalTopics:
         self._creation = creation
 
     def ensure(self, name: str) -> bool:
-        """Makes an internal topic that is not there yet; it is durable with the next commit.
+        """Creates an internal topic unless it exists; it is durable with the next commit.
 
         Returns:
-            Whether it is there now. False while the metadata is being loaded, or if it cannot be made.
+            True if the topic exists now. False while the metadata is being loaded, or if it cannot be created.
         """
         if self._shard.machine.image.by_name(name) is None:
-            self._shard.perform(lambda: self._make(name))
+            self._shard.perform(lambda: self._create(name))
         return self._shard.machine.image.by_name(name) is not None
 
-    def _make(self, name: str) -> Outcome | None:
+    def _create(self, name: str) -> Outcome | None:
         machine = self._shard.machine
         try:
             new = self._creation.automatic(machine.image, name)

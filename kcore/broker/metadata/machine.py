@@ -38,35 +38,34 @@ if TYPE_CHECKING:
     from kcore_ext.runtime.timer_wheel import TimerWheel
 
 METADATA_PARTITION = PartitionKey(METADATA_TOPIC_ID, 0)
-"""Where the metadata's log is kept."""
+"""The partition of the metadata log."""
 
 MAX_METADATA_BATCH_BYTES = 8 * 1024 * 1024
-"""What one decision may write: Kafka's largest metadata batch (`QuorumController`), enough for 10 000 partitions."""
-
+"""Largest batch of one decision: that of Kafka's `QuorumController`, enough for 10 000 partitions."""
 
 COMPACT_FROM_RECORDS = 10_000
-"""A log of fewer records is never compacted."""
+"""Number of records below which a log is never compacted."""
 COMPACT_RATIO = 4
-"""A log is compacted when it has so many times the records that its image needs."""
+"""Ratio of a log's records to the records of its image from which on the log is compacted."""
 
 
 class MetadataMachine:
-    """The cluster's metadata.
+    """State machine of the cluster's metadata.
 
-    The log is compacted in place: when it has grown well beyond what it says, the whole image is written again as one
-    batch, and what lies before that batch is deleted once it is durable. Replaying an image over what it was made of
-    changes nothing, so that it does not matter where between the two a node stops.
+    The log is compacted in place. When it has many more records than its image needs, the machine writes the whole
+    image as one batch, and deletes the log before that batch once the batch is durable. A replay of the image over the
+    older records changes nothing, so a node may stop at any moment in between.
 
     Args:
-        context: the machine's hands.
-        topics: shows the image to the rest of the node and knows the listeners.
-        truncate: deletes what lies before an offset, once what is being decided is durable.
-        start_offset: where the log begins. The batch that it begins in may hold older records, which do not count.
+        context: the machine's access to its shard.
+        topics: shows the image to the rest of the node and notifies listeners.
+        truncate: deletes the log before an offset, once the present decision is durable.
+        start_offset: the start of the log. The batch that contains it may hold older records, which are ignored.
 
     Attributes:
-        image: what the metadata says now.
-        block_next: the next id of the block of producer ids in hand; soft, as the rest of a block is given up at a
-            restart.
+        image: the present metadata.
+        block_next: the next id of the current block of producer ids; not durable: a restart discards the rest of the
+            block.
         block_end: the first id behind that block.
     """
 
@@ -94,20 +93,20 @@ class MetadataMachine:
         self.topics = topics
         self._truncate = truncate
         self._start_offset = start_offset
-        self._image_size = 0  # how many records the present decision has, if it is the image said again
-        self._node_id = -1  # who took the last block of producer ids
-        self._records = 0  # how many records the log has
+        self._image_size = 0  # number of records of the present decision if it rewrites the image, else 0
+        self._node_id = -1  # the node that allocated the last block of producer ids
+        self._records = 0  # number of records in the log
         self._compact_at = COMPACT_FROM_RECORDS
         self.image = MetadataImage()
         self.block_next = 0
         self.block_end = 0
         self._loaded = False
-        self._open = 0  # how many records of the present decision are still to be replayed
-        # Who is to be told of what, once the present decision is whole.
+        self._open = 0  # number of records of the present decision that are not replayed yet
+        # Changed object -> its notification, run once the whole decision is replayed.
         self._changed: dict[tuple[str, Any], Callable[[], None]] = {}
 
     def outcome(self, records: list[Record], reply: Any = None) -> Outcome:
-        """What was decided. Every decision of this machine is made by it, so that listeners see decisions whole."""
+        """Makes the outcome of a decision. Every decision must use it: it lets listeners see only whole decisions."""
         self._open = len(records)
         self._image_size = 0
         return Outcome(records, reply)
@@ -115,7 +114,7 @@ class MetadataMachine:
     # ---- durable state
 
     def replay(self, offset: int, producer_id: int, key: Any, value: Fact) -> None:
-        """Applies one record. Listeners are told after the last one of a decision: a topic has all its partitions."""
+        """Applies one record. After the last record of a decision, listeners are notified: topics are then complete."""
         if offset < self._start_offset:
             return
         record = value.record
@@ -127,10 +126,10 @@ class MetadataMachine:
                 self._decided(offset)
 
     def _decided(self, offset: int) -> None:
-        """The last record of a live decision was replayed, at `offset`."""
+        """Notifies listeners after the last record of a live decision, at `offset`; starts or ends a compaction."""
         changed, self._changed = self._changed, {}
-        for tell in changed.values():
-            tell()
+        for notify in changed.values():
+            notify()
         if self._image_size:
             self._records = self._image_size
             self._truncate(offset - self._image_size + 1)
@@ -138,17 +137,17 @@ class MetadataMachine:
             self._consider_compaction()
 
     def replay_marker(self, offset: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
-        """Never called: producers do not write here."""
+        """Fails: producers do not write to the metadata log."""
         raise AssertionError("the metadata log holds no transactions of producers")
 
     def decode(self, key: bytes | None, value: bytes | None) -> tuple[Any, Any] | None:
-        """A record of the log. One that is not known fails the load: it may change what those behind it mean."""
+        """Decodes a record. An unknown one fails the load: it may change the meaning of the records behind it."""
         assert value is not None, "the metadata log has no tombstones"
         return None, Fact(decode_metadata_record(value))
 
     def _replay_topic(self, offset: int, record: TopicRecord) -> None:
         if record.topic_id in self.image.ids:
-            return  # said again by a compaction, as below
+            return  # rewritten by a compaction, as below
         self.image.add_topic(record.name, record.topic_id)
         self._change(("topic", record.topic_id), lambda: self.topics.created(self.image.ids[record.topic_id]))
 
@@ -199,7 +198,7 @@ class MetadataMachine:
 
     def _replay_acl(self, offset: int, record: AccessControlEntryRecord) -> None:
         if record.id in self.image.acls.by_id:
-            return  # said again by a compaction
+            return  # rewritten by a compaction
         acl = Acl(
             record.resource_type,
             record.resource_name,
@@ -215,7 +214,7 @@ class MetadataMachine:
         self.image.acls.remove(record.id)
 
     def _replay_scram(self, offset: int, record: UserScramCredentialRecord) -> None:
-        # Imported here: without users nobody needs hashes.
+        # Imported here: a node without users does not need hashes.
         from kcore.security.scram import ScramCredential, ScramMechanism  # noqa: PLC0415
 
         mechanism = ScramMechanism(record.mechanism)
@@ -229,14 +228,14 @@ class MetadataMachine:
 
         self.image.remove_scram(record.name, ScramMechanism(record.mechanism))
 
-    def _change(self, what: tuple[str, Any], tell: Callable[[], None]) -> None:
+    def _change(self, changed: tuple[str, Any], notify: Callable[[], None]) -> None:
         if self._loaded:
-            self._changed.setdefault(what, tell)
+            self._changed.setdefault(changed, notify)
 
-    # ---- life
+    # ---- lifecycle
 
     def on_loaded(self) -> None:
-        """The log was read: everybody sees this image now. An empty log gets the features that a new cluster has."""
+        """Publishes the image of the loaded log. An empty log gets the features of a new cluster."""
         self._loaded = True
         self.topics.replace(self.image)
         if any(name not in self.image.features for name in FEATURES) and self.image.features_epoch < 0:
@@ -245,11 +244,11 @@ class MetadataMachine:
             self._consider_compaction()
 
     def _consider_compaction(self) -> None:
-        """Compacts the log if that is worth it; else looks again when the log has grown enough for it."""
+        """Compacts the log if it is long enough; else sets the length at which to check again."""
         needed = len(image_records(self.image, self._node_id))
         self._compact_at = max(COMPACT_FROM_RECORDS, COMPACT_RATIO * needed)
         if self._records >= self._compact_at:
-            self._records = needed  # do not ask for it twice
+            self._records = needed  # do not request it twice
             self.context.in_slices(self._compaction())
 
     def _compaction(self) -> Iterator[Outcome | None]:
@@ -262,7 +261,7 @@ class MetadataMachine:
         yield self.outcome(bootstrap_records())
 
     def on_unloaded(self) -> None:
-        """Nothing is told any more: the next machine compares with what was shown."""
+        """Stops notifications: the next machine compares its image with the published one."""
         self._loaded = False
 
 
@@ -278,19 +277,20 @@ REPLAY: dict[type, Callable[[MetadataMachine, int, Any], None]] = {
     UserScramCredentialRecord: MetadataMachine._replay_scram,
     RemoveUserScramCredentialRecord: MetadataMachine._replay_remove_scram,
 }
-"""What each record does."""
+"""Record type -> method that replays it."""
 
 
 class Truncation:
-    """Deletes what lies before an offset of a log, once what begins there is durable.
+    """Deletes a log's records before an offset, once the records from that offset on are durable.
 
-    A participant of two rounds: of the one that writes what begins there, and of the one that deletes the rest.
+    It is a participant of two commits: the one that writes the records from the offset on, and the one that deletes
+    the older records.
     """
 
     __slots__ = ("_log", "_offset", "_pipeline")
 
-    # Neither round flies: the first has what the metadata shard decided, which is seen everywhere at once, and the
-    # second moves the log's start.
+    # Neither commit may run in the background: the first has decisions of the metadata shard, which every component
+    # sees at once, and the second moves the log's start.
     allows_background_commit = False
 
     def __init__(self, log: PartitionLog, pipeline: CommitPipeline, offset: int) -> None:
@@ -300,30 +300,30 @@ class Truncation:
         pipeline.enlist(self)
 
     def seal(self) -> None:
-        """Nothing is being collected."""
+        """Does nothing: the truncation collects nothing until a commit."""
 
     def committed(self) -> None:
-        """What begins at the offset is durable: the rest goes with the next round. Or it went with this one."""
+        """Stages the deletion once the records from the offset on are durable; does nothing after the second commit."""
         log = self._log
         if log.log_start_offset < self._offset < log.high_watermark:
             log.delete_before(self._offset)
             self._pipeline.enlist(self)
 
     def failed(self, error: LogError) -> None:
-        """Everything stays; the next compaction tries again."""
+        """Deletes nothing; the next compaction tries again."""
 
 
 def metadata_shard(
     log: PartitionLog, topics: Topics, *, pipeline: CommitPipeline, wheel: TimerWheel, slices: Slices, now: Now
 ) -> Shard[MetadataMachine]:
-    """The shard of the metadata, not loaded yet.
+    """Makes the metadata shard, not loaded yet.
 
     Args:
-        log: the log at `METADATA_PARTITION`.
-        topics: what the rest of the node sees of it.
-        pipeline: commits what is decided.
+        log: the log of `METADATA_PARTITION`.
+        topics: shows the metadata to the rest of the node.
+        pipeline: commits the shard's decisions.
         wheel: the node's timers.
-        slices: where it is loaded.
+        slices: runs the load.
         now: the time of the round.
     """
 
@@ -340,5 +340,5 @@ def metadata_shard(
         slices=slices,
         now=now,
         max_batch_bytes=MAX_METADATA_BATCH_BYTES,
-        allows_background_commit=False,  # topics are looked up everywhere, and by no decision of this shard
+        allows_background_commit=False,  # other components look topics up, outside of this shard's decisions
     )

@@ -1,4 +1,4 @@
-"""Names of topics: which are legal, which are internal, which collide."""
+"""Names of topics: legal names, internal topics, collisions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_ST
 """Topics that clients may read but not write, and that are flagged in metadata."""
 
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
-"""The fixed id of `__cluster_metadata` (KIP-516): no other topic may have it."""
+"""The fixed id of `__cluster_metadata` (KIP-516), reserved for that topic."""
 
 MAX_NAME_LENGTH = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def name_fault(name: str) -> str | None:
-    """What is wrong with a topic's name, for people; None if it is legal."""
+    """Describes the fault of a topic's name; None if the name is legal."""
     if not name:
         return "a topic's name cannot be empty"
     if name in {".", ".."}:
@@ -32,10 +32,10 @@ def name_fault(name: str) -> str | None:
 
 
 def collision_key(name: str) -> str:
-    """The form in which names collide: metric names cannot tell '.' from '_'."""
+    """Returns the key under which names collide: metric names do not distinguish '.' from '_'."""
     return name.replace(".", "_")
 
 
 def is_internal(name: str) -> bool:
-    """Whether clients must not write to the topic."""
+    """Tests if the topic is internal; clients must not write to it."""
     return name in INTERNAL_TOPICS

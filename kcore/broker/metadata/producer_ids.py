@@ -1,4 +1,4 @@
-"""Producer ids: taken from durable blocks, so that none is ever given out twice, whatever crashes in between."""
+"""Allocation of producer ids from durable blocks: no id is allocated twice, even across crashes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ if TYPE_CHECKING:
     from kcore.runtime.shard import Shard
 
 BLOCK_SIZE = 1_000
-"""How many ids one record takes, as in Kafka; the rest of a block is given up at a restart."""
+"""Number of ids that one record allocates, as in Kafka; a restart discards the rest of a block."""
 
 
 class ProducerIds:
-    """Gives out producer ids.
+    """Allocates producer ids.
 
-    An id taken from a block that is not durable yet is safe all the same: whatever is answered with it waits for a
-    commit that the block is part of.
+    An id may come from a block that is not durable yet: every response with it waits for the commit of that block.
 
     Args:
-        shard: the metadata, whose log holds the blocks.
+        shard: the metadata shard, whose log holds the blocks.
         node_id: this node.
     """
 
@@ -34,9 +33,9 @@ class ProducerIds:
         self._node_id = node_id
 
     def take(self) -> int | None:
-        """The next id, for use in an answer that waits for the next commit; None while the metadata is loaded."""
+        """Returns the next id, for a response that waits for the next commit; None while the metadata is loaded."""
         if self._shard.state is not ShardState.ACTIVE:
-            return None  # the block in hand may be one whose commit failed
+            return None  # the commit of the current block may have failed
         machine = self._shard.machine
         if machine.block_next >= machine.block_end:
             self._shard.perform(self._next_block)

@@ -1,4 +1,4 @@
-"""Facts of the metadata log, made: pure functions from what was decided to KRaft's records."""
+"""Constructors of metadata log records: pure functions from a decision's values to KRaft's records."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _NoKey:
     __slots__ = ()
 
     def encode_key(self) -> None:
-        """Null in the log."""
+        """Returns None: the log stores a null key."""
         return
 
 
@@ -41,7 +41,7 @@ NO_KEY = _NoKey()
 
 
 class Fact:
-    """A metadata record as a value that the runtime can write: KRaft frames its records in a way of its own."""
+    """A metadata record in the interface of the runtime's values. KRaft has its own framing of records."""
 
     __slots__ = ("record",)
 
@@ -49,7 +49,7 @@ class Fact:
         self.record = record
 
     def encode_value(self, version: int) -> bytes:
-        """The record in its frame."""
+        """Encodes the record with its frame."""
         return encode_metadata_record(self.record, version)
 
     def __repr__(self) -> str:
@@ -57,18 +57,18 @@ class Fact:
 
 
 def metadata_record(value: MetadataRecord, version: int = 0) -> Record:
-    """One fact as the runtime takes it."""
+    """Makes a runtime record from a metadata record."""
     return Record(NO_KEY, Fact(value), version)
 
 
 def topic_records(
     name: str, topic_id: bytes, settings: Mapping[str, str], assignments: Sequence[Sequence[int]]
 ) -> list[Record]:
-    """A new topic: itself, its settings, its partitions.
+    """Makes the records of a new topic: the topic, its settings, its partitions.
 
     Args:
-        name: its name.
-        topic_id: its id.
+        name: the topic's name.
+        topic_id: the topic's id.
         settings: setting -> value.
         assignments: for each partition the nodes that hold it, the leader first.
     """
@@ -80,7 +80,7 @@ def topic_records(
 
 
 def partition_records(topic_id: bytes, first: int, assignments: Sequence[Sequence[int]]) -> list[Record]:
-    """New partitions of a topic, from number `first` on."""
+    """Makes the records of a topic's new partitions, numbered from `first` on."""
     return [
         metadata_record(
             PartitionRecord(
@@ -98,27 +98,27 @@ def partition_records(topic_id: bytes, first: int, assignments: Sequence[Sequenc
 
 
 def removal_records(topic_ids: Iterable[bytes]) -> list[Record]:
-    """Topics that go."""
+    """Makes the records that remove topics."""
     return [metadata_record(RemoveTopicRecord(topic_id=topic_id)) for topic_id in topic_ids]
 
 
 def config_record(config_type: int, owner: str, setting: str, value: str | None) -> Record:
-    """A setting's new value; None: it has none any more."""
+    """Makes the record of a setting's new value; None removes the setting."""
     return metadata_record(ConfigRecord(resource_type=config_type, resource_name=owner, name=setting, value=value))
 
 
 def feature_record(name: str, level: int) -> Record:
-    """A feature's finalized level."""
+    """Makes the record of a feature's finalized level."""
     return metadata_record(FeatureLevelRecord(name=name, feature_level=level))
 
 
 def producer_ids_record(node_id: int, next_producer_id: int) -> Record:
-    """A block of producer ids was taken: the next one begins at `next_producer_id`."""
+    """Makes the record of an allocated block of producer ids: the next block begins at `next_producer_id`."""
     return metadata_record(ProducerIdsRecord(broker_id=node_id, broker_epoch=-1, next_producer_id=next_producer_id))
 
 
 def acl_record(acl_id: bytes, acl: Acl) -> Record:
-    """An entry of the access control lists."""
+    """Makes the record of a new entry of the access control lists."""
     return metadata_record(
         AccessControlEntryRecord(
             id=acl_id,
@@ -134,12 +134,12 @@ def acl_record(acl_id: bytes, acl: Acl) -> Record:
 
 
 def acl_removal_record(acl_id: bytes) -> Record:
-    """An entry of the access control lists that goes."""
+    """Makes the record that removes an entry of the access control lists."""
     return metadata_record(RemoveAccessControlEntryRecord(id=acl_id))
 
 
 def scram_record(user: str, credential: ScramCredential) -> Record:
-    """What is kept of a user's password."""
+    """Makes the record of a user's credential."""
     return metadata_record(
         UserScramCredentialRecord(
             name=user,
@@ -153,12 +153,15 @@ def scram_record(user: str, credential: ScramCredential) -> Record:
 
 
 def scram_removal_record(user: str, mechanism: int) -> Record:
-    """A user's password that goes."""
+    """Makes the record that removes a user's credential for a mechanism."""
     return metadata_record(RemoveUserScramCredentialRecord(name=user, mechanism=mechanism))
 
 
 def image_records(image: MetadataImage, node_id: int) -> list[Record]:
-    """The fewest facts that say what an image says: replayed, alone or over what it was made of, they give it again."""
+    """Makes the fewest records that describe an image.
+
+    A replay of them gives the same image, both from an empty image and on top of the records that it was made from.
+    """
     records = [feature_record(name, level) for name, level in image.features.items()]
     if image.next_producer_id:
         records.append(producer_ids_record(node_id, image.next_producer_id))

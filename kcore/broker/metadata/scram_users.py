@@ -1,4 +1,4 @@
-"""The users of SCRAM and PLAIN, as the metadata has them."""
+"""The users of SCRAM and PLAIN in the metadata."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class ScramUsers:
-    """Looks users up in the metadata as it is now.
+    """Looks up users in the present metadata image.
 
     Args:
-        topics: shows the metadata.
+        topics: gives access to the metadata image.
     """
 
     __slots__ = ("_topics",)
@@ -23,11 +23,11 @@ class ScramUsers:
         self._topics = topics
 
     def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
-        """A user's credential for a mechanism, or None."""
+        """Returns a user's credential for a mechanism, or None."""
         return self._topics.image.scram.get(user, {}).get(mechanism)
 
     def usual_form(self, mechanism: ScramMechanism) -> SaltForm:
-        """Returns the form that most credentials for a mechanism have; of two that are as frequent the larger."""
+        """Returns the most frequent form of credentials for a mechanism; the larger one if two are equally frequent."""
         forms = self._topics.image.scram_forms.get(mechanism)
         if not forms:
             return DEFAULT_FORM

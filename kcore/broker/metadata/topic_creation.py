@@ -1,4 +1,4 @@
-"""How a topic comes to be: what is checked, in which order, and what is decided."""
+"""Creation of topics: Kafka's checks in Kafka's order, and the plan of the new topic."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from kcore.runtime.machine import Record
 
 MAX_PARTITIONS_PER_REQUEST = 10_000
-"""More new partitions than this are refused in one request, as in Kafka: they are one batch of the metadata log."""
+"""Limit of new partitions in one request, as in Kafka: they are one batch of the metadata log."""
 
 DEFAULT = -1
-"""A count that says: the node's default."""
+"""Value of a count that stands for the node's default."""
 
 
 class NewTopic(NamedTuple):
-    """A topic that may be made.
+    """A planned topic that has passed the checks.
 
     Attributes:
-        name: its name.
-        topic_id: its id.
-        settings: its own settings, as they were given.
+        name: the topic's name.
+        topic_id: the topic's id.
+        settings: the topic's own settings, as requested.
         assignments: for each partition the nodes that hold it, the leader first.
     """
 
@@ -48,7 +48,7 @@ class NewTopic(NamedTuple):
     assignments: Sequence[tuple[int, ...]]
 
     def records(self) -> list[Record]:
-        """The facts that make it."""
+        """Makes the records that create the topic."""
         return topic_records(self.name, self.topic_id, self.settings, self.assignments)
 
 
@@ -57,8 +57,8 @@ class TopicCreation:
 
     Args:
         config: the node's settings.
-        cluster: the nodes there are.
-        new_id: makes sixteen random bytes.
+        cluster: the cluster's nodes.
+        new_id: returns sixteen random bytes.
     """
 
     __slots__ = ("_cluster", "_config", "_new_id")
@@ -69,21 +69,21 @@ class TopicCreation:
         self._new_id = new_id
 
     def plan(self, image: MetadataImage, topic: CreatableTopic) -> NewTopic:
-        """What a topic asked for would be.
+        """Checks and plans a requested topic.
 
         Args:
-            image: the topics there are.
-            topic: what is asked for.
+            image: the existing topics.
+            topic: the requested topic.
 
         Raises:
-            KafkaError: it cannot be; the first of Kafka's checks that fails says why.
+            KafkaError: the topic cannot be created; the code is that of the first of Kafka's checks that fails.
         """
         check_name(image, topic.name)
         settings = self._settings(topic.configs)
         if topic.assignments:
             if topic.num_partitions != DEFAULT or topic.replication_factor != DEFAULT:
                 raise KafkaError(
-                    ErrorCode.INVALID_REQUEST, "with an assignment both counts must be -1: the assignment says them"
+                    ErrorCode.INVALID_REQUEST, "with an assignment both counts must be -1: the assignment sets them"
                 )
             assignments = self._assigned(topic.assignments)
         else:
@@ -92,10 +92,10 @@ class TopicCreation:
         return NewTopic(topic.name, self._fresh_id(image), settings, assignments)
 
     def automatic(self, image: MetadataImage, name: str) -> NewTopic:
-        """What a topic is that is made because somebody asked for it: internal ones have counts of their own.
+        """Plans a topic that is created automatically on first use. Internal topics have their own counts.
 
         Raises:
-            KafkaError: it cannot be made.
+            KafkaError: the topic cannot be created.
         """
         check_name(image, name)
         internal = internal_topic(name, self._config)
@@ -107,7 +107,7 @@ class TopicCreation:
         return NewTopic(name, self._fresh_id(image), settings, self.placed(0, partitions, factor))
 
     def total_partitions(self, topics: Iterable[CreatableTopic]) -> int:
-        """How many partitions these topics would have together."""
+        """Returns the number of partitions that these topics would have in total."""
         return sum(
             len(topic.assignments)
             or (self._config.num_partitions if topic.num_partitions == DEFAULT else topic.num_partitions)
@@ -115,33 +115,33 @@ class TopicCreation:
         )
 
     def placed(self, first: int, partitions: int, factor: int) -> list[tuple[int, ...]]:
-        """Spreads new partitions over the nodes.
+        """Assigns new partitions to nodes.
 
         Args:
-            first: the number of the first of them.
-            partitions: how many.
-            factor: how many nodes hold each.
+            first: number of the first new partition.
+            partitions: number of new partitions.
+            factor: number of replicas of each.
 
         Raises:
-            KafkaError: INVALID_REPLICATION_FACTOR if there are not so many nodes.
+            KafkaError: INVALID_REPLICATION_FACTOR if the cluster has fewer nodes.
         """
         nodes = self._cluster.nodes
         if factor > len(nodes):
             raise KafkaError(
-                ErrorCode.INVALID_REPLICATION_FACTOR, f"{factor} copies are wanted and {len(nodes)} nodes are there"
+                ErrorCode.INVALID_REPLICATION_FACTOR, f"{factor} replicas were requested, and the cluster has {len(nodes)} nodes"
             )
         rings = [tuple(nodes[(start + copy) % len(nodes)] for copy in range(factor)) for start in range(len(nodes))]
         return [rings[index % len(rings)] for index in range(first, first + partitions)]
 
     def checked_replicas(self, replicas: Sequence[int], factor: int | None) -> tuple[int, ...]:
-        """Nodes that somebody chose for a partition.
+        """Checks the nodes that a client assigned to a partition.
 
         Args:
             replicas: the nodes, the leader first.
-            factor: how many they must be; None: any number.
+            factor: the required number of nodes; None: any number.
 
         Raises:
-            KafkaError: INVALID_REPLICA_ASSIGNMENT if they cannot hold it.
+            KafkaError: INVALID_REPLICA_ASSIGNMENT if the assignment is not valid.
         """
         code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
         if not replicas:
@@ -152,13 +152,13 @@ class TopicCreation:
         if len(set(replicas)) != len(replicas):
             raise KafkaError(code, f"a node is named twice: {list(replicas)}")
         if factor is not None and len(replicas) != factor:
-            raise KafkaError(code, f"{len(replicas)} nodes for a partition where the others have {factor}")
+            raise KafkaError(code, f"a partition has {len(replicas)} nodes; the others have {factor}")
         return tuple(replicas)
 
     # ---- the parts of a plan
 
     def _settings(self, configs: Iterable[CreatableTopicConfig]) -> dict[str, str]:
-        given = {config.name: config.value for config in configs}  # of a setting given twice the last counts
+        given = {config.name: config.value for config in configs}  # the last value of a duplicate setting counts
         missing = [name for name, value in given.items() if value is None]
         if missing:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"no value for {', '.join(missing)}")
@@ -184,18 +184,18 @@ class TopicCreation:
         if factor == DEFAULT:
             return self._config.default_replication_factor
         if factor < 1:
-            raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, f"{factor} copies; it must be 1 or more, or -1")
+            raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, f"{factor} replicas; the factor must be 1 or more, or -1")
         return factor
 
     def _count(self, partitions: int) -> int:
         if partitions == DEFAULT:
             return self._config.num_partitions
         if partitions < 1:
-            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions; it must be 1 or more, or -1")
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions; the count must be 1 or more, or -1")
         return partitions
 
     def _fresh_id(self, image: MetadataImage) -> bytes:
-        """A random id that nobody has; none that reads like an option of a command line (a leading dash)."""
+        """Returns a random unused id whose text has no leading dash, which would look like a command line option."""
         while True:
             topic_id = self._new_id()
             if (
@@ -207,10 +207,10 @@ class TopicCreation:
 
 
 def check_name(image: MetadataImage, name: str) -> None:
-    """Whether a new topic may be called so.
+    """Checks the name of a new topic.
 
     Raises:
-        KafkaError: the name is illegal, taken, or too much like another.
+        KafkaError: the name is illegal, in use, or collides with another.
     """
     fault = name_fault(name)
     if fault is not None:
@@ -219,15 +219,15 @@ def check_name(image: MetadataImage, name: str) -> None:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
     if collision_key(name) in image.collisions:
         raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} differs from a topic that exists in dots and underscores only"
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} differs from an existing topic only in dots and underscores"
         )
 
 
 def check_settings(settings: Mapping[str, str], config: Config) -> None:
-    """Whether a topic may have these settings.
+    """Checks the settings of a topic.
 
     Raises:
-        KafkaError: INVALID_CONFIG if not.
+        KafkaError: INVALID_CONFIG if one of them is not valid.
     """
     for name, value in settings.items():
         if len(value) > MAX_VALUE_LENGTH:

@@ -1,4 +1,4 @@
-"""The topics that the rest of the node sees, and who is told when they change."""
+"""The topics as the rest of the node sees them, and the notification of listeners about changes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from kcore.runtime.topics import MetadataListener, TopicInfo
 
 
 class Topics:
-    """A `TopicImage` that outlives the machines behind it, and the list of its listeners.
+    """A `TopicImage` that outlives its metadata machines, and the list of its listeners.
 
-    The metadata machine is thrown away and made anew whenever its log is read again; everybody else holds this
-    object. While the log is being read, it shows what was there before.
+    Each reload of the metadata log replaces the metadata machine, so other components hold this object instead. During
+    a reload it shows the previous image.
     """
 
     __slots__ = ("_listeners", "image")
@@ -22,31 +22,31 @@ class Topics:
         self._listeners: list[MetadataListener] = []
 
     def by_name(self, name: str) -> TopicInfo | None:
-        """The topic of that name, or None."""
+        """Returns the topic with this name, or None."""
         return self.image.names.get(name)
 
     def by_id(self, topic_id: bytes) -> TopicInfo | None:
-        """The topic of that id, or None."""
+        """Returns the topic with this id, or None."""
         return self.image.ids.get(topic_id)
 
     def all(self) -> Iterable[TopicInfo]:
-        """Every topic, internal ones too, in order of creation."""
+        """Returns every topic including internal ones, in order of creation."""
         return self.image.names.values()
 
     def settings_of(self, config_type: int, name: str) -> Mapping[str, str]:
-        """What was set for one owner, name -> value as written."""
+        """Returns the settings of one owner, name -> value as written."""
         return self.image.settings_of(config_type, name)
 
     def feature_level(self, name: str) -> int:
-        """The finalized level of a feature; 0 is off."""
+        """Returns the finalized level of a feature; 0 means off."""
         return self.image.features.get(name, 0)
 
     def listen(self, listener: MetadataListener) -> None:
-        """Tells `listener` of every change from now on, after those who came before it, and of all there is at once."""
+        """Adds a listener: it gets the present state at once and each later change, after the earlier listeners."""
         self._listeners.append(listener)
         image = self.image
         for key in list(image.settings):
-            if key.type != ConfigType.TOPIC:  # a topic's own come with the topic
+            if key.type != ConfigType.TOPIC:  # a topic's settings come with the topic
                 listener.on_config_changed(key.type, key.name)
         for name, level in image.features.items():
             listener.on_feature_changed(name, level)
@@ -56,32 +56,32 @@ class Topics:
     # ---- for the machine
 
     def created(self, topic: TopicInfo) -> None:
-        """Tells of a new topic."""
+        """Notifies the listeners of a new topic."""
         for listener in self._listeners:
             listener.on_topic_created(topic)
 
     def deleted(self, topic: TopicInfo) -> None:
-        """Tells of a topic that is gone."""
+        """Notifies the listeners of a deleted topic."""
         for listener in self._listeners:
             listener.on_topic_deleted(topic)
 
     def grown(self, topic: TopicInfo, first: int) -> None:
-        """Tells of new partitions."""
+        """Notifies the listeners of new partitions."""
         for listener in self._listeners:
             listener.on_partitions_added(topic, first)
 
     def configured(self, key: ConfigKey) -> None:
-        """Tells of a changed setting."""
+        """Notifies the listeners of a changed setting."""
         for listener in self._listeners:
             listener.on_config_changed(key.type, key.name)
 
     def levelled(self, name: str, level: int) -> None:
-        """Tells of a feature's new level."""
+        """Notifies the listeners of a feature's new level."""
         for listener in self._listeners:
             listener.on_feature_changed(name, level)
 
     def replace(self, image: MetadataImage) -> None:
-        """The log was read: shows `image` from now on, and tells how it differs from what was shown before."""
+        """Installs the image of a loaded log and notifies the listeners of the differences from the previous one."""
         before, self.image = self.image, image
         for key in {**before.settings, **image.settings}:
             if key.type != ConfigType.TOPIC and before.settings.get(key) != image.settings.get(key):
