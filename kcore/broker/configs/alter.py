@@ -1,4 +1,6 @@
-"""Changes of settings: what is checked, in which order, and what is decided. All or nothing for each resource."""
+"""Changes of settings: Kafka's checks in Kafka's order, and the records of the change. Each resource is changed as a
+whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ConfigOperation(IntEnum):
-    """What to do with a setting (KIP-339)."""
+    """Operation on a setting (KIP-339)."""
 
     SET = 0
     DELETE = 1
@@ -35,7 +37,7 @@ class ConfigOperation(IntEnum):
 
 
 class Alteration(NamedTuple):
-    """One setting's change as it was asked for."""
+    """Requested change of one setting."""
 
     name: str
     operation: int
@@ -43,7 +45,7 @@ class Alteration(NamedTuple):
 
 
 class ConfigChanges:
-    """Checks changes of settings and says which facts make them.
+    """Checks changes of settings and makes their records.
 
     Args:
         broker: the broker's settings.
@@ -57,45 +59,49 @@ class ConfigChanges:
     def incremental(
         self, image: MetadataImage, config_type: int, name: str, alterations: Sequence[Alteration]
     ) -> list[Record]:
-        """Changes some settings of a resource, of a request that was checked, and leaves the others (KIP-339).
+        """Makes the records that change some settings of a resource and keep the others (KIP-339).
+
+        The request must have passed `check`.
 
         Raises:
-            KafkaError: nothing of it may be done.
+            KafkaError: the change is refused as a whole.
         """
         own = image.settings_of(config_type, name)
-        wanted = dict(own)
+        requested = dict(own)
         for alteration in alterations:
             value = self._altered(config_type, own.get(alteration.name), alteration)
             if value is None:
-                wanted.pop(alteration.name, None)
+                requested.pop(alteration.name, None)
             else:
-                wanted[alteration.name] = value
-        changed = {alteration.name: wanted.get(alteration.name) for alteration in alterations}
-        return self._decided(image, config_type, name, own, wanted, changed)
+                requested[alteration.name] = value
+        changed = {alteration.name: requested.get(alteration.name) for alteration in alterations}
+        return self._change_records(image, config_type, name, own, requested, changed)
 
     def whole(self, image: MetadataImage, config_type: int, name: str, settings: Sequence[Alteration]) -> list[Record]:
-        """Gives a resource these settings, of a request that was checked, and takes all others from it.
+        """Makes the records that set these settings of a resource and remove all others.
+
+        The request must have passed `check`.
 
         Raises:
-            KafkaError: nothing of it may be done.
+            KafkaError: the change is refused as a whole.
         """
         own = image.settings_of(config_type, name)
-        wanted = {setting.name: setting.value for setting in settings if setting.value is not None}
-        changed: dict[str, str | None] = dict(wanted)
-        changed.update({setting_name: None for setting_name in own if setting_name not in wanted})
-        return self._decided(image, config_type, name, own, wanted, changed)
+        requested = {setting.name: setting.value for setting in settings if setting.value is not None}
+        changed: dict[str, str | None] = dict(requested)
+        changed.update({setting_name: None for setting_name in own if setting_name not in requested})
+        return self._change_records(image, config_type, name, own, requested, changed)
 
     def check(self, config_type: int, name: str, alterations: Sequence[Alteration]) -> None:
-        """What is wrong with a request whatever the resource has, and whoever asks.
+        """Checks a request without regard to the client and the resource's present settings.
 
         Raises:
-            KafkaError: INVALID_REQUEST for a setting given twice, a value that is missing, an unknown operation, a
-                resource that has no settings, or another broker.
+            KafkaError: INVALID_REQUEST for a duplicate setting, a missing value, an unknown operation, a resource type
+                without settings, or another broker.
         """
         code = ErrorCode.INVALID_REQUEST
-        twice = [setting for setting, count in Counter(a.name for a in alterations).items() if count > 1]
-        if twice:
-            raise KafkaError(code, f"more than once: {', '.join(twice)}")
+        duplicates = [setting for setting, count in Counter(a.name for a in alterations).items() if count > 1]
+        if duplicates:
+            raise KafkaError(code, f"settings given more than once: {', '.join(duplicates)}")
         missing = [a.name for a in alterations if a.value is None and a.operation != ConfigOperation.DELETE]
         if missing:
             raise KafkaError(code, f"no value for {', '.join(missing)}")
@@ -108,17 +114,17 @@ class ConfigChanges:
             check_broker_name(name, self._broker.node_name)
 
     def _altered(self, config_type: int, own: str | None, alteration: Alteration) -> str | None:
-        """The setting's new value, None if it is to have none."""
+        """Returns the setting's new value; None if the setting is removed."""
         operation, value = alteration.operation, alteration.value
         if operation == ConfigOperation.DELETE:
             return None
-        assert value is not None, "checked in front"
+        assert value is not None, "`check` refuses a missing value"
         if operation == ConfigOperation.SET:
             return value
         setting = self._setting(config_type, alteration.name)
         if setting is None or setting.type is not SettingType.LIST:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{alteration.name} is no list")
-        # A list of its own is begun with Kafka's default.
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{alteration.name} is not a list")
+        # The first change of a list starts from Kafka's default.
         parts = split_list(show_value(setting.default) or "" if own is None else own)
         for part in value.split(","):
             if operation == ConfigOperation.APPEND and part not in parts:
@@ -140,41 +146,41 @@ class ConfigChanges:
 
     # ---- the decision
 
-    def _decided(
+    def _change_records(
         self,
         image: MetadataImage,
         config_type: int,
         name: str,
         own: Mapping[str, str],
-        wanted: Mapping[str, str],
+        requested: Mapping[str, str],
         changed: Mapping[str, str | None],
     ) -> list[Record]:
         for setting, value in changed.items():
             if value is not None and len(value) > MAX_VALUE_LENGTH:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"the value of {setting} is longer than {MAX_VALUE_LENGTH}")
-        self._check_settings(image, config_type, name, wanted)
+        self._check_settings(image, config_type, name, requested)
         return [
             config_record(config_type, name, setting, value)
             for setting, value in changed.items()
             if own.get(setting) != value
         ]
 
-    def _check_settings(self, image: MetadataImage, config_type: int, name: str, wanted: Mapping[str, str]) -> None:
-        """Whether a resource may have exactly these settings."""
+    def _check_settings(self, image: MetadataImage, config_type: int, name: str, requested: Mapping[str, str]) -> None:
+        """Checks the complete settings of a resource."""
         try:
             if config_type == ConfigType.TOPIC:
                 _check_topic_name(name)
-                read_topic_settings(wanted, self._broker.config)
+                read_topic_settings(requested, self._broker.config)
                 if image.by_name(name) is None:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             elif config_type == ConfigType.GROUP:
                 if not name:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "a group needs a name")
-                read_group_settings(wanted, self._broker.config)
+                read_group_settings(requested, self._broker.config)
             elif config_type == ConfigType.CLIENT_METRICS:
-                check_client_metrics(name, wanted)
+                check_client_metrics(name, requested)
             else:
-                for setting, value in wanted.items():
+                for setting, value in requested.items():
                     fault = self._broker.fault(setting, value)
                     if fault is not None:
                         raise KafkaError(ErrorCode.INVALID_REQUEST, fault)
@@ -183,10 +189,10 @@ class ConfigChanges:
 
 
 def check_broker_name(name: str, node_name: str) -> None:
-    """Whether a resource's name is this broker's id.
+    """Checks that a resource's name is this broker's id.
 
     Raises:
-        KafkaError: INVALID_REQUEST if it is another's, or no number.
+        KafkaError: INVALID_REQUEST if it is another broker's id or not a number.
     """
     try:
         node_id = int(name)

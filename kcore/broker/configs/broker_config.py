@@ -1,4 +1,4 @@
-"""The broker's own settings: those of its file and those set while it runs, and which of them is in force (KIP-226)."""
+"""The broker's settings: those of its file, those changed at run time, and the effective value of each (KIP-226)."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ ALIASES: tuple[tuple[str, ...], ...] = (
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
     ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
 )
-"""Settings that say the same thing in other units: the first that has a value counts."""
+"""Groups of settings that differ only in their unit: the first with a value counts."""
 
 
 class SynonymValue(NamedTuple):
-    """A place where a value could come from.
+    """A possible source of a setting's value.
 
     Attributes:
-        name: the setting.
+        name: the setting's name.
         value: its value as text.
-        source: Kafka's number of the place (the SOURCE constants).
+        source: Kafka's number of the source (the SOURCE constants).
     """
 
     name: str
@@ -57,12 +57,12 @@ def _aliases(name: str) -> tuple[str, ...]:
 
 
 class BrokerConfig(MetadataListener):
-    """Puts settings that are changed at run time in force, in the node's `Config`, and knows what they hide.
+    """Applies settings that are changed at run time to the node's `Config`, and finds the synonyms of a setting.
 
     Args:
-        topics: where the changes are; this object listens to it, and must do so before those who read `config` then.
-        config: the node's settings, as they were given at its start.
-        node_id: this broker.
+        topics: holds the changes. This object is its listener and must be added before listeners that read `config`.
+        config: the node's settings, as given at its start.
+        node_id: this broker's id.
     """
 
     __slots__ = ("_changed", "_synonyms", "_topics", "config", "node_name", "static")
@@ -73,53 +73,53 @@ class BrokerConfig(MetadataListener):
         self._synonyms: dict[str, tuple[SynonymValue, ...]] = {}  # until a setting of the broker changes
         self.config = config
         self.node_name = str(node_id)
-        # name -> (value, source) of what the file or the command line says
+        # name -> (value, source) from the file or the command line
         self.static: dict[str, tuple[Any, str]] = {
             entry.setting.name: (entry.value, entry.source) for entry in config.effective() if entry.source != "default"
         }
         topics.listen(self)
 
     def own(self) -> Mapping[str, str]:
-        """What was set at run time for this broker."""
+        """Returns the settings that were changed at run time for this broker."""
         return self._topics.settings_of(ConfigType.BROKER, self.node_name)
 
     def cluster_defaults(self) -> Mapping[str, str]:
-        """What was set at run time for all brokers."""
+        """Returns the settings that were changed at run time for all brokers."""
         return self._topics.settings_of(ConfigType.BROKER, CLUSTER_DEFAULT)
 
     def synonyms(self, name: str) -> tuple[SynonymValue, ...]:
-        """Where the value of a setting could come from, the one in force first; settings in other units count too.
+        """Returns the possible sources of a setting's value, the effective one first; settings in other units count.
 
-        Nothing if only a setting in another unit has a value: it is no value of `name`.
+        The result is empty if only a setting in another unit has a value, which is not a value of `name`.
         """
-        found = self._synonyms.get(name)
-        if found is None:
-            found = self._synonyms[name] = self._find_synonyms(name)
-        return found
+        synonyms = self._synonyms.get(name)
+        if synonyms is None:
+            synonyms = self._synonyms[name] = self._find_synonyms(name)
+        return synonyms
 
     def _find_synonyms(self, name: str) -> tuple[SynonymValue, ...]:
         names = _aliases(name)
-        found: list[SynonymValue] = []
+        synonyms: list[SynonymValue] = []
         for source, layer in (
             (SOURCE_DYNAMIC_BROKER, self.own()),
             (SOURCE_DYNAMIC_DEFAULT_BROKER, self.cluster_defaults()),
         ):
-            found += [SynonymValue(alias, layer[alias], source) for alias in names if alias in layer]
+            synonyms += [SynonymValue(alias, layer[alias], source) for alias in names if alias in layer]
         for alias in names:
             if alias in self.static:
-                found.append(SynonymValue(alias, show_value(self.static[alias][0]), SOURCE_STATIC_BROKER))
+                synonyms.append(SynonymValue(alias, show_value(self.static[alias][0]), SOURCE_STATIC_BROKER))
         for alias in names:
             setting = self.config.SETTINGS.get(alias)
             if setting is not None and setting.default is not None:
-                found.append(SynonymValue(alias, show_value(setting.default), SOURCE_DEFAULT))
-        while found and found[0].name != name:
-            del found[0]
-        return tuple(found)
+                synonyms.append(SynonymValue(alias, show_value(setting.default), SOURCE_DEFAULT))
+        while synonyms and synonyms[0].name != name:
+            del synonyms[0]
+        return tuple(synonyms)
 
     def fault(self, name: str, text: str) -> str | None:
-        """What is wrong with setting `name` to `text` at run time; None if it may be done.
+        """Describes the reason to refuse a change of `name` to `text` at run time; None if the change is allowed.
 
-        A name that is no setting of the broker is kept and means nothing, as in Kafka.
+        An unknown name is stored without effect, as in Kafka.
         """
         setting = self.config.SETTINGS.get(name)
         if setting is None:
@@ -133,25 +133,25 @@ class BrokerConfig(MetadataListener):
         return None
 
     def on_config_changed(self, resource_type: int, name: str) -> None:
-        """Puts the broker's changed settings in force, and takes back those that are not set any more."""
+        """Applies the broker's changed settings and restores the values of removed ones."""
         if resource_type != ConfigType.BROKER or name not in {CLUSTER_DEFAULT, self.node_name}:
             return
         self._synonyms.clear()
-        wanted = {**self.cluster_defaults(), **self.own()}
-        for setting_name in sorted(self._changed - wanted.keys()):
+        overrides = {**self.cluster_defaults(), **self.own()}
+        for setting_name in sorted(self._changed - overrides.keys()):
             if setting_name in self.static:
                 self.config.set(setting_name, *self.static[setting_name])
             else:
                 self.config.reset(setting_name)
             self._changed.discard(setting_name)
-        for setting_name, text in wanted.items():
+        for setting_name, text in overrides.items():
             setting = self.config.SETTINGS.get(setting_name)
             if setting is None:
                 continue
             try:
                 value = read_value(setting, text)
             except InvalidValueError as error:
-                logger.warning("a setting from an earlier version is not in force: %s", error)
+                logger.warning("broker: ignoring a setting that is not valid in this version: %s", error)
                 continue
             self.config.set(setting_name, value, "dynamic")
             self._changed.add(setting_name)

@@ -1,4 +1,4 @@
-"""Settings of metrics subscriptions (KIP-714): kept and shown; this server takes no metrics, so nobody acts on them."""
+"""Settings of metrics subscriptions (KIP-714): stored and described, without effect: the server accepts no metrics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SELECTORS = frozenset(
         "client_source_port",
     }
 )
-"""What a subscription can match clients by."""
+"""Client properties that a subscription can match."""
 
 CLIENT_METRICS_SETTINGS: dict[str, Setting] = {
     "interval.ms": Setting(
@@ -39,16 +39,16 @@ CLIENT_METRICS_SETTINGS: dict[str, Setting] = {
 
 
 def check_client_metrics(name: str, own: Mapping[str, str]) -> None:
-    """Whether a subscription may have these settings.
+    """Checks the settings of a subscription.
 
     Args:
-        name: the subscription.
+        name: the subscription's name.
         own: its settings, name -> text.
 
     Raises:
-        KafkaError: INVALID_REQUEST for no name or an unknown setting, INVALID_CONFIG for a selector or pattern that is
-            none.
-        InvalidValueError: a value is unreadable or out of bounds.
+        KafkaError: INVALID_REQUEST for an empty name or an unknown setting, INVALID_CONFIG for an invalid selector or
+            pattern.
+        InvalidValueError: a value cannot be parsed or is out of bounds.
     """
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a metrics subscription needs a name")
@@ -65,8 +65,8 @@ def check_client_metrics(name: str, own: Mapping[str, str]) -> None:
 def _check_selector(part: str) -> None:
     selector, equals, pattern = part.partition("=")
     if not equals or selector.strip() not in SELECTORS:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{part!r} is no selector=pattern")
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{part!r} does not have the form selector=pattern")
     try:
         re.compile(pattern.strip())
     except re.error as error:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{pattern!r} is no pattern: {error}") from None
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{pattern!r} is not a valid pattern: {error}") from None

@@ -1,4 +1,4 @@
-"""Settings as they are shown: value, where it came from, what it hides, type and meaning."""
+"""Description of settings: value, source, synonyms, type and documentation."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from kcore.broker.metadata.image import MetadataImage
 
 UNKNOWN_TYPE = 0
-"""The type of a setting that nobody knows."""
+"""The type of an unknown setting."""
 
 
 class SettingsView:
-    """Shows settings of topics, groups, brokers and metrics subscriptions.
+    """Describes settings of topics, groups, brokers and metrics subscriptions.
 
     Args:
         broker: the broker's settings and their sources.
-        topics: the topics' settings in force.
+        topics: the topics' effective settings.
     """
 
     __slots__ = ("_broker", "_topics")
@@ -46,8 +46,8 @@ class SettingsView:
         self._topics = topics
 
     def new_topic(self, own: Mapping[str, str]) -> list[CreatableTopicConfigs]:
-        """All settings of a topic that is being made, in order of names; its own are shown as they were sent."""
-        shown = []
+        """Describes all settings of a topic that is being created, sorted by name; its own values as requested."""
+        described = []
         for name in TOPIC_SETTINGS:
             if name in own:
                 value: str | None = own[name]
@@ -57,11 +57,11 @@ class SettingsView:
                 source = self._source(self._synonyms_of_topic_setting(name))
                 if source == SOURCE_DEFAULT:
                     source = self._converted_source(name)
-            shown.append(CreatableTopicConfigs(name=name, value=value, config_source=source))
-        return shown
+            described.append(CreatableTopicConfigs(name=name, value=value, config_source=source))
+        return described
 
     def topic(self, image: MetadataImage, name: str, shape: Shape) -> list[DescribeConfigsResourceResult]:
-        """The settings of a topic that exists."""
+        """Describes the settings of an existing topic."""
         own = image.settings_of(ConfigType.TOPIC, name)
         result = []
         for setting_name, row in TOPIC_SETTINGS.items():
@@ -72,7 +72,7 @@ class SettingsView:
         return result
 
     def group(self, image: MetadataImage, name: str, shape: Shape) -> list[DescribeConfigsResourceResult]:
-        """The settings of a group, known or not."""
+        """Describes the settings of a group, existing or not."""
         own = image.settings_of(ConfigType.GROUP, name)
         config = self._broker.config
         result = []
@@ -89,7 +89,7 @@ class SettingsView:
         return result
 
     def client_metrics(self, image: MetadataImage, name: str, shape: Shape) -> list[DescribeConfigsResourceResult]:
-        """The settings of a metrics subscription, known or not."""
+        """Describes the settings of a metrics subscription, existing or not."""
         own = image.settings_of(ConfigType.CLIENT_METRICS, name)
         return [
             _own_or(shape, setting, own, SOURCE_CLIENT_METRICS, setting.default, ())
@@ -98,7 +98,7 @@ class SettingsView:
         ]
 
     def broker(self, shape: Shape) -> list[DescribeConfigsResourceResult]:
-        """All settings of this broker, and what was set for it that nobody knows."""
+        """Describes all settings of this broker, including unknown ones that clients have set."""
         config = self._broker.config
         names: dict[str, None] = dict.fromkeys(config.SETTINGS)
         names.update(dict.fromkeys(self._broker.cluster_defaults()))
@@ -106,7 +106,7 @@ class SettingsView:
         return [self._broker_setting(shape, name, self._broker.synonyms(name)) for name in names if shape.wants(name)]
 
     def cluster_defaults(self, shape: Shape) -> list[DescribeConfigsResourceResult]:
-        """What was set at run time for all brokers."""
+        """Describes the settings that were changed at run time for all brokers."""
         return [
             self._broker_setting(
                 shape,
@@ -138,16 +138,16 @@ class SettingsView:
         )
 
     def _synonyms_of_topic_setting(self, name: str) -> tuple[SynonymValue, ...]:
-        """Where the broker's default of a topic's setting comes from."""
+        """Returns the broker's synonyms of a topic's setting, which give its default."""
         row = TOPIC_SETTINGS[name]
         return self._broker.synonyms(row.synonyms[0].name) if row.synonyms else ()
 
     def _converted_source(self, name: str) -> int:
-        """The source of a default that comes from a setting in another unit (log.retention.hours)."""
+        """Returns the source of a default that comes from a setting in another unit (log.retention.hours)."""
         for synonym in TOPIC_SETTINGS[name].synonyms:
-            found = self._broker.synonyms(synonym.name)
-            if found and found[0].source != SOURCE_DEFAULT:
-                return found[0].source
+            values = self._broker.synonyms(synonym.name)
+            if values and values[0].source != SOURCE_DEFAULT:
+                return values[0].source
         return SOURCE_DEFAULT
 
     @staticmethod
@@ -156,12 +156,12 @@ class SettingsView:
 
 
 class Shape:
-    """Which settings are asked for, and how much of each.
+    """Requested settings and level of detail.
 
     Args:
-        keys: the names asked for; None or none is all.
-        synonyms: whether to say what a value hides.
-        documentation: whether to say what a setting means.
+        keys: the requested names; None or empty: all.
+        synonyms: include synonyms.
+        documentation: include documentation.
     """
 
     __slots__ = ("_documentation", "_keys", "_synonyms")
@@ -172,7 +172,7 @@ class Shape:
         self._documentation = documentation
 
     def wants(self, name: str) -> bool:
-        """Whether a setting is asked for."""
+        """Tests if a setting is requested."""
         return not self._keys or name in self._keys
 
     def result(
@@ -184,7 +184,7 @@ class Shape:
         setting: Setting | None,
         read_only: bool = False,
     ) -> DescribeConfigsResourceResult:
-        """One setting as it is shown."""
+        """Makes the description of one setting."""
         return DescribeConfigsResourceResult(
             name=name,
             value=value,
@@ -207,16 +207,16 @@ def _own_or(
     default: Any,
     synonyms: tuple[SynonymValue, ...],
 ) -> DescribeConfigsResourceResult:
-    """A setting that something has of its own, or that falls back to what `synonyms` say."""
+    """Describes a setting by the resource's own value, or else by `synonyms`."""
     value = show_value(default)
     if setting.name in own:
-        value = _normal(setting, own[setting.name])
+        value = _normalized(setting, own[setting.name])
         synonyms = (SynonymValue(setting.name, value, own_source), *synonyms)
     return shape.result(setting.name, value, synonyms[0].source if synonyms else SOURCE_DEFAULT, synonyms, setting)
 
 
-def _normal(setting: Setting, text: str) -> str | None:
-    """A value that was set, as it was understood: blanks go, 0.50 is 0.5."""
+def _normalized(setting: Setting, text: str) -> str | None:
+    """Formats a stored value as it was parsed: without blanks, 0.50 as 0.5."""
     try:
         return show_value(read_value(setting, text))
     except InvalidValueError:

@@ -1,4 +1,4 @@
-"""Settings of single groups (KIP-848, KIP-932, KIP-1071): every one there is, and what is in force for a group."""
+"""Settings of single groups (KIP-848, KIP-932, KIP-1071): the schema, and the effective values of each group."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ logger = logging.getLogger(__name__)
 
 
 class GroupSetting(NamedTuple):
-    """A setting that a group can have of its own.
+    """A setting that a single group can override.
 
     Attributes:
         setting: name, type, default, absolute bounds, meaning.
-        broker: the broker's setting that counts where the group has none; None: the default does.
-        least: the broker's setting that says how small it may be.
-        most: the broker's setting that says how large it may be.
+        broker: the broker's setting that applies to groups without their own value; None: the default applies.
+        least: the broker's setting with the lower bound.
+        most: the broker's setting with the upper bound.
     """
 
     setting: Setting
@@ -139,25 +139,25 @@ _ROWS: tuple[GroupSetting, ...] = (
 )
 
 GROUP_SETTINGS: dict[str, GroupSetting] = {row.setting.name: row for row in sorted(_ROWS, key=lambda r: r.setting.name)}
-"""Name -> setting, in the order of names: those of Kafka 4.3."""
+"""Name -> setting, sorted by name: the settings of Kafka 4.3."""
 
 
 _BROKER_ATTRIBUTES: dict[str, str | None] = {
     name: None if row.broker is None else row.broker.replace(".", "_") for name, row in GROUP_SETTINGS.items()
 }
-"""Name -> the attribute of `Config` that counts where a group has none of its own: read with every heartbeat."""
+"""Name -> the attribute of `Config` that applies to groups without their own value; every heartbeat reads it."""
 
 
 def read_group_settings(own: Mapping[str, str], config: Config) -> dict[str, Any]:
-    """Reads and checks all settings of a group.
+    """Parses and checks all settings of a group.
 
     Args:
-        own: what is to be set for the group, name -> text.
-        config: the broker's settings: bounds, and what counts where the group has none.
+        own: the group's own settings, name -> text.
+        config: the broker's settings: bounds, and the fallback for settings that the group does not have.
 
     Raises:
-        InvalidValueError: a setting is unknown, a value unreadable or out of bounds, or a session not longer than the
-            time between two heartbeats.
+        InvalidValueError: a setting is unknown, a value is invalid or out of bounds, or a session timeout is not
+            longer than the heartbeat interval.
     """
     values: dict[str, Any] = {}
     for name, text in own.items():
@@ -186,13 +186,13 @@ def _bounds(row: GroupSetting, config: Config) -> tuple[Any, Any]:
 
 
 class GroupConfigs(MetadataListener):
-    """What is in force for each group: its own setting, else the broker's.
+    """Effective settings of each group: its own value, else the broker's.
 
-    A group's own value is kept within the broker's bounds of the moment, which may have become narrower since it was
+    A group's own value is clamped to the broker's present bounds, which may have become narrower since the value was
     set.
 
     Args:
-        topics: where the settings are; this object listens to it.
+        topics: holds the settings; this object is its listener.
         config: the broker's settings.
     """
 
@@ -206,7 +206,7 @@ class GroupConfigs(MetadataListener):
         topics.listen(self)
 
     def get(self, group_id: str, key: str) -> Any:
-        """The value in force of one setting (`consumer.session.timeout.ms`) for a group, known or not."""
+        """Returns the effective value of one setting (`consumer.session.timeout.ms`) of a group, existing or not."""
         own = self._own.get(group_id)
         if own is not None and key in own:
             return own[key]
@@ -214,7 +214,7 @@ class GroupConfigs(MetadataListener):
         return GROUP_SETTINGS[key].setting.default if attribute is None else getattr(self._config, attribute)
 
     def own(self, group_id: str) -> Mapping[str, str]:
-        """What was set for the group itself, name -> text."""
+        """Returns the group's own settings, name -> text."""
         return self._topics.settings_of(ConfigType.GROUP, group_id)
 
     def observe(self, callback: Callable[[str], None]) -> None:
@@ -222,7 +222,7 @@ class GroupConfigs(MetadataListener):
         self._observers.append(callback)
 
     def on_config_changed(self, resource_type: int, name: str) -> None:
-        """Reads a group's settings anew; after a change of the broker's bounds those of all groups."""
+        """Reads the group's settings again, or those of all groups if the broker's bounds changed."""
         if resource_type == ConfigType.BROKER:
             for group_id in list(self._own):
                 self._read(group_id)
@@ -238,10 +238,10 @@ class GroupConfigs(MetadataListener):
             try:
                 value = None if row is None else read_value(row.setting, text)
             except InvalidValueError as error:
-                logger.warning("a setting of group %s from an earlier version is not in force: %s", group_id, error)
+                logger.warning("group %s: ignoring a setting that is not valid in this version: %s", group_id, error)
                 continue
             if row is None:
-                continue  # set by a version that knew more
+                continue  # a later version set it
             low, high = _bounds(row, self._config)
             if low is not None and value < low:
                 value = low

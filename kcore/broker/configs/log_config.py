@@ -1,4 +1,4 @@
-"""The topic settings that a partition's log obeys, in the form in which appends, readers and cleaners use them."""
+"""The topic settings of a partition's log, typed for appends, readers and cleaners."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 
 
 class LogConfig:
-    """Settings of a topic's logs; one object for all partitions of the topic, replaced when they change.
+    """Settings of a topic's logs: one object for all partitions of the topic, replaced when a setting changes.
 
-    There is no min.insync.replicas: what counts is at most the number of replicas, and that is one.
+    It has no min.insync.replicas: the setting is capped at the number of replicas, which is one.
 
     Attributes:
-        max_message_bytes: the largest batch taken, header included.
-        segment_bytes: a batch larger than this is refused; otherwise segments do not exist here.
-        log_append_time: timestamps are set by the log (message.timestamp.type = LogAppendTime).
-        timestamp_before_max_ms: how far behind the wall clock a create time may be.
-        timestamp_after_max_ms: how far ahead of it.
-        compression: the codec in which batches are kept, or None: as the producer made them.
+        max_message_bytes: the largest accepted batch, header included.
+        segment_bytes: a larger batch is refused; segments do not exist otherwise.
+        log_append_time: the log sets timestamps (message.timestamp.type = LogAppendTime).
+        timestamp_before_max_ms: maximum age of a create time by the wall clock.
+        timestamp_after_max_ms: maximum lead of a create time over the wall clock.
+        compression: the codec of stored batches; None: the producer's.
         compress: compresses with that codec at the topic's level.
         compact: cleanup.policy contains compact: records need keys.
         delete: cleanup.policy contains delete: retention and DeleteRecords apply.
-        delete_retention_ms: how long compaction keeps tombstones.
-        min_compaction_lag_ms: how long compaction does not touch a record.
-        max_compaction_lag_ms: how long a record may wait for compaction.
-        min_cleanable_ratio: which share of a log must be new before it is compacted.
-        retention_ms: how long a batch is kept, -1 for ever.
-        retention_bytes: how much of a partition is kept, -1 all.
-        limits: what of all this decides whether a batch is appended as it came.
+        delete_retention_ms: time for which compaction keeps tombstones.
+        min_compaction_lag_ms: minimum age of compacted records.
+        max_compaction_lag_ms: maximum time that a record waits for compaction.
+        min_cleanable_ratio: share of new bytes from which on a log is compacted.
+        retention_ms: retention time of a batch; -1: for ever.
+        retention_bytes: retained bytes of a partition; -1: all.
+        limits: the limits within which a batch is appended unchanged.
     """
 
     __slots__ = (
@@ -57,7 +57,7 @@ class LogConfig:
     )
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
-        """Takes typed values by Kafka's setting names; what is absent has Kafka's default."""
+        """Reads typed values by Kafka's setting names; an absent setting has Kafka's default."""
         get = (settings or {}).get
         self.max_message_bytes: int = get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)
         self.segment_bytes: int = get("segment.bytes", 1 << 30)

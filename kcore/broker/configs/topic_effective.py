@@ -1,4 +1,4 @@
-"""What is in force for each topic: its own setting, else the broker's, else Kafka's default."""
+"""Effective settings of each topic: its own, else the broker's, else Kafka's default."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ logger = logging.getLogger(__name__)
 
 
 def broker_value(row: TopicSetting, config: Config) -> Any:
-    """What a topic has that was told nothing: the first of the broker's settings with a value, else the default."""
+    """Returns the value for topics without a setting of their own.
+
+    It is that of the first of the broker's synonyms with a value, else the default.
+    """
     for synonym in row.synonyms:
         if synonym.name in config.SETTINGS:
             value = config.get(synonym.name)
@@ -31,14 +34,14 @@ def broker_value(row: TopicSetting, config: Config) -> Any:
 
 
 def read_topic_settings(own: Mapping[str, str], config: Config) -> dict[str, Any]:
-    """Reads and checks all settings of a topic.
+    """Parses and checks all settings of a topic.
 
     Args:
-        own: what is to be set for the topic, name -> text.
-        config: the broker's settings, which count where the topic has none.
+        own: the topic's own settings, name -> text.
+        config: the broker's settings, the fallback for settings that the topic does not have.
 
     Raises:
-        InvalidValueError: a setting is unknown, a value unreadable or out of bounds, or two do not go together.
+        InvalidValueError: a setting is unknown, a value is invalid or out of bounds, or two values contradict.
     """
     values: dict[str, Any] = {}
     for name, text in own.items():
@@ -59,7 +62,7 @@ class TopicConfigs(MetadataListener):
     """Each topic's settings, typed.
 
     Args:
-        topics: where the settings are; this object listens to it, and must do so before those who ask it then.
+        topics: holds the settings. This object is its listener and must be added before listeners that read settings.
         config: the broker's settings.
     """
 
@@ -73,10 +76,10 @@ class TopicConfigs(MetadataListener):
         topics.listen(self)
 
     def effective(self, topic: str) -> Mapping[str, Any]:
-        """Every setting of a topic, name -> value in force (bool, int, float, str, tuple of str). Do not change it."""
-        found = self._cache.get(topic)
-        if found is not None:
-            return found
+        """Returns every setting of a topic, name -> value (bool, int, float, str, tuple of str); do not change it."""
+        cached = self._cache.get(topic)
+        if cached is not None:
+            return cached
         defaults = self.defaults()
         own = self._topics.settings_of(ConfigType.TOPIC, topic)
         if not own:
@@ -85,29 +88,29 @@ class TopicConfigs(MetadataListener):
         for name, text in own.items():
             row = TOPIC_SETTINGS.get(name)
             if row is None:
-                continue  # set by a version that knew more
+                continue  # a later version set it
             try:
                 merged[name] = read_value(row.setting, text)
             except InvalidValueError as error:
-                logger.warning("a setting of topic %s from an earlier version is not in force: %s", topic, error)
+                logger.warning("topic %s: ignoring a setting that is not valid in this version: %s", topic, error)
         return merged
 
     def defaults(self) -> Mapping[str, Any]:
-        """What a topic has that was told nothing."""
+        """Returns the settings of topics without settings of their own, name -> value."""
         if self._defaults is None:
             self._defaults = {name: broker_value(row, self._config) for name, row in TOPIC_SETTINGS.items()}
         return self._defaults
 
     def on_topic_created(self, topic: TopicInfo) -> None:
-        """A new topic may have the name of an old one."""
+        """Drops the cached settings of an earlier topic of the same name."""
         self._cache.pop(topic.name, None)
 
     def on_topic_deleted(self, topic: TopicInfo) -> None:
-        """Forgets the topic."""
+        """Drops the topic's cached settings."""
         self._cache.pop(topic.name, None)
 
     def on_config_changed(self, resource_type: int, name: str) -> None:
-        """Forgets what was read before; after a change of the broker's everything."""
+        """Drops the topic's cached settings, or those of all topics if the broker's settings changed."""
         if resource_type == ConfigType.TOPIC:
             self._cache.pop(name, None)
         elif resource_type == ConfigType.BROKER:

@@ -1,5 +1,5 @@
-"""Every setting that a topic can have: Kafka's name, type, default, bounds and meaning, and the broker's setting
-that it falls back to.
+"""Every setting of topics: Kafka's name, type, default and bounds, its meaning, and the broker's settings that it falls
+back to.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Synonym(NamedTuple):
 
     Attributes:
         name: the broker's setting.
-        factor: what its value is multiplied with (hours to milliseconds).
+        factor: the multiplier of its value (hours to milliseconds).
     """
 
     name: str
@@ -26,7 +26,7 @@ class Synonym(NamedTuple):
 
 
 class TopicSetting(NamedTuple):
-    """A setting of topics, with the broker's settings behind it: the first that has a value counts."""
+    """A setting of topics and its synonyms among the broker's settings: the first with a value counts."""
 
     setting: Setting
     synonyms: tuple[Synonym, ...]
@@ -274,4 +274,4 @@ _ROWS = (
 )
 
 TOPIC_SETTINGS: dict[str, TopicSetting] = {row.setting.name: row for row in sorted(_ROWS, key=lambda r: r.setting.name)}
-"""Name -> setting, in the order of names: those of Kafka 4.3."""
+"""Name -> setting, sorted by name: the settings of Kafka 4.3."""

@@ -1,4 +1,4 @@
-"""Values of settings as Kafka reads and writes them: `ConfigDef`'s rules, which are stricter than our own files'."""
+"""Parsing and formatting of settings by the rules of Kafka's `ConfigDef`, which are stricter than those of our files."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import Any
 from kcore.config.setting import WIDTHS, Setting, SettingType
 
 MAX_VALUE_LENGTH = 32_767
-"""The longest value of a setting that is kept, in UTF-16 code units."""
+"""Longest accepted value of a setting, in UTF-16 code units."""
 
-_JAVA_BLANKS = "".join(map(chr, range(33)))  # what Java's trim() takes away
+_JAVA_BLANKS = "".join(map(chr, range(33)))  # the characters that Java's trim() removes
 _WHOLE = re.compile(r"[+-]?\d+")
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[dDfF]?")
 _COMMA = re.compile(r"\s*,\s*")
 
 
 class InvalidValueError(ValueError):
-    """A value cannot be read, or lies outside of what the setting allows; the text says why."""
+    """A value cannot be parsed or is not allowed for the setting; the text has the reason."""
 
 
 def read_value(setting: Setting, text: str) -> Any:
-    """Reads and checks a value.
+    """Parses and checks a value.
 
     Args:
-        setting: what it is a value of.
-        text: the value as it was sent.
+        setting: the value's setting.
+        text: the value as the client sent it.
 
     Returns:
         bool, int, float, str or a tuple of str.
 
     Raises:
-        InvalidValueError: it is no such value, or one that the setting does not allow.
+        InvalidValueError: the value cannot be parsed, or the setting does not allow it.
     """
     value = _parse(setting, text.strip(_JAVA_BLANKS))
     fault = _range_fault(setting, value)
@@ -78,12 +78,12 @@ def _range_fault(setting: Setting, value: Any) -> str | None:
 
 
 def split_list(text: str) -> list[str]:
-    """The elements of a list as append and subtract see them: between commas, blanks kept, empty ones left out."""
+    """Splits a list at its commas for append and subtract: keeps blanks, omits empty elements."""
     return [part for part in text.split(",") if part]
 
 
 def show_value(value: Any) -> str | None:
-    """A value as Kafka writes it; null where there is none."""
+    """Formats a value as Kafka does; None for no value."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -96,7 +96,7 @@ def show_value(value: Any) -> str | None:
 
 
 def _show_double(value: float) -> str:
-    """Java's `Double.toString`: plain between 0.001 and 10 million, else with an E and at least one decimal."""
+    """Formats like Java's `Double.toString`: decimal from 0.001 to 10 million, else with E and one or more decimals."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         digits = f"{value!r}"
         return digits if "." in digits else f"{digits}.0"

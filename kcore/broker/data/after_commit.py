@@ -1,4 +1,7 @@
-"""Answering a read once what is staged is durable: with one replica, Kafka has every append readable at once."""
+"""Reads that complete after the present commit, so that they see the staged appends.
+
+In Kafka, with one replica, every append is readable at once.
+"""
 
 from __future__ import annotations
 
@@ -18,35 +21,37 @@ logger = logging.getLogger(__name__)
 
 
 def complete_with(pending: Pending, read: Callable[..., Any], *arguments: Any) -> None:
-    """Completes `pending` with what `read` returns; a read that fails is answered too, never left open.
+    """Completes `pending` with the result of `read`, or with an error if the read fails.
 
     Args:
-        pending: who waits.
+        pending: the deferred response.
         read: makes the response.
-        arguments: of `read`.
+        arguments: the arguments of `read`.
     """
     try:
         response = read(*arguments)
     except LogError:
-        logger.exception("a read for %s failed", type(pending.api).__name__)
+        logger.exception("%s: the read of the log failed", type(pending.api).__name__)
         pending.fail(pending.api.storage_error)
     except Exception:
-        logger.exception("%s failed", type(pending.api).__name__)
+        logger.exception("%s: internal error in a read", type(pending.api).__name__)
         pending.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
     else:
         pending.complete(response)
 
 
 class Reader(Protocol):
-    """An API that can answer of what is durable."""
+    """An API whose responses depend only on durable state."""
 
     def read(self, context: RequestContext, request: Any) -> Any:
-        """The response, of what is durable now."""
+        """Makes the response from the present durable state."""
         ...
 
 
 class AfterCommit:
-    """A `Participant` that staged nothing: it reads when the round is over, behind those whose appends it must see."""
+    """A `Participant` that stages nothing: it reads after the commit, behind the participants whose appends it must
+    see.
+    """
 
     __slots__ = ("_pending", "_reader")
 
@@ -57,20 +62,20 @@ class AfterCommit:
         self._pending = Pending(reader, context, request)
 
     def seal(self) -> None:
-        """Nothing to stage."""
+        """Does nothing: it stages nothing."""
 
     def committed(self) -> None:
-        """Reads and answers."""
+        """Reads and completes the response."""
         pending = self._pending
         complete_with(pending, self._reader.read, pending.context, pending.request)
 
     def failed(self, error: LogError) -> None:
-        """The appends are gone; the read stands by what is there."""
+        """Reads and completes the response without the failed appends."""
         self.committed()
 
     @classmethod
     def answer(cls, pipeline: CommitPipeline, reader: Any, context: RequestContext, request: Any) -> Pending:
-        """The answer of `reader.read(context, request)` once the present round is over."""
+        """Returns a response that `reader.read(context, request)` completes after the present commit."""
         waiting = cls(reader, context, request)
         pipeline.enlist(waiting)
         return waiting._pending

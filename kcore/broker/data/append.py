@@ -1,6 +1,6 @@
-"""Appending a client's batch to a partition: every check of Kafka's, in its order, and then the append.
+"""Append of a client's batch to a partition: Kafka's checks in Kafka's order, then the append.
 
-Nothing is changed before the last check has passed.
+Nothing changes until the last check has passed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_TIMESTAMP = -1
 
 _LOG_OVERHEAD = 12  # base offset and length
 _TO_MAGIC = 17  # up to and with the magic byte
-_SMALLEST_LENGTH = 14  # what the length field says at least, of any magic
+_SMALLEST_LENGTH = 14  # the smallest value of the length field, of any magic
 _LENGTH_AND_MAGIC = struct.Struct(">8xi4xb")
 _LENGTH = struct.Struct(">8xi")
 _CRC = struct.Struct(">I")
@@ -40,10 +40,10 @@ _LOG_APPEND_TIME = 0x08
 
 
 class RecordsRefusedError(KafkaError):
-    """Some records of a batch are refused, and with them the batch.
+    """A batch is refused because of some of its records.
 
     Attributes:
-        record_errors: (index in the batch, text) of each.
+        record_errors: (index in the batch, text) of each of these records.
     """
 
     def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
@@ -52,10 +52,10 @@ class RecordsRefusedError(KafkaError):
 
 
 def whole_batch_size(records: bytes, position: int) -> int:
-    """The size of the whole batch, of any magic, that begins at `position`; 0 if there is none or it is cut short.
+    """Returns the size of the batch, of any magic, at `position`; 0 if there is no batch or it is truncated.
 
     Raises:
-        KafkaError: CORRUPT_MESSAGE for bytes that can be no batch.
+        KafkaError: CORRUPT_MESSAGE for bytes that cannot be a batch.
     """
     left = len(records) - position
     if left < _LOG_OVERHEAD:
@@ -73,11 +73,11 @@ def whole_batch_size(records: bytes, position: int) -> int:
 
 
 def read_header(records: bytes, version: int) -> BatchHeader:
-    """The header of a produce request's one batch.
+    """Parses the header of a produce request's single batch.
 
     Raises:
-        KafkaError: INVALID_RECORD for no batch, more than one, or one of an older magic; CORRUPT_MESSAGE for bytes that
-            are no batch; UNSUPPORTED_COMPRESSION_TYPE for zstd before v7.
+        KafkaError: INVALID_RECORD for no batch, more than one, or an older magic; CORRUPT_MESSAGE for bytes that are
+            not a batch; UNSUPPORTED_COMPRESSION_TYPE for zstd before v7.
     """
     try:
         header = parse_header(records)
@@ -93,7 +93,7 @@ def read_header(records: bytes, version: int) -> BatchHeader:
 
 
 def _check_shape(records: bytes) -> None:
-    """Refuses bytes that are not one batch of magic 2 and at most a piece of another one, as `read_header` says."""
+    """Refuses bytes that are not one batch of magic 2; a truncated second batch is allowed. Raises as `read_header`."""
     size = whole_batch_size(records, 0)
     if not size or records[16] != 2:
         raise KafkaError(ErrorCode.INVALID_RECORD)
@@ -116,19 +116,19 @@ def append(
     """Checks a client's batch and stages it.
 
     Args:
-        partition: where it goes.
-        records: the request's bytes; what stands behind the batch is dropped.
+        partition: the target partition.
+        records: the request's bytes; bytes behind the batch are dropped.
         header: the batch's header.
-        wall_ms: now, in ms since the epoch.
-        guard: under which a transactional batch was verified before; None if it was not.
-        verify: whether transactional batches need one.
+        wall_ms: the present time, ms since the epoch.
+        guard: the guard of a verified transactional batch; None if it was not verified.
+        verify: transactional batches need a guard.
 
     Returns:
-        (base offset, time of the append in ms or -1 for create times). A repeated batch has those of the first.
+        (base offset, time of the append in ms or -1 for create times). A duplicate batch has those of the first.
 
     Raises:
         KafkaError: the batch is refused.
-        LogError: it could not be staged.
+        LogError: the batch could not be staged.
     """
     batch, max_timestamp_ms, append_time_ms = _checked(records, header, partition.config, wall_ms)
     producer_id = header.producer_id
@@ -160,7 +160,7 @@ def append(
 def _checked(
     records: bytes, header: BatchHeader, config: LogConfig, wall_ms: int
 ) -> tuple[bytes | bytearray, int, int]:
-    """A batch as the log keeps it, once everything about it but its producer is checked.
+    """Checks everything about a batch except its producer, and converts it to the form that the log stores.
 
     Returns:
         (batch, its largest timestamp, the time of the append or -1).
@@ -200,7 +200,7 @@ def _checked(
         _refuse_records(batch, header, config, wall_ms)
     target = codec if config.compression is None else config.compression
     if target != codec or not consecutive:
-        # Not consecutive: some old clients number the records of compressed batches wrongly.
+        # Offsets may not be consecutive: some old clients number the records of compressed batches wrongly.
         batch = rebuild(batch, header, target, config, wall_ms)
         if len(batch) > config.max_message_bytes:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
@@ -218,10 +218,10 @@ def _checked(
 
 
 def _refuse_records(batch: bytes | bytearray, header: BatchHeader, config: LogConfig, wall_ms: int) -> NoReturn:
-    """Names the records whose keys or timestamps are at fault.
+    """Refuses a batch and lists the records with invalid keys or timestamps.
 
     Raises:
-        RecordsRefusedError: INVALID_TIMESTAMP if any timestamp is at fault, else INVALID_RECORD.
+        RecordsRefusedError: INVALID_TIMESTAMP if a timestamp is invalid, else INVALID_RECORD.
     """
     earliest_ms = wall_ms - config.timestamp_before_max_ms
     latest_ms = wall_ms + config.timestamp_after_max_ms
@@ -236,14 +236,14 @@ def _refuse_records(batch: bytes | bytearray, header: BatchHeader, config: LogCo
                 errors.append((index, f"timestamp {timestamp_ms} is outside of [{earliest_ms}, {latest_ms}]"))
         elif header.is_log_append_time:
             code = ErrorCode.INVALID_TIMESTAMP
-            errors.append((index, "producers do not set the time of the append"))
-    assert errors, "the survey of the batch found a record at fault"
+            errors.append((index, "a producer must not set the append time"))
+    assert errors, "the survey of the batch found an invalid record"
     message = f"{len(errors)} of {header.record_count} records are refused: {errors[0][1]}"
     raise RecordsRefusedError(code, message, errors)
 
 
 def _correct_max_timestamp(batch: bytearray, max_timestamp_ms: int) -> None:
-    """The header says what the records say, and that their times are create times."""
+    """Sets the header's largest timestamp to that of the records, and its timestamp type to create time."""
     attributes = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)[0]
     _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes & ~_LOG_APPEND_TIME)
     _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, max_timestamp_ms)

@@ -1,4 +1,4 @@
-"""The data plane put together: its APIs, and the periodic work of its partitions."""
+"""Construction of the APIs of the data plane."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ def data_apis(
     verifier: ProduceVerifier | None = None,
     room: FetchMemoryBudget | None = None,
 ) -> list[DeferredApi]:
-    """All APIs of the data plane.
+    """Makes all APIs of the data plane.
 
     Args:
         partitions: the node's partitions.
-        pipeline: commits what is appended.
-        purgatory: where long polls wait; its wheel is also that of retries.
+        pipeline: commits appends.
+        purgatory: holds long polls; its timer wheel also serves retries.
         now: the time of the round.
         config: the node's settings.
         sessions: the node's fetch sessions.
-        cluster: who leads what.
-        authorizer: who may do what; None allows all.
-        verifier: the transaction coordinator; None: there is none, and transactional batches are refused as by a
-            broker that cannot reach it. It may be given later, as `verifier` of the Produce API's `partition_verifier`.
-        room: how much fetches may answer with; None: `fetch.max.bytes`, whatever is on its way.
+        cluster: the leaders of partitions.
+        authorizer: decides about each operation; None allows all.
+        verifier: the transaction coordinator; None: transactional batches are refused as if the coordinator were
+            unreachable. It may be set later, as `verifier` of the Produce API's `partition_verifier`.
+        room: the memory for fetch responses; None: limits each response to `fetch.max.bytes`, but not their sum.
     """
     partition_verifier = PartitionVerifier(verifier, purgatory.wheel, now)
     makers: dict[ApiKey, Maker] = {

@@ -1,4 +1,4 @@
-"""Long polls: a fetch that waits in the purgatory for data, an error, or the end of its time."""
+"""Long polls: fetches that wait in the purgatory for data, an error or their timeout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class FetchPending(Pending):
-    """The answer of a fetch that waits. Abandoning it (the connection closed) also ends the wait."""
+    """Response of a parked fetch. Abandoning it, because the connection closed, also ends the wait."""
 
     __slots__ = ("operation",)
 
@@ -27,7 +27,7 @@ class FetchPending(Pending):
         self.operation: DelayedFetch | None = None
 
     def abandon(self) -> None:
-        """Nobody waits any more: the operation leaves the purgatory and is never completed."""
+        """Removes the operation from the purgatory; it is never completed."""
         super().abandon()
         operation, self.operation = self.operation, None
         if operation is not None:
@@ -35,21 +35,21 @@ class FetchPending(Pending):
 
 
 class DelayedFetch(DelayedOperation):
-    """A fetch that has not enough to answer yet.
+    """A parked fetch without enough data for its response.
 
-    It is watched under each of its partitions, and tried whenever one of them has something new. Completed once, by
-    data, error or timeout; it then reads everything again.
+    The purgatory watches it under each of its partitions and tries it when one of them has progress. It completes once,
+    by data, error or timeout, and then reads every partition again.
 
     Args:
-        api: who reads and answers.
-        pending: who waits.
+        api: reads the partitions and makes the response.
+        pending: the deferred response.
         items: the request's partitions.
         params: the request's limits.
-        fetch_context: the request's session, None without.
-        unsettled: appends that the answer has to wait for whatever it holds: (partition, end offset when asked).
+        fetch_context: the request's session; None: no session.
+        pending_appends: appends that the response must wait for: (partition, end offset when the request arrived).
 
     Attributes:
-        partitions: those that it waits for. A session's next request may look the session's partitions up anew.
+        partitions: the watched partitions; kept because the session's next request may look its partitions up again.
     """
 
     __slots__ = ("api", "fetch_context", "items", "params", "partitions", "pending", "pending_appends")
@@ -73,7 +73,7 @@ class DelayedFetch(DelayedOperation):
         self.pending_appends = pending_appends
 
     def watch(self) -> None:
-        """Its partitions tell when they have something new, from now on."""
+        """Makes its partitions report progress from now on."""
         for partition in self.partitions:
             partition.watched += 1
 
@@ -82,15 +82,15 @@ class DelayedFetch(DelayedOperation):
             partition.watched -= 1
 
     def forget(self) -> None:
-        """Ends the wait without an answer."""
+        """Ends the wait without a response."""
         if self.cancel():
             self._unwatch()
 
     def try_complete(self) -> bool:
-        """Completes it if any partition has an error, or all of them together have enough bytes."""
+        """Completes the fetch if a partition has an error, or if all partitions together have enough bytes."""
         if self.pending_appends:
             for awaited, end_offset in self.pending_appends:
-                # An append that failed takes the end back: then there is nothing to wait for either.
+                # A failed append moves the end offset back, which also ends the wait for it.
                 if awaited.high_watermark < end_offset <= awaited.log.end_offset and not awaited.closed:
                     return False
             self.pending_appends = []
@@ -117,7 +117,7 @@ class DelayedFetch(DelayedOperation):
         return False
 
     def on_complete(self) -> None:
-        """Reads everything again and answers."""
+        """Reads every partition again and completes the response."""
         pending = self.pending
         if pending.operation is not None:
             pending.operation = None

@@ -1,6 +1,6 @@
-"""A partition: its log, its producers, its transactions, and what readers may see of it.
+"""A partition: its log, its producers, its transactions, and the offsets up to which readers may read.
 
-With one replica the high watermark is the committed end of the log: it moves when a commit returns, not before.
+With one replica the high watermark is the committed end of the log: it advances when a commit returns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SNAPSHOT_MAX_PRODUCERS = 20_000
-"""Partitions with more producers and aborted transactions are not snapshotted: that would hold up requests."""
+"""Limit of producers and aborted transactions of a snapshot: writing more would delay requests."""
 
 # Of a batch header: attributes, last offset delta, largest timestamp, producer id, producer epoch, base sequence.
 _PRODUCER_FIELDS = struct.Struct(">hi8xqqhi")
@@ -38,33 +38,33 @@ _CONTROL = 0x20
 
 
 class Partition(PartitionCore):
-    """One partition that this node leads. What is done for every append and every commit is compiled: `PartitionCore`.
+    """One partition that this node leads. `PartitionCore` has the compiled code of every append and every commit.
 
-    It is the `Participant` that moves the high watermark when a commit returns, and the `ShardLog` of a coordinator's
-    shard if it belongs to an internal topic.
+    As a `Participant` it advances the high watermark when a commit returns. A partition of an internal topic is also
+    the `ShardLog` of a coordinator's shard.
 
     Args:
         topic: the topic's name.
-        topic_id: its id, 16 bytes.
+        topic_id: the topic's id, 16 bytes.
         index: the partition's number.
-        log: its log.
-        leader_epoch: the epoch in which this node leads it; appends carry it.
+        log: the partition's log.
+        leader_epoch: the epoch in which this node leads the partition; appends carry it.
         config: the topic's settings.
-        pipeline: where appends enlist.
-        internal: a coordinator's topic: clients cannot write to it.
+        pipeline: commits the partition's appends.
+        internal: the topic belongs to a coordinator, and clients cannot write to it.
 
     Attributes:
-        high_watermark: the committed end; readers see what lies below.
-        last_stable_offset: where the earliest open transaction begins, at most the high watermark; read_committed
-            readers see what lies below.
+        high_watermark: the committed end; readers see the offsets below it.
+        last_stable_offset: the start of the earliest open transaction, at most the high watermark; read_committed
+            readers see the offsets below it.
         producers: sequences, transactions and aborted transactions.
-        unacknowledged_end: the end of the last append with acks=0. While it is not durable, its producer may expect
-            to read it all the same: nobody tells when that is.
-        watched: how many parked requests wait for this partition.
-        recovering: its producers are still being read from the log; it serves nobody before.
-        closed: it was deleted.
-        loading: how many loads of a coordinator's shard are reading it.
-        pipeline: commits what is staged here.
+        unacknowledged_end: the end of the last append with acks=0. Its producer gets no response when the append is
+            durable, and may expect to read it at once.
+        watched: number of parked requests that wait for this partition.
+        recovering: its producers are still being read from the log; it serves no requests until that is done.
+        closed: the partition was deleted.
+        loading: number of loads of a coordinator's shard that are reading it.
+        pipeline: commits the staged appends.
     """
 
     __slots__ = (
@@ -117,37 +117,37 @@ class Partition(PartitionCore):
         return f"{self.topic}-{self.index}"
 
     def when_progress(self, callback: Callable[[Partition], None]) -> None:
-        """Tells one observer, only while `watched`, that readers may find something new: data, a start, an end."""
+        """Sets the callback for new data, a moved log start or the deletion; it is called only while `watched`."""
         self._on_progress = callback
 
     # ---- offsets
 
     @property
     def end_offset(self) -> int:
-        """The offset of the next record, counting what is staged."""
+        """The offset of the next record, staged appends included."""
         return self.log.end_offset
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that readers may ask for."""
+        """The first offset that readers may fetch."""
         return self.log.log_start_offset
 
     @property
     def unacknowledged(self) -> bool:
-        """Whether something appended with acks=0 is not durable yet."""
+        """True while an append with acks=0 is not durable."""
         return self.unacknowledged_end > self.high_watermark
 
     @property
     def dirty(self) -> bool:
-        """Whether something is appended that no commit has made durable yet."""
+        """True while an append is not durable."""
         return self.log.end_offset != self.high_watermark
 
     # ---- recovery
 
     def recovery(self) -> Iterator[None]:
-        """Recovers in slices; ends at once if there is nothing (more) to recover.
+        """Recovers in slices; ends at once if the recovery is complete.
 
-        A damaged log ends it too: the partition then goes on `recovering`, and serves nobody.
+        A damaged log ends it too: the partition then stays `recovering` and serves no requests.
         """
         while self._recovery is not None:
             try:
@@ -155,12 +155,14 @@ class Partition(PartitionCore):
             except StopIteration:
                 return
             except LogError:
-                logger.exception("%r cannot be recovered and stays out of service", self)
+                logger.exception(
+                    "partition %r cannot be recovered and stays unavailable; check it with `kcore log verify`", self
+                )
                 return
             yield
 
     def finish_recovery(self) -> None:
-        """Recovers to the end now.
+        """Completes the recovery now, without pauses.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR if the log is damaged.
@@ -171,7 +173,7 @@ class Partition(PartitionCore):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _recover(self) -> Iterator[None]:
-        """Rebuilds producers and transactions from the snapshot, if there is one, and every batch behind it."""
+        """Rebuilds producers and transactions from the snapshot, if there is one, and the batches behind it."""
         producers, start = self._restore_snapshot()
         replay = partial(self._replay, producers)
         for run in self.log.runs(start, check_crc=False):
@@ -181,7 +183,7 @@ class Partition(PartitionCore):
         self._recovered(producers, self.high_watermark)
 
     def _recovered(self, producers: ProducerStates, high_watermark: int) -> None:
-        """The log was read up to `high_watermark`: this is what it says of its producers."""
+        """Installs the producers that were read from the log up to `high_watermark`."""
         self._recovery = None
         self.recovering = False
         self.producers = producers
@@ -189,24 +191,24 @@ class Partition(PartitionCore):
         self._update_last_stable_offset()
 
     def _restore_snapshot(self) -> tuple[ProducerStates, int]:
-        """The producers of the snapshot, none without one, and from where on the log has to be replayed."""
+        """Returns the snapshot's producers (none without a snapshot) and the offset from which to replay the log."""
         log = self.log
         snapshot = None if self.internal else log.snapshot
         first = max(log.log_start_offset, log.cleaned_to)
         if snapshot is None or not first <= snapshot.offset <= log.high_watermark:
-            # Deleted or compacted beyond the snapshot: what ended its transactions may be gone, so it says nothing any
-            # more. A compacted log still has the last batch of each producer.
+            # The log was deleted or compacted beyond the snapshot: markers of its transactions may be missing, so the
+            # snapshot is not used. A compacted log still has the last batch of each producer.
             return ProducerStates(), log.log_start_offset
         try:
             producers = decode(log.read_snapshot())
         except (ValueError, CorruptLogError):
-            logger.exception("%r: the snapshot of its producers is damaged; the whole log is replayed", self)
+            logger.exception("partition %r: the producer snapshot is damaged; replaying the whole log", self)
             return ProducerStates(), log.log_start_offset
         self._forget_compacted_transactions(producers)
         return producers, snapshot.offset
 
     def _forget_compacted_transactions(self, producers: ProducerStates) -> None:
-        """Aborted transactions that the snapshot tells of, and whose markers compaction has removed since."""
+        """Removes the snapshot's aborted transactions whose markers compaction has removed since."""
         gone = set()
         for transaction in producers.aborted.entries:
             offset = transaction.last_offset
@@ -217,10 +219,10 @@ class Partition(PartitionCore):
         producers.aborted.forget(gone)
 
     def snapshot_producers(self, min_records: int) -> bool:
-        """Stages a snapshot of the producers if a restart would have to replay `min_records` offsets or more.
+        """Stages a snapshot of the producers if a restart would replay `min_records` offsets or more.
 
-        None is made while anything is staged, of a coordinator's partition (its snapshots are the shard's), or of
-        more producers than can be written without a pause.
+        It makes no snapshot while the partition is dirty, of a coordinator's partition (its shard has snapshots), or
+        of more producers than can be written without a pause. Returns True if it staged one.
         """
         log = self.log
         last = log.snapshot
@@ -249,7 +251,7 @@ class Partition(PartitionCore):
 
     @staticmethod
     def _replay(producers: ProducerStates, batch: bytes) -> None:
-        """Tells `producers` of a batch of one of them."""
+        """Applies a producer's batch to `producers`."""
         attributes, last_delta, timestamp_ms, producer_id, epoch, sequence = _PRODUCER_FIELDS.unpack_from(
             batch, _PRODUCER_FIELDS_AT
         )
@@ -271,12 +273,12 @@ class Partition(PartitionCore):
     # ---- appends
 
     def append(self, batch: bytearray, leader_epoch: int) -> int:
-        """Stages a coordinator's batch (`ShardLog`). A transactional one opens its producer's transaction here, a
-        control batch ends it.
+        """Stages a coordinator's batch (`ShardLog`). A transactional batch opens its producer's transaction in this
+        partition; a control batch ends it.
 
         Raises:
-            KafkaError: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE or TRANSACTION_COORDINATOR_FENCED, which the
-                coordinator can rule out beforehand with `producers.check_coordinator_data` and `check_marker`.
+            KafkaError: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE or TRANSACTION_COORDINATOR_FENCED; the coordinator
+                can check for them first with `producers.check_coordinator_data` and `check_marker`.
             LogError: nothing was appended.
         """
         if self._recovery is not None:
@@ -309,10 +311,10 @@ class Partition(PartitionCore):
         return base_offset
 
     def delete_before(self, offset: int) -> int:
-        """Stages the move of the log's start up to `offset` (at most the high watermark); never back.
+        """Stages the advance of the log's start to `offset` (at most the high watermark); it never moves back.
 
         Returns:
-            Where the log begins with that, and with what was staged before.
+            The log's start after this and earlier staged advances.
 
         Raises:
             LogError: nothing was staged.
@@ -323,7 +325,7 @@ class Partition(PartitionCore):
         return self._staged_start
 
     def rewrite(self, changes: Mapping[int, bytes | None], cleaned_to: int) -> None:
-        """Stages a piece of compaction: see `PartitionLog.rewrite`.
+        """Stages a slice of compaction with `PartitionLog.rewrite` and enlists for its commit.
 
         Raises:
             LogError: nothing was staged.
@@ -334,13 +336,13 @@ class Partition(PartitionCore):
     # ---- reads
 
     def read(self, offset: int, max_bytes: int, upto_offset: int, at_least_one: bool = True) -> list[bytes]:
-        """Whole committed batches from the one that holds `offset` on, all ending below `upto_offset`."""
+        """Reads whole committed batches from the one that contains `offset` on, all ending below `upto_offset`."""
         return self.log.read(offset, max_bytes, upto_offset, at_least_one)
 
     def runs(self) -> Iterator[list[tuple[int, bytes]]]:
-        """Every committed batch with its base offset, for the load of a shard (`ShardLog`).
+        """Yields every committed batch with its base offset, for the load of a shard (`ShardLog`).
 
-        A partition that is still `recovering` is not when all of it was read: a load reads the log for both.
+        If the partition is still `recovering`, the same pass over the log also recovers its producers.
         """
         self.loading += 1
         try:
@@ -359,15 +361,16 @@ class Partition(PartitionCore):
             self.loading -= 1
 
     def epoch_check(self, requested_epoch: int) -> ErrorCode | None:
-        """What a client learns whose idea of the leader epoch is not ours (KIP-320); None if it is, or is -1."""
+        """Returns the error for a client's leader epoch (KIP-320); None if it is the present one or -1."""
         if requested_epoch == self.leader_epoch or requested_epoch < 0:
             return None
         return ErrorCode.FENCED_LEADER_EPOCH if requested_epoch < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Where a leader epoch ends: (the largest epoch at most `epoch`, the offset behind its last record).
+        """Returns the end of a leader epoch: (the largest epoch at most `epoch`, the offset behind its last record).
 
-        (-1, -1) for an epoch ahead of all; (epoch, the first known epoch's start) for one before all.
+        The result is (-1, -1) for an epoch above the present one, and (epoch, start of the first known epoch) for an
+        epoch before all known ones.
         """
         if epoch == self.leader_epoch:
             return epoch, self.high_watermark
@@ -384,7 +387,7 @@ class Partition(PartitionCore):
     # ---- commit (Participant)
 
     def _settle_producers(self) -> None:
-        """A commit is durable, and there are transactions."""
+        """Updates transactions and the last stable offset after a durable commit."""
         producers = self.producers
         producers.committed(self.high_watermark)
         if producers.aborted:
@@ -392,9 +395,9 @@ class Partition(PartitionCore):
         self._update_last_stable_offset()
 
     def failed(self, error: LogError) -> None:
-        """Takes back what was staged, and what producers did in it. It may be called again if it raised.
+        """Rolls back staged appends and their changes of producers. It may be called again if it raised.
 
-        Everything below the log's high watermark is durable, also where an error came behind the write.
+        Offsets below the log's high watermark are durable even if the error occurred after the write.
         """
         self._staged_start = self.log.log_start_offset
         self.high_watermark = self.log.high_watermark
@@ -406,7 +409,7 @@ class Partition(PartitionCore):
             self._progress()
 
     def close(self) -> None:
-        """The partition was deleted: whoever waits for it learns."""
+        """Marks the partition as deleted and notifies parked requests."""
         self.closed = True
         if self.watched:
             self._progress()

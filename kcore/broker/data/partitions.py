@@ -1,4 +1,4 @@
-"""All partitions that this node leads, by topic name or id: kept in step with the metadata."""
+"""All partitions that this node leads, by topic name or id, updated with the metadata."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def no_settings(topic: str) -> Mapping[str, Any]:
-    """Kafka's defaults for every topic."""
+    """Returns no settings: every topic has Kafka's defaults."""
     return {}
 
 
@@ -29,10 +29,10 @@ class TopicPartitions:
 
     Attributes:
         name: the topic's name.
-        topic_id: its id.
-        internal: whether clients must not write to it.
-        partitions: by number.
-        config: the settings of all of them.
+        topic_id: the topic's id.
+        internal: clients must not write to the topic.
+        partitions: the partitions by number.
+        config: the settings of all partitions.
     """
 
     __slots__ = ("config", "internal", "name", "partitions", "topic_id")
@@ -45,20 +45,19 @@ class TopicPartitions:
         self.partitions: list[Partition] = []
 
     def get(self, index: int) -> Partition | None:
-        """The partition of that number, or None."""
+        """Returns the partition with this number, or None."""
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
 
 
 class Partitions(MetadataListener):
-    """The partitions of all topics. A listener of the metadata: topics come, grow, change and go by it.
+    """The partitions of all topics. As a listener of the metadata it creates, extends, configures and drops them.
 
     Args:
-        engine: where the logs are.
-        pipeline: where appends are committed.
-        slices: where partitions recover that have something in their logs.
-        settings: a topic's effective settings, typed, by Kafka's names.
-        leader_epoch: the epoch in which this node leads; one more at each start of a node.
-        on_progress: told of each watched partition that has something new for readers.
+        engine: holds the logs.
+        pipeline: commits appends.
+        slices: runs the recovery of partitions whose logs are not empty.
+        settings: returns a topic's effective settings, typed, by Kafka's names.
+        leader_epoch: the epoch in which this node leads; it increases by one at each start of a node.
 
     Attributes:
         names: topic name -> its partitions.
@@ -90,12 +89,12 @@ class Partitions(MetadataListener):
             yield from topic.partitions
 
     def get(self, topic: str, index: int) -> Partition | None:
-        """A partition by its topic's name, or None."""
-        found = self.names.get(topic)
-        return found.get(index) if found is not None else None
+        """Returns a partition by its topic's name, or None."""
+        partitions = self.names.get(topic)
+        return partitions.get(index) if partitions is not None else None
 
     def when_progress(self, callback: Callable[[Partition], None]) -> None:
-        """Tells one observer, for every watched partition, that readers may find something new there."""
+        """Sets the callback for progress in any watched partition: new data, a moved log start or a deletion."""
         self._on_progress = callback
         for partition in self:
             partition.when_progress(callback)
@@ -103,45 +102,45 @@ class Partitions(MetadataListener):
     # ---- the metadata's listener
 
     def on_topic_created(self, topic: TopicInfo) -> None:
-        """Opens the logs of a topic; those that do not exist are created with the next commit."""
-        found = TopicPartitions(topic.name, topic.topic_id, LogConfig(self._settings(topic.name)))
-        self.names[topic.name] = found
-        self.ids[topic.topic_id] = found
-        self._open(found, topic.partitions)
+        """Opens the logs of a topic; the next commit creates missing ones."""
+        partitions = TopicPartitions(topic.name, topic.topic_id, LogConfig(self._settings(topic.name)))
+        self.names[topic.name] = partitions
+        self.ids[topic.topic_id] = partitions
+        self._open(partitions, topic.partitions)
 
     def on_partitions_added(self, topic: TopicInfo, first: int) -> None:
         """Opens the logs of new partitions."""
         self._open(self.ids[topic.topic_id], topic.partitions)
 
     def on_partitions_removed(self, topic: TopicInfo, first: int) -> None:
-        """Drops partitions whose creation was not committed after all."""
-        found = self.ids[topic.topic_id]
-        gone = found.partitions[first:]
-        del found.partitions[first:]
-        for partition in gone:
+        """Drops partitions whose creation could not be committed."""
+        partitions = self.ids[topic.topic_id].partitions
+        removed = partitions[first:]
+        del partitions[first:]
+        for partition in removed:
             self._engine.drop(PartitionKey(topic.topic_id, partition.index))
             partition.close()
 
     def on_topic_deleted(self, topic: TopicInfo) -> None:
-        """Drops the logs of a topic; who waits for its partitions learns that they are gone."""
-        found = self.ids.pop(topic.topic_id, None)
-        if found is None:
+        """Drops the logs of a topic and completes the requests that wait for its partitions."""
+        partitions = self.ids.pop(topic.topic_id, None)
+        if partitions is None:
             return
-        if self.names.get(topic.name) is found:
+        if self.names.get(topic.name) is partitions:
             del self.names[topic.name]
-        for partition in found.partitions:
+        for partition in partitions.partitions:
             self._engine.drop(PartitionKey(topic.topic_id, partition.index))
             partition.close()
 
     def on_config_changed(self, resource_type: int, name: str) -> None:
-        """Reads a topic's settings anew; a change of the broker's may be a change of every topic's."""
+        """Reads a topic's settings again, or those of all topics if the broker's settings changed."""
         if resource_type == ConfigType.TOPIC:
-            found = self.names.get(name)
-            if found is not None:
-                self._configure(found)
+            changed = self.names.get(name)
+            if changed is not None:
+                self._configure(changed)
         elif resource_type == ConfigType.BROKER:
-            for found in self.names.values():
-                self._configure(found)
+            for changed in self.names.values():
+                self._configure(changed)
 
     def _configure(self, topic: TopicPartitions) -> None:
         topic.config = LogConfig(self._settings(topic.name))
@@ -168,5 +167,5 @@ class Partitions(MetadataListener):
             if created:
                 self._pipeline.enlist(partition)
             if partition.recovering and not topic.internal:
-                # A coordinator's partition is read by its shard's load, and recovers with it.
+                # A coordinator's partition recovers during the load of its shard, which reads the log anyway.
                 self.slices.add(partition.recovery())

@@ -1,6 +1,6 @@
-"""The producers of a partition as bytes: so that a restart replays the end of the log and not all of it.
+"""Snapshot format of a partition's producers: a restart replays only the log behind the snapshot.
 
-A snapshot is the state as of an offset where nothing is staged. Chunks: one head (format version), then chunks of
+A snapshot is the state at an offset, taken while nothing is staged. Chunks: one head (format version), then chunks of
 producers, then chunks of aborted transactions; each begins with its kind. All numbers are big-endian.
 """
 
@@ -14,7 +14,7 @@ from kcore.broker.data.producer_state import BatchMetadata, ProducerEntry, Produ
 
 FORMAT_VERSION = 1
 PER_CHUNK = 1_000
-"""How many producers, or aborted transactions, stand in one chunk."""
+"""Number of producers, or of aborted transactions, in one chunk."""
 
 _HEAD, _PRODUCERS, _ABORTED = 0, 1, 2
 _KIND_AND_VERSION = struct.Struct(">bh")
@@ -26,7 +26,7 @@ _TRANSACTION = struct.Struct(">qqqq")
 
 
 def encode(states: ProducerStates) -> Iterator[bytes]:
-    """The chunks of a snapshot of `states`, of which nothing may be staged."""
+    """Yields the chunks of a snapshot of `states`, which must not have staged changes."""
     yield _KIND_AND_VERSION.pack(_HEAD, FORMAT_VERSION)
     entries = list(states.entries.values())
     for start in range(0, len(entries), PER_CHUNK):
@@ -50,10 +50,10 @@ def _encode_entry(entry: ProducerEntry) -> bytes:
 
 
 def decode(chunks: Iterable[bytes]) -> ProducerStates:
-    """The state that `encode` wrote.
+    """Decodes the chunks that `encode` wrote.
 
     Raises:
-        ValueError: the chunks are no snapshot, or one of a format that this version does not know.
+        ValueError: the chunks are not a snapshot, or its format is unknown to this version.
     """
     states = ProducerStates()
     try:
@@ -62,14 +62,14 @@ def decode(chunks: Iterable[bytes]) -> ProducerStates:
             if index == 0:
                 version = _KIND_AND_VERSION.unpack(chunk)[1]
                 if kind != _HEAD or version != FORMAT_VERSION:
-                    raise ValueError(f"a snapshot of kind {kind}, version {version}")
+                    raise ValueError(f"unknown snapshot: kind {kind}, version {version}")
             elif kind == _PRODUCERS:
                 _decode_entries(chunk, states)
             elif kind == _ABORTED:
                 for fields in _TRANSACTION.iter_unpack(chunk[_KIND.size :]):
                     states.aborted.add(AbortedTransaction(*fields))
             else:
-                raise ValueError(f"a chunk of kind {kind}")
+                raise ValueError(f"unknown chunk kind {kind}")
     except struct.error as error:
         raise ValueError(str(error)) from error
     states.find_open_transactions()

@@ -1,4 +1,4 @@
-"""Asking the transaction coordinator whether a partition belongs to a producer's transaction (KIP-890)."""
+"""Verification by the transaction coordinator that a partition belongs to a producer's transaction (KIP-890)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 Results = Mapping[TopicPartition, ErrorCode]
 
-# The coordinator cannot be asked now, in Kafka's words; clients retry NOT_ENOUGH_REPLICAS without new metadata.
+# The coordinator cannot verify now. As in Kafka, clients get NOT_ENOUGH_REPLICAS and retry without new metadata.
 UNREACHABLE = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
@@ -30,7 +30,7 @@ FIRST_VERSION_WITH_ABORTABLE = 11
 
 
 class ProduceVerifier(Protocol):
-    """The transaction coordinator, as far as producing needs it. It calls back: it may be another node's."""
+    """The part of the transaction coordinator that Produce needs. It calls back, as it may be on another node."""
 
     def verify(
         self,
@@ -44,29 +44,28 @@ class ProduceVerifier(Protocol):
         """Verifies that partitions are in a transaction, or adds them to it.
 
         Args:
-            transactional_id: whose transaction.
-            producer_id: who writes.
-            producer_epoch: in which epoch.
-            partitions: what is written to.
-            add: add those that are missing (Produce v12 and later); otherwise only look.
-            done: called once, now or later, with the error code of each partition (NONE for the good ones).
+            transactional_id: the transaction's id.
+            producer_id: the producer's id.
+            producer_epoch: the producer's epoch.
+            partitions: the partitions of the Produce request.
+            add: add missing partitions (Produce v12 and later); False only verifies.
+            done: called once, now or later, with the error code of each partition (NONE if verified).
         """
         ...
 
 
 class VerificationRequest:
-    """One question to the coordinator, until it is answered or another takes its place.
+    """One request to the coordinator, outstanding until it has results or another request supersedes it.
 
     Args:
-        desk: who asks.
-        transactional_id: whose transaction.
-        producer_id: who writes.
-        producer_epoch: in which epoch.
-        partitions: what is written to.
-        add: add, or only look.
+        partition_verifier: sends the request.
+        transactional_id: the transaction's id.
+        producer_id: the producer's id.
+        producer_epoch: the producer's epoch.
+        partitions: the partitions of the Produce request.
+        add: add missing partitions; False only verifies.
         done: called once with the results.
-        renew: called before the coordinator is asked once more: an end marker that was written meanwhile has removed
-            the guards of the request.
+        renew: called before each retry: an end marker that was written meanwhile has removed the request's guards.
     """
 
     __slots__ = (
@@ -108,42 +107,42 @@ class VerificationRequest:
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """The transactional id, producer id and epoch, of which one request is outstanding at a time."""
+        """The transactional id, producer id and epoch; each such key has at most one outstanding request."""
         return self.transactional_id, self.producer_id, self.producer_epoch
 
     def __call__(self) -> None:
-        """Asks the coordinator once more, when the timer of a retry fires."""
+        """Sends the request again when the timer of a retry fires."""
         if not self.answered:
             self.renew()
             self.partition_verifier.ask(self)
 
     def arrive(self, results: Results) -> None:
-        """The coordinator answered."""
+        """Accepts the coordinator's results, unless the request is already finished."""
         if not self.answered:
             self.partition_verifier.answered(self, results)
 
     def finish(self, results: Results) -> None:
-        """Hands the results on; whatever comes later is ignored."""
+        """Passes the results to `done`; later results are ignored."""
         self.answered = True
         self.done(results)
 
     def fail(self, code: ErrorCode) -> None:
-        """The same error for every partition."""
+        """Finishes the request with the same error for every partition."""
         self.finish(dict.fromkeys(self.partitions, code))
 
 
 class PartitionVerifier:
-    """Sends verification requests to the coordinator and repeats those that arrive between two transactions.
+    """Sends verification requests to the coordinator and retries those that arrive between two transactions.
 
-    One request is outstanding for each transactional id, producer id and epoch. Only the coordinator decides between
-    two epochs or two producer ids: a forged request must not fail the rightful producer's.
+    Each transactional id, producer id and epoch has at most one outstanding request. Only the coordinator decides
+    between two epochs or two producer ids: a forged request must not fail a request of the rightful producer.
 
     Args:
-        verifier: the coordinator; None: there is none, and every question is answered COORDINATOR_NOT_AVAILABLE.
-        wheel: for retries.
+        verifier: the coordinator; None: every request fails with COORDINATOR_NOT_AVAILABLE.
+        wheel: timers of retries.
         now: the time of the round.
         backoff_ms: `add.partitions.to.txn.retry.backoff.ms`.
-        backoff_max_ms: `add.partitions.to.txn.retry.backoff.max.ms`: no retry later than this.
+        backoff_max_ms: `add.partitions.to.txn.retry.backoff.max.ms`: no retry after this time.
     """
 
     __slots__ = ("_backoff_max_ms", "_backoff_ms", "_now", "_outstanding", "_wheel", "verifier")
@@ -164,35 +163,35 @@ class PartitionVerifier:
         self._backoff_max_ms = backoff_max_ms
         self._outstanding: dict[tuple[str, int, int], VerificationRequest] = {}
 
-    def verify(self, call: VerificationRequest) -> None:
+    def verify(self, request: VerificationRequest) -> None:
         """Sends a request; an outstanding one with the same ids and epoch fails with NETWORK_EXCEPTION."""
-        call.give_up_ms = self._now.now_ms + self._backoff_max_ms
-        superseded = self._outstanding.pop(call.key, None)
+        request.give_up_ms = self._now.now_ms + self._backoff_max_ms
+        superseded = self._outstanding.pop(request.key, None)
         if superseded is not None:
             superseded.fail(ErrorCode.NETWORK_EXCEPTION)
-        self._outstanding[call.key] = call
-        self.ask(call)
+        self._outstanding[request.key] = request
+        self.ask(request)
 
-    def ask(self, call: VerificationRequest) -> None:
-        """Hands a question to the coordinator."""
+    def ask(self, request: VerificationRequest) -> None:
+        """Passes a request to the coordinator."""
         if self.verifier is None:
-            self._close(call, dict.fromkeys(call.partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            self._close(request, dict.fromkeys(request.partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
         self.verifier.verify(
-            call.transactional_id, call.producer_id, call.producer_epoch, call.partitions, call.add, call.arrive
+            request.transactional_id, request.producer_id, request.producer_epoch, request.partitions, request.add, request.arrive
         )
 
-    def answered(self, call: VerificationRequest, results: Results) -> None:
-        """Hands an answer on, or asks again a little later if the last transaction is still being completed."""
-        if call.add and ErrorCode.CONCURRENT_TRANSACTIONS in results.values() and self._now.now_ms < call.give_up_ms:
-            self._wheel.add(self._now.now_ms + self._backoff_ms, call)
+    def answered(self, request: VerificationRequest, results: Results) -> None:
+        """Passes the results on, or retries after `backoff_ms` if the last transaction is still being completed."""
+        if request.add and ErrorCode.CONCURRENT_TRANSACTIONS in results.values() and self._now.now_ms < request.give_up_ms:
+            self._wheel.add(self._now.now_ms + self._backoff_ms, request)
             return
-        self._close(call, results)
+        self._close(request, results)
 
-    def _close(self, call: VerificationRequest, results: Results) -> None:
-        if self._outstanding.get(call.key) is call:
-            del self._outstanding[call.key]
-        call.finish(results)
+    def _close(self, request: VerificationRequest, results: Results) -> None:
+        if self._outstanding.get(request.key) is request:
+            del self._outstanding[request.key]
+        request.finish(results)
 
 
 def is_rejection(code: ErrorCode) -> bool:
@@ -201,7 +200,7 @@ def is_rejection(code: ErrorCode) -> bool:
 
 
 def produce_error(code: ErrorCode, version: int) -> tuple[ErrorCode, str | None]:
-    """A coordinator's answer as a produce response has it: (code, message)."""
+    """Translates the coordinator's error code for a produce response: (code, message)."""
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH, None
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_VERSION_WITH_ABORTABLE:
@@ -211,6 +210,6 @@ def produce_error(code: ErrorCode, version: int) -> tuple[ErrorCode, str | None]
     if code in UNREACHABLE or (code is ErrorCode.CONCURRENT_TRANSACTIONS and version < FIRST_VERSION_THAT_ADDS):
         return (
             ErrorCode.NOT_ENOUGH_REPLICAS,
-            f"whether the partition is in the transaction cannot be verified now: {code.name}",
+            f"the coordinator cannot verify now that the partition is in the transaction: {code.name}",
         )
     return code, None

@@ -128,7 +128,8 @@ class TopicCreation:
         nodes = self._cluster.nodes
         if factor > len(nodes):
             raise KafkaError(
-                ErrorCode.INVALID_REPLICATION_FACTOR, f"{factor} replicas were requested, and the cluster has {len(nodes)} nodes"
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"{factor} replicas were requested, and the cluster has {len(nodes)} nodes",
             )
         rings = [tuple(nodes[(start + copy) % len(nodes)] for copy in range(factor)) for start in range(len(nodes))]
         return [rings[index % len(rings)] for index in range(first, first + partitions)]
@@ -184,14 +185,18 @@ class TopicCreation:
         if factor == DEFAULT:
             return self._config.default_replication_factor
         if factor < 1:
-            raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, f"{factor} replicas; the factor must be 1 or more, or -1")
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR, f"{factor} replicas; the factor must be 1 or more, or -1"
+            )
         return factor
 
     def _count(self, partitions: int) -> int:
         if partitions == DEFAULT:
             return self._config.num_partitions
         if partitions < 1:
-            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions; the count must be 1 or more, or -1")
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions; the count must be 1 or more, or -1"
+            )
         return partitions
 
     def _fresh_id(self, image: MetadataImage) -> bytes:
