@@ -140,7 +140,7 @@ class Cleaner:
                     yield from self.compact(partition, ledger)
                     yield
             except (LogError, CorruptBatchError) as error:
-                logger.warning("compaction of %r failed and will be tried again: %s", partition, error)
+                logger.warning("compaction of partition %r failed and will be tried again: %s", partition, error)
             until_pause -= 1
             if not until_pause:
                 until_pause = PARTITIONS_A_SLICE

@@ -1,4 +1,4 @@
-"""Parsing and formatting of settings by the rules of Kafka's `ConfigDef`, which are stricter than those of our files."""
+"""Parsing and formatting of settings by the rules of Kafka's `ConfigDef`, stricter than those of kcore's own files."""
 
 from __future__ import annotations
 

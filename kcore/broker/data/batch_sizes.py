@@ -1,4 +1,4 @@
-"""How far into a partition a number of bytes reaches."""
+"""The offset that retention by size gives for a partition."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 
 def first_offset_within(partition: Partition, excess_bytes: int, slice_batches: int) -> Generator[None, None, int]:
-    """The offset of the first batch that stays when at most `excess_bytes` are to go, whole batches from the start.
+    """Finds the first batch to keep when at most `excess_bytes` are removed from the start; returns its offset.
 
     Args:
-        partition: which.
-        excess_bytes: how many bytes are too many; the batch that would make it more stays.
-        slice_batches: how many batches are looked at between two pauses.
+        partition: the partition.
+        excess_bytes: the limit of removed bytes; only whole batches within it are removed.
+        slice_batches: number of batches read between two pauses.
     """
     start_offset = partition.log_start_offset
     until_pause = slice_batches

@@ -1,4 +1,4 @@
-"""Reading partitions for consumers: what one request asks for, and what each partition answers."""
+"""Reads of partitions for consumers: errors, divergence and records of each partition of a request."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from kcore_ext.broker.fetch_reader import FetchItem, FetchParams
 
 READ_COMMITTED = 1
-"""The isolation level of readers that see what lies below the last stable offset."""
+"""The isolation level of readers that see only offsets below the last stable offset."""
 
-# The version that tells where the leader is, with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951).
+# The first version whose NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH responses name the leader (KIP-951).
 FIRST_VERSION_WITH_LEADER = 16
 # Clients up to this version do not know KAFKA_STORAGE_ERROR.
 LAST_VERSION_WITHOUT_STORAGE_ERROR = 5
@@ -24,14 +24,14 @@ _BASE_OFFSET_AND_LAST_DELTA = struct.Struct(">q15xi")
 
 
 def refused_early(index: int, error: ErrorCode) -> PartitionData:
-    """The answer of a partition that was refused before its log was asked."""
+    """Makes the response of a partition that was refused before its log was read."""
     return PartitionData(
         partition_index=index, error_code=error, high_watermark=-1, aborted_transactions=(), records=b""
     )
 
 
 def refused(partition: Partition, error: ErrorCode, params: FetchParams) -> PartitionData:
-    """The answer of a partition whose log refused."""
+    """Makes the response of a partition whose log could not be read."""
     if error is ErrorCode.KAFKA_STORAGE_ERROR and params.version <= LAST_VERSION_WITHOUT_STORAGE_ERROR:
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER
     data = PartitionData(
@@ -46,9 +46,9 @@ def refused(partition: Partition, error: ErrorCode, params: FetchParams) -> Part
 
 
 def refusal(partition: Partition, item: FetchItem) -> ErrorCode | None:
-    """Why a log refuses to be read at an item's position, in Kafka's order; None if it does not.
+    """Returns the error for a read at an item's position, by Kafka's checks in Kafka's order; None if there is none.
 
-    A last fetched epoch is looked at by `divergence`.
+    `divergence` checks the last fetched epoch.
     """
     if partition.closed:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -69,7 +69,11 @@ def refusal(partition: Partition, item: FetchItem) -> ErrorCode | None:
 
 
 def divergence(partition: Partition, item: FetchItem) -> EpochEndOffset | None:
-    """Where the reader's log parts from ours (KIP-320); None if it does not, or did not say where it is."""
+    """Finds the end of the log that the reader shares with this one (KIP-320).
+
+    Returns:
+        None if the logs do not diverge, or if the reader sent no last fetched epoch.
+    """
     last_epoch = item.last_fetched_epoch
     if last_epoch < 0:
         return None
@@ -85,14 +89,14 @@ def read(
     """Reads one partition.
 
     Args:
-        partition: which.
+        partition: the partition.
         item: position, epochs and size limit.
-        params: what holds for the whole request.
-        budget_bytes: what is left of the request's size limit.
-        at_least_one: nothing was read before: one batch is returned whatever its size.
+        params: the parameters of the whole request.
+        budget_bytes: the rest of the request's size limit.
+        at_least_one: return one batch of any size, because the request has read none yet.
 
     Returns:
-        The partition's answer; its error code is 0 where it could be read.
+        The partition's response; its error code is 0 if the log could be read.
     """
     offset = item.fetch_offset
     log = partition.log
@@ -105,9 +109,9 @@ def read(
         or partition.recovering
         or partition.closed
     ):
-        answer = _read_carefully(partition, item, params)
-        if answer is not None:
-            return answer
+        response = _error_response(partition, item, params)
+        if response is not None:
+            return response
     committed = params.read_committed
     high_watermark, stable = partition.high_watermark, partition.last_stable_offset
     limit = stable if committed else high_watermark
@@ -122,8 +126,8 @@ def read(
             if committed and partition.producers.aborted:
                 base, last_delta = _BASE_OFFSET_AND_LAST_DELTA.unpack_from(batches[-1])
                 aborted = [
-                    AbortedTransaction(producer_id=gone.producer_id, first_offset=gone.first_offset)
-                    for gone in partition.producers.aborted.between(offset, base + last_delta + 1)
+                    AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset)
+                    for entry in partition.producers.aborted.between(offset, base + last_delta + 1)
                 ]
     return PartitionData(
         partition_index=partition.index,
@@ -135,8 +139,8 @@ def read(
     )
 
 
-def _read_carefully(partition: Partition, item: FetchItem, params: FetchParams) -> PartitionData | None:
-    """The answer of a partition that has anything to object; None if it has not."""
+def _error_response(partition: Partition, item: FetchItem, params: FetchParams) -> PartitionData | None:
+    """Makes the response of a partition with an error or a diverging epoch; None if it has neither."""
     error = refusal(partition, item)
     if error is not None:
         return refused(partition, error, params)
@@ -158,9 +162,10 @@ def _read_carefully(partition: Partition, item: FetchItem, params: FetchParams) 
 
 
 def available_bytes(partition: Partition, item: FetchItem, limit: int) -> int:
-    """How many bytes a reader could have now below offset `limit`, counted up to its own limit for this partition.
+    """Returns the bytes that a reader could read now below offset `limit`, at most its limit for this partition.
 
-    What does not fit any more counts as a full limit: waiting would not bring more. The position must be valid.
+    If more batches exist than fit into that limit, the result is the whole limit: waiting would not add bytes. The
+    position must be valid.
     """
     most: int = item.partition_max_bytes
     batches = partition.log.read(item.fetch_offset, most, limit, True)

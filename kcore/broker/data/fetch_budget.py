@@ -1,24 +1,24 @@
-"""How much fetches may answer with: a server that holds many answers which nobody reads lets them answer less."""
+"""Memory budget of fetch responses: the more unsent responses a server holds, the smaller new ones become."""
 
 from __future__ import annotations
 
 import sys
 
 SHARE = 4
-"""An answer takes at most this part of the room that is left: those that come later find some too."""
+"""Divisor of the remaining memory: a response takes at most this part, which leaves memory for later responses."""
 NOTED_BYTES = 16_384
-"""Smaller answers are not taken off the room at once; a server counts them when they leave."""
+"""Size below which a response is not subtracted at once; the server counts it when it is sent."""
 
 
 class FetchMemoryBudget:
-    """The room for answers, as fetches see it. Without a server around it there is no end of it.
+    """Memory for fetch responses. Without a server it is unlimited.
 
     Args:
-        fetch_max_bytes: `fetch.max.bytes`, the most bytes of any answer.
+        fetch_max_bytes: `fetch.max.bytes`, the limit of any response.
 
     Attributes:
-        most_bytes: the most bytes of an answer now; 0 leaves one batch, as always (KIP-74).
-        taken: whether answers were made since the room was last measured.
+        most_bytes: the present limit of a response; 0 still allows one batch (KIP-74).
+        taken: responses were made since the last measurement.
     """
 
     __slots__ = ("_fetch_max_bytes", "_left_bytes", "most_bytes", "taken")
@@ -31,16 +31,16 @@ class FetchMemoryBudget:
 
     @property
     def left_bytes(self) -> int:
-        """The room that is left, below 0 for none."""
+        """The remaining memory; negative if responses exceed it."""
         return self._left_bytes
 
     def measure(self, left_bytes: int) -> None:
-        """There is room for so many bytes of answers, below 0 for none."""
+        """Sets the remaining memory and the limit of a response from it; negative if responses exceed it."""
         self._left_bytes = left_bytes
         self.most_bytes = max(0, min(self._fetch_max_bytes, left_bytes // SHARE))
         self.taken = False
 
     def take(self, size_bytes: int) -> None:
-        """An answer of so many bytes is on its way. Many may be made before the first of them is sent."""
+        """Subtracts a response that was made but not sent: many may be made before the first is sent."""
         self.measure(self._left_bytes - size_bytes)
         self.taken = True

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): a consumer names its partitions once; later requests and answers say only what changed."""
+"""Fetch sessions (KIP-227): a consumer names its partitions once; later requests and responses hold only changes."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 MAX_EPOCH = 2**31 - 1
 EVICTION_MS = 120_000
-"""A session unused for longer gives way to any other, and one older than this to a larger one."""
+"""A session that was unused for longer may be evicted by any other, and one created earlier than that by a larger one."""
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 MAX_UNREADABLE = 10_000
-"""Partitions of a session that cannot be read. Each of them is in every response of the session, however short the
-request is; a client that fetches more of them gets no session, and names its partitions in each request."""
+"""Limit of a session's unreadable partitions. Every response of the session contains each of them, even if the request
+is short. A client with more of them gets no session and names its partitions in each request."""
 MAX_PARTITIONS = 500_000
 """The default of `kcore.max.fetch.session.partitions`."""
 NO_CONNECTION = 0
-"""The connection id of requests that come through no socket. Their sessions end by eviction alone."""
+"""The connection id of requests without a socket. Their sessions end only by eviction."""
 
 PartitionName = tuple[str | bytes, int]
 """(topic name, or from v13 on topic id; partition)."""
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch that follows in a session; it never comes back to 0, which would ask for a new session."""
+    """Returns the next epoch of a session; it wraps to 1, because 0 would request a new session."""
     return 1 if epoch == MAX_EPOCH else epoch + 1
 
 
 class FetchSession:
-    """One session.
+    """One fetch session.
 
     Attributes:
         session_id: 1 to 2^31 - 1.
-        uses_topic_ids: whether its requests are v13 or later.
-        partitions: by name, in the order in which they are served.
-        epoch: the one that its next request must carry.
+        uses_topic_ids: its requests are v13 or later.
+        partitions: the partitions by name, in the order in which they are served.
+        epoch: the epoch that its next request must carry.
         created_ms: monotonic ms.
         last_used_ms: monotonic ms.
         connection_id: the connection that created it; the session ends with the connection.
@@ -82,25 +82,25 @@ class FetchSession:
         self.evictable_size = -1
 
     def update(self, request: FetchRequest, partitions: Partitions) -> bool:
-        """Adds, changes and forgets partitions as an incremental request says.
+        """Adds, changes and removes partitions by an incremental request.
 
         Returns:
-            False if a name is longer than a topic's can be: the session is not to keep it.
+            False if a name is longer than a topic's name may be; the session must then be closed.
         """
         own = self.partitions
         legal = True
         for topic in request.topics:
             key = topic.topic_id if self.uses_topic_ids else topic.topic
-            for asked in topic.partitions:
-                name = (key, asked.partition)
+            for requested in topic.partitions:
+                name = (key, requested.partition)
                 known = own.get(name)
                 if known is None:
                     legal = legal and len(key) <= MAX_NAME_LENGTH
                     own[name] = SessionPartition(
-                        self._topic_name(topic, partitions), topic.topic_id, asked, self.uses_topic_ids
+                        self._topic_name(topic, partitions), topic.topic_id, requested, self.uses_topic_ids
                     )
                 else:
-                    known.ask(asked)
+                    known.ask(requested)
         for forgotten in request.forgotten_topics_data:
             key = forgotten.topic_id if self.uses_topic_ids else forgotten.topic
             for index in forgotten.partitions:
@@ -118,8 +118,8 @@ class FetchSessions:
     """All sessions of a node: at most `max_slots`, with at most `max_partitions` partitions in total.
 
     Args:
-        max_slots: `max.incremental.fetch.session.cache.slots`; 0 makes no sessions at all.
-        random_id: makes a number in 1 to 2^31 - 1.
+        max_slots: `max.incremental.fetch.session.cache.slots`; 0 disables sessions.
+        random_id: returns a number in 1 to 2^31 - 1.
         max_partitions: `kcore.max.fetch.session.partitions`.
 
     Attributes:
@@ -143,9 +143,9 @@ class FetchSessions:
         self.evictions = 0
         self.partitions = 0
         self._random_id = random_id
-        # In the order of last use: a used one moves to the end.
+        # In order of last use: a used session moves to the end.
         self._sessions: dict[int, FetchSession] = {}
-        # (size, id) of those old enough for eviction by size; what is out of date is skipped when it surfaces.
+        # Heap of (size, id) of sessions old enough for eviction by size; outdated entries are skipped when popped.
         self._evictable: list[tuple[int, int]] = []
         self._of_connections: dict[int, set[int]] = {}
 
@@ -153,11 +153,11 @@ class FetchSessions:
         return len(self._sessions)
 
     def get(self, session_id: int) -> FetchSession | None:
-        """The session of that id, or None."""
+        """Returns the session with this id, or None."""
         return self._sessions.get(session_id)
 
     def close(self, session_id: int) -> None:
-        """Forgets a session, if there is one of that id."""
+        """Removes the session with this id, if it exists."""
         session = self._sessions.pop(session_id, None)
         if session is None:
             return
@@ -169,12 +169,12 @@ class FetchSessions:
                 del self._of_connections[session.connection_id]
 
     def connection_closed(self, connection_id: int) -> None:
-        """Forgets the sessions that a connection created: its client starts with a new one when it is back."""
+        """Removes the sessions that a connection created: after a reconnect its client starts a new one."""
         for session_id in tuple(self._of_connections.get(connection_id, ())):
             self.close(session_id)
 
     def touch(self, session: FetchSession, now_ms: int) -> None:
-        """The session is used now."""
+        """Marks the session as used now."""
         session.last_used_ms = now_ms
         sessions = self._sessions
         del sessions[session.session_id]
@@ -185,7 +185,7 @@ class FetchSessions:
             heapq.heappush(self._evictable, (size, session.session_id))
 
     def update(self, session: FetchSession, request: FetchRequest, partitions: Partitions) -> bool:
-        """Changes the partitions of a session as an incremental request says.
+        """Changes the partitions of a session by an incremental request.
 
         Returns:
             False if the session was closed: a topic's name is too long, or all sessions together have more partitions
@@ -207,7 +207,7 @@ class FetchSessions:
         now_ms: int,
         connection_id: int = NO_CONNECTION,
     ) -> int:
-        """Makes a session if there is room, or if another can go for it. Returns its id, 0 without one."""
+        """Creates a session if there is capacity, or if another can be evicted; returns its id, else 0."""
         size = len(partitions)
         if size > self.max_partitions:
             return NO_SESSION
@@ -224,7 +224,7 @@ class FetchSessions:
         return session_id
 
     def _evict(self, size: int, now_ms: int) -> bool:
-        """Removes the session longest unused if that is long enough, else the smallest old one if it is smaller."""
+        """Evicts the least recently used session if it has expired, else the smallest old one if smaller than `size`."""
         sessions = self._sessions
         oldest = next(iter(sessions.values()), None)
         if oldest is None:
@@ -250,14 +250,14 @@ class FetchSessions:
 
 
 class FetchContext:
-    """What one request reads and how its answer is made: without a session, founding one, or within one.
+    """Session context of one request: without a session, creating one, or within one.
 
     Args:
         sessions: the node's sessions.
-        session: the session it belongs to, None without.
-        founding: a session is to be made of the answer.
+        session: the request's session; None: no session.
+        founding: the response creates a session.
         epoch: the request's session epoch.
-        uses_topic_ids: whether topics go by id in this version.
+        uses_topic_ids: the request's version names topics by id.
         connection_id: the connection of the request.
     """
 
@@ -279,18 +279,18 @@ class FetchContext:
         self.epoch = epoch
         self.uses_topic_ids = uses_topic_ids
 
-    def found(self, items: list[FetchItem], told: list[PartitionData], now_ms: int) -> int:
-        """Makes a session of what was asked for and told, if one is to be made and there is room. Returns its id.
+    def found(self, items: list[FetchItem], responses: list[PartitionData], now_ms: int) -> int:
+        """Creates a session from a request and its response, if requested and possible; returns its id, else 0.
 
         Args:
             items: the request's partitions.
-            told: the answer of each of them.
+            responses: the response of each partition.
             now_ms: monotonic ms.
         """
         if not self.founding or not _bounded(items):
             return NO_SESSION
         partitions: dict[PartitionName, SessionPartition] = {}
-        for item, data in zip(items, told, strict=True):
+        for item, data in zip(items, responses, strict=True):
             member = SessionPartition.of(item, self.uses_topic_ids)
             member.high_watermark = data.high_watermark
             member.local_log_start_offset = data.log_start_offset
@@ -299,9 +299,9 @@ class FetchContext:
 
 
 def _bounded(items: list[FetchItem]) -> bool:
-    """Checks that few partitions of a request cannot be read, and that their topics have names that a topic can have.
+    """Checks that a request has few unreadable partitions, and that the names of their topics are not too long.
 
-    A session keeps them for as long as it lives, and names them in each of its responses.
+    A session stores them for its lifetime and names them in each response.
     """
     unreadable = 0
     for item in items:
@@ -323,8 +323,8 @@ def open_context(
     """Reads the session fields of a request.
 
     Returns:
-        The context, or the error with which the whole request is answered: FETCH_SESSION_ID_NOT_FOUND,
-        INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
+        The context, or the error code of the whole response: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
+        FETCH_SESSION_TOPIC_ID_ERROR.
     """
     session_id, epoch = request.session_id, request.session_epoch
     uses_topic_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS

@@ -1,4 +1,4 @@
-"""Offsets of a partition by kind or by time (KIP-79, KIP-734, KIP-405, KIP-1023)."""
+"""Lookup of a partition's offsets by special timestamp or by time (KIP-79, KIP-734, KIP-405, KIP-1023)."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ FIRST_VERSIONS = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-"""The request version from which on each special timestamp is known."""
+"""Special timestamp -> the first request version that knows it."""
 
 _WHOLE_BATCH = 1
 
 
 class FoundOffset(NamedTuple):
-    """An offset that was asked for.
+    """Result of a lookup.
 
     Attributes:
-        offset: -1 if there is none.
-        timestamp_ms: of the record at the offset; -1 where the question was not about time.
-        leader_epoch: in which the record was appended; -1 if unknown.
+        offset: the offset; -1 if there is none.
+        timestamp_ms: timestamp of the record at the offset; -1 unless the lookup was by time.
+        leader_epoch: the epoch in which the record was appended; -1 if unknown.
     """
 
     offset: int
@@ -49,12 +49,12 @@ NOT_FOUND = FoundOffset(-1)
 
 
 def find_offset(partition: Partition, timestamp: int, limit: int) -> FoundOffset:
-    """Answers one question.
+    """Finds the offset for a timestamp.
 
     Args:
-        partition: which.
+        partition: the partition.
         timestamp: a special value, or ms since the epoch.
-        limit: the high watermark or the last stable offset, as the reader's isolation level has it.
+        limit: the high watermark or the last stable offset, by the reader's isolation level.
     """
     if timestamp == LATEST:
         return FoundOffset(limit, leader_epoch=partition.leader_epoch)
@@ -74,12 +74,12 @@ def find_offset(partition: Partition, timestamp: int, limit: int) -> FoundOffset
 
 def _record_of_max_timestamp(partition: Partition) -> FoundOffset:
     place = partition.log.max_timestamp_batch()
-    # A log without any timestamp has -1 everywhere, and no record that could be called the latest.
+    # A log without timestamps has -1 in every batch, and no record with the largest timestamp.
     if place is None or place.max_timestamp_ms < 0:
         return NOT_FOUND
     found = _record_in(partition, place, place.max_timestamp_ms)
     if found.offset < 0:
-        # The record is below the log's start, which cuts this batch; the rest of the batch is taken for it.
+        # The record is below the log's start, which cuts this batch: use the first record of the rest.
         found = _record_in(partition, place, 0)
     return found
 
@@ -90,7 +90,7 @@ def _first_record_at(partition: Partition, timestamp_ms: int) -> FoundOffset:
         return NOT_FOUND
     found = _record_in(partition, place, timestamp_ms)
     if found.offset < 0:
-        # The log's start cuts the batch, and the record that fits is below it: the next batch that fits is whole.
+        # The log's start cuts the batch, and the matching record is below it: the next matching batch is whole.
         place = _next_at(partition, place, timestamp_ms)
         if place is not None:
             found = _record_in(partition, place, timestamp_ms)
@@ -98,7 +98,7 @@ def _first_record_at(partition: Partition, timestamp_ms: int) -> FoundOffset:
 
 
 def _next_at(partition: Partition, place: TimestampedBatch, timestamp_ms: int) -> TimestampedBatch | None:
-    """The batch behind `place` whose largest timestamp fits."""
+    """Finds the first batch behind `place` whose largest timestamp is at least `timestamp_ms`."""
     log = partition.log
     for base_offset, batch in log.batches(start=log.log_start_offset, check_crc=False):
         header = parse_header(batch)
@@ -108,7 +108,7 @@ def _next_at(partition: Partition, place: TimestampedBatch, timestamp_ms: int) -
 
 
 def _record_in(partition: Partition, place: TimestampedBatch, timestamp_ms: int) -> FoundOffset:
-    """The first record of a batch with at least that timestamp, not below the log's start."""
+    """Finds a batch's first record with at least this timestamp, not below the log's start."""
     start = partition.log_start_offset
     batches = partition.log.read(max(place.base_offset, start), _WHOLE_BATCH, None, True)
     if not batches:

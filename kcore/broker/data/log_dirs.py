@@ -1,4 +1,4 @@
-"""Where partitions are kept, and how large they are."""
+"""The data folder of partitions, and their sizes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class LogDirs(Protocol):
-    """The node's one data folder, as DescribeLogDirs sees it."""
+    """The node's data folder, as needed by DescribeLogDirs."""
 
     @property
     def path(self) -> str:
@@ -20,16 +20,16 @@ class LogDirs(Protocol):
         ...
 
     def size_bytes(self, topic_id: bytes, partition: int) -> int | None:
-        """How large a partition's log is; None if this node does not hold it."""
+        """Returns the size of a partition's log; None if this node does not have it."""
         ...
 
     def volume_bytes(self) -> tuple[int, int]:
-        """All bytes of the volume that the folder is on, and those that are free; -1 each if nobody knows."""
+        """Returns the total and free bytes of the folder's volume; -1 each if unknown."""
         ...
 
 
 def unknown_volume() -> tuple[int, int]:
-    """The volume of a log that is kept in memory."""
+    """Returns the sizes for a log in memory, which has no volume."""
     return -1, -1
 
 
@@ -37,9 +37,9 @@ class EngineLogDirs:
     """The folder of a log engine.
 
     Args:
-        engine: where the logs are.
-        path: its folder.
-        volume_bytes: asks the system for the volume's bytes: all, free.
+        engine: holds the logs.
+        path: the engine's folder.
+        volume_bytes: returns the volume's total and free bytes.
     """
 
     __slots__ = ("_engine", "_volume_bytes", "path")
@@ -52,10 +52,10 @@ class EngineLogDirs:
         self.path = path
 
     def size_bytes(self, topic_id: bytes, partition: int) -> int | None:
-        """How large a partition's log is; None if the engine does not hold it."""
+        """Returns the size of a partition's log; None if the engine does not have it."""
         log = self._engine.get(PartitionKey(topic_id, partition))
         return None if log is None else log.size_bytes()
 
     def volume_bytes(self) -> tuple[int, int]:
-        """All bytes of the volume, and those that are free."""
+        """Returns the volume's total and free bytes."""
         return self._volume_bytes()

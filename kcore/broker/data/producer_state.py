@@ -1,7 +1,7 @@
-"""What a partition knows of its producers: sequences, epochs, open transactions (KIP-98, KIP-360, KIP-890, KIP-1228).
+"""State of a partition's producers: sequences, epochs, open transactions (KIP-98, KIP-360, KIP-890, KIP-1228).
 
-Checks are separate from changes: everything about an append is checked before anything of it is kept. A change leaves
-a note of what was there before, so that an append whose commit fails can be taken back, with what came after it.
+Checks are separate from changes: an append passes all checks before any state changes. A change notes the previous
+state, so that an append whose commit fails can be rolled back together with later ones.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_SEQUENCE = 2**31 - 1
 
 
 def increment_sequence(sequence: int, by: int) -> int:
-    """`sequence + by`; sequences wrap from 2147483647 to 0."""
+    """Returns `sequence + by`; sequences wrap from 2147483647 to 0."""
     if sequence > MAX_SEQUENCE - by:
         return by - (MAX_SEQUENCE - sequence) - 1
     return sequence + by
@@ -95,11 +95,11 @@ class ProducerStates(ProducersCore):
             last_sequence: the batch's last sequence.
             transactional: True if the batch belongs to a transaction.
             guard: the verification that the coordinator confirmed for this batch; None if none was needed.
-            verify: True if the first batch of a transaction needs a guard that still stands.
+            verify: True if the first batch of a transaction needs a guard that is still valid.
 
         Returns:
-            None if the batch may be appended. If it is a duplicate, the metadata of the batch that it repeats: the
-            response carries that one's offset.
+            None if the batch may be appended. For a duplicate, the metadata of the original batch, whose offset the
+            response carries.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
@@ -117,7 +117,7 @@ class ProducerStates(ProducersCore):
             last = entry.last_sequence
             follows = first_sequence == last + 1
             if not follows:
-                # What follows the last batch cannot repeat one; everything else may, and is then no error.
+                # A batch that follows the last one cannot be a duplicate. Any other may be one, which is no error.
                 duplicate = entry.duplicate(epoch, first_sequence, last_sequence)
                 if duplicate is not None:
                     return duplicate
@@ -126,7 +126,8 @@ class ProducerStates(ProducersCore):
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
         opens = transactional and (entry.txn_first_offset < 0 or epoch != known)
         if opens and verify and not self._is_guarded(producer_id, guard):
-            # The guard is gone once the transaction has begun or ended here: a late answer opens nothing (KIP-890).
+            # Begin and end of the transaction in this partition remove the guard, so a late verification cannot open
+            # a transaction (KIP-890).
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         if guard is not None:
             self._check_verified_sequence(guard, first_sequence, not entry.batches)
@@ -145,7 +146,7 @@ class ProducerStates(ProducersCore):
 
     @staticmethod
     def _check_verified_sequence(guard: Verification, first_sequence: int, first_batch: bool) -> None:
-        """Refuses a batch that would overtake the one that begins the transaction.
+        """Refuses a batch that would be appended before the first batch of the transaction.
 
         Raises:
             KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER.
@@ -157,7 +158,7 @@ class ProducerStates(ProducersCore):
             raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 
     def check_coordinator_data(self, producer_id: int, epoch: int, transactional: bool) -> None:
-        """Whether a coordinator may append on behalf of a producer: the epoch counts, sequences do not exist.
+        """Checks that a coordinator may append for a producer, by its epoch; such batches have no sequences.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE.
@@ -173,7 +174,7 @@ class ProducerStates(ProducersCore):
     # ---- end markers
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int) -> None:
-        """Whether an end marker may be appended.
+        """Checks that an end marker may be appended.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
@@ -182,8 +183,8 @@ class ProducerStates(ProducersCore):
         if entry is None:
             return
         if transaction_version >= 2:
-            # KIP-1228: a marker of transaction.version 2 carries an epoch above its data's. An equal one without an
-            # open transaction repeats a marker whose answer was lost.
+            # KIP-1228: a marker of transaction.version 2 carries an epoch above that of its data. An equal epoch
+            # without an open transaction means a repeated marker, whose first response was lost.
             fenced = epoch < entry.epoch or (epoch == entry.epoch and entry.txn_first_offset >= 0)
         else:
             fenced = epoch < entry.epoch
@@ -195,7 +196,7 @@ class ProducerStates(ProducersCore):
     def add_marker(
         self, producer_id: int, epoch: int, offset: int, timestamp_ms: int, coordinator_epoch: int, commit: bool
     ) -> None:
-        """Keeps an end marker that was appended, or is replayed: the producer's transaction is over."""
+        """Applies an appended or replayed end marker: ends the producer's transaction."""
         entry = self._touch(producer_id, offset)
         if epoch != entry.epoch:
             entry.epoch = epoch
@@ -215,13 +216,13 @@ class ProducerStates(ProducersCore):
     # ---- commit
 
     def rollback(self, high_watermark: int) -> None:
-        """Takes back everything at or beyond `high_watermark`: its commit failed."""
+        """Rolls back all changes by batches at or beyond `high_watermark`, whose commit failed."""
         self._take_back(high_watermark)
         self.aborted.truncate(high_watermark)
         self.find_open_transactions()
 
     def find_open_transactions(self) -> None:
-        """Lists the open transactions anew, from what the entries say."""
+        """Rebuilds the open transactions from the entries."""
         still_open = [entry for entry in self.entries.values() if entry.txn_first_offset >= 0]
         still_open.sort(key=lambda entry: entry.txn_first_offset)
         self.open_transactions = {entry.producer_id: entry.txn_first_offset for entry in still_open}
@@ -233,7 +234,7 @@ class ProducerStates(ProducersCore):
     ) -> Verification:
         """Returns the guard for a request that the coordinator is about to verify, creating it if there is none.
 
-        Nothing that another request relies on changes here; `settle_verification` must follow.
+        It changes no state that another request depends on. `settle_verification` must follow.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH if a newer epoch has written to the partition.
@@ -248,14 +249,14 @@ class ProducerStates(ProducersCore):
         return guard
 
     def settle_verification(self, producer_id: int, guard: Verification, first_sequence: int, rejected: bool) -> None:
-        """Applies the coordinator's answer to the guard of a request.
+        """Applies the coordinator's result to the guard of a request.
 
         Args:
             producer_id: the request's producer.
             guard: from `begin_verification`.
             first_sequence: the first sequence of the request's batch. It counts from now on unless the request is
-                rejected, also if the coordinator could not be reached: the client sends the batch again, and no later
-                one may be appended before it.
+                rejected, even if the coordinator was unreachable: the client sends the batch again, and no later batch
+                may be appended before it.
             rejected: True if the coordinator denied that the producer writes in this transaction. A guard that no
                 other request has settled is then removed.
         """
@@ -269,17 +270,17 @@ class ProducerStates(ProducersCore):
                 del self.verifications[producer_id]
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
-        """True if the producer has an open transaction of this epoch in the partition: nothing is left to verify."""
+        """True if the producer has an open transaction of this epoch in the partition, which needs no verification."""
         entry = self.entries.get(producer_id)
         return entry is not None and entry.epoch == epoch and entry.txn_first_offset >= 0
 
     # ---- expiry
 
     def expire(self, wall_ms: int, expiration_ms: int, slice_size: int) -> Iterator[None]:
-        """Forgets producers that were idle and verifications that are older than `expiration_ms`.
+        """Removes producers that were idle for `expiration_ms` and verifications older than that.
 
-        A producer with an open transaction stays, and so does one whose last append is not durable yet. The generator
-        pauses after every `slice_size` producers.
+        It keeps producers with an open transaction or with an append that is not durable. The generator pauses after
+        every `slice_size` producers.
         """
         until_pause = slice_size
         for producer_id, entry in list(self.entries.items()):

@@ -1,4 +1,4 @@
-"""Making a batch anew in the codec that its topic is kept in."""
+"""Recompression of a batch with its topic's codec."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ LARGEST_BATCH_BYTES = 2**31 - 1
 
 
 def rebuild(batch: bytes | bytearray, header: BatchHeader, codec: int, config: LogConfig, wall_ms: int) -> bytearray:
-    """The same records of the same producer, in another codec and numbered from 0.
+    """Builds a batch with the same records and producer, in another codec and numbered from 0.
 
     Args:
-        batch: the batch as it came, already checked.
-        header: its header.
-        codec: the codec to use, 0 for none.
+        batch: the producer's batch, already checked.
+        header: the batch's header.
+        codec: the new codec; 0 for none.
         config: the topic's settings.
-        wall_ms: the time of the append, for topics that keep that.
+        wall_ms: the time of the append, for topics with append times.
     """
     builder = None
     for record in iter_records(batch, decompress=decompress):
@@ -39,6 +39,6 @@ def rebuild(batch: bytes | bytearray, header: BatchHeader, codec: int, config: L
                 log_append_time=config.log_append_time,
             )
         taken = builder.append(record.timestamp_ms, record.key, record.value, record.headers)
-        assert taken, "a batch holds what a batch held"
-    assert builder is not None, "a batch that was checked has records"
+        assert taken, "the records of a batch fit into one batch"
+    assert builder is not None, "a checked batch has records"
     return bytearray(builder.build())

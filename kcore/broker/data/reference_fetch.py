@@ -1,6 +1,6 @@
-"""What a fetch reads, in plain Python: the definition of what `kcore_ext.broker.fetch_reader` does fast.
+"""Pure-Python definition of the compiled `kcore_ext.broker.fetch_reader`.
 
-Servers use the compiled reader; a test plays the same requests to both.
+Servers use the compiled reader; a test sends the same requests to both.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ReferenceReading:
-    """See `kcore_ext.broker.fetch_reader.Reading`."""
+    """Pure-Python counterpart of `kcore_ext.broker.fetch_reader.Reading`."""
 
     def __init__(self) -> None:
         self.told: list[PartitionData | None] = []
@@ -33,7 +33,7 @@ class ReferenceReading:
 
 
 class ReferenceReader:
-    """See `kcore_ext.broker.fetch_reader.FetchReader`."""
+    """Pure-Python counterpart of `kcore_ext.broker.fetch_reader.FetchReader`."""
 
     def requested(
         self,
@@ -42,35 +42,35 @@ class ReferenceReader:
         known: dict[Any, TopicPartitions],
         may_read: Callable[[str], bool] | None,
     ) -> list[FetchItem]:
-        """The partitions of a request without a session, in its order."""
+        """Looks up the partitions of a request without a session, in the request's order."""
         items = []
         for topic in topics:
-            found = known.get(topic.topic_id if by_id else topic.topic)
+            partitions = known.get(topic.topic_id if by_id else topic.topic)
             name: str | None = topic.topic
             if by_id:
-                name = None if found is None else found.name
+                name = None if partitions is None else partitions.name
             error = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.NONE
             if name is not None and may_read is not None and not may_read(name):
                 error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            for asked in topic.partitions:
-                partition = found.get(asked.partition) if found is not None and not error else None
-                why = error
+            for requested in topic.partitions:
+                partition = partitions.get(requested.partition) if partitions is not None and not error else None
+                code = error
                 if partition is None and not error:
-                    why = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                items.append(FetchItem(name, topic.topic_id if by_id else ZERO_UUID, asked, partition, why))
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                items.append(FetchItem(name, topic.topic_id if by_id else ZERO_UUID, requested, partition, code))
         return items
 
     def current(
         self, members: Iterable[SessionPartition], find: Callable[[SessionPartition], None]
     ) -> list[SessionPartition]:
-        """The partitions of a session, in its order."""
+        """Looks up the partitions of a session, in the session's order."""
         items = list(members)
         for member in items:
             find(member)
         return items
 
     def read(self, items: list[FetchItem], params: FetchParams, sparse: bool) -> ReferenceReading:
-        """Reads all partitions; a session is not told what it has heard."""
+        """Reads all partitions and returns the response of each."""
         reading = ReferenceReading()
         for item in items:
             if item.partition is None:
@@ -88,7 +88,7 @@ class ReferenceReader:
         return reading
 
     def pending_appends(self, items: list[FetchItem], hungry: bool) -> list[tuple[Partition, int]]:
-        """Appends under way that the answer has to show."""
+        """Lists the appends that are not durable and must be in the response, as (partition, end offset)."""
         return [
             (item.partition, item.partition.log.end_offset)
             for item in items
@@ -96,7 +96,7 @@ class ReferenceReader:
         ]
 
     def idle(self, items: list[FetchItem], params: FetchParams) -> bool:
-        """Whether no partition has anything to read or to object."""
+        """Tests that every partition is readable and has no new data."""
         for item in items:
             partition = item.partition
             if partition is None or refusal(partition, item) is not None or divergence(partition, item) is not None:
@@ -109,25 +109,28 @@ class ReferenceReader:
     def news(
         self, items: list[SessionPartition], told: list[PartitionData], members: dict[Any, SessionPartition]
     ) -> list[FetchableTopicResponse]:
-        """Of a session's answers those that the client must hear; those with data go to the end of the session."""
-        found = []
+        """Selects the partition responses that changed since the session's last response.
+
+        Partitions with data move to the end of the session.
+        """
+        changed = []
         for member, data in zip(items, told, strict=True):
             if member.tell(data):
-                found.append((member, data))
+                changed.append((member, data))
                 if data.records:
                     del members[member.name]
                     members[member.name] = member
-        return self.by_topic([member for member, _ in found], [data for _, data in found])
+        return self.by_topic([member for member, _ in changed], [data for _, data in changed])
 
     def by_topic(
         self, items: Sequence[FetchItem], told: Sequence[PartitionData | None]
     ) -> list[FetchableTopicResponse]:
-        """Answers under their topics, in order; neighbours of the same topic stand together."""
+        """Groups partition responses by topic, in order; only adjacent partitions of a topic are grouped."""
         responses = []
         data: list[PartitionData] = []
         last: tuple[str | None, bytes] | None = None
-        for item, answer in zip(items, told, strict=True):
-            if answer is None:
+        for item, response in zip(items, told, strict=True):
+            if response is None:
                 continue
             if (item.topic, item.topic_id) != last:
                 last = (item.topic, item.topic_id)
@@ -135,5 +138,5 @@ class ReferenceReader:
                 responses.append(
                     FetchableTopicResponse(topic=item.topic or "", topic_id=item.topic_id, partitions=data)
                 )
-            data.append(answer)
+            data.append(response)
         return responses

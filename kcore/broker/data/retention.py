@@ -1,7 +1,7 @@
-"""What partitions need from time to time: forgetting idle producers, snapshots of the others, deleting what is too old
-or too much, and compaction.
+"""Periodic work of partitions: expiry of idle producers, snapshots of producers, retention by time and size, and
+compaction.
 
-Runs in bounded slices between rounds of requests, partition by partition.
+The work runs in bounded slices between rounds of requests, partition by partition.
 """
 
 from __future__ import annotations
@@ -29,19 +29,18 @@ BATCHES_A_SLICE = 1_000
 PARTITIONS_A_SLICE = 50
 SNAPSHOT_INTERVAL_MS = 60_000
 SNAPSHOT_MIN_RECORDS = 50_000
-"""How many offsets a restart may have to replay in a partition before its producers are snapshotted."""
+"""Number of offsets that a restart would replay in a partition from which on its producers are snapshotted."""
 
 
 class Periodic:
-    """A piece of sliced work that is begun again and again: each time an interval after it was begun last, but never
-    twice at the same time.
+    """Sliced work that starts at a fixed interval, unless the previous run is still going.
 
     Args:
-        wheel: its timer.
-        slices: where it runs.
+        wheel: fires its timer.
+        slices: runs the work.
         now: the time of the round.
-        interval_ms: from one beginning to the next.
-        work: makes the work.
+        interval_ms: time between two starts.
+        work: makes the work's generator.
     """
 
     __slots__ = ("_interval_ms", "_now", "_running", "_slices", "_wheel", "_work", "runs")
@@ -62,7 +61,7 @@ class Periodic:
         self._wheel.add(self._now.now_ms + self._interval_ms, self)
 
     def __call__(self) -> None:
-        """The timer fired."""
+        """Starts a run when the timer fires, unless one is going, and arms the timer again."""
         self._wheel.add(self._now.now_ms + self._interval_ms, self)
         if not self._running:
             self._running = True
@@ -80,14 +79,18 @@ class Housekeeping:
     """The periodic work of all partitions.
 
     Args:
-        partitions: whose.
-        wheel: timers.
-        slices: where the work runs.
+        partitions: the node's partitions.
+        wheel: fires the timers.
+        slices: runs the work.
         now: the time of the round.
-        config: how often, and when a producer counts as idle.
+        config: the intervals and the idle time of producers.
 
     Attributes:
-        expiry: forgetting producers. retention: deleting. snapshots: of producers. compaction: by `cleaner`.
+        cleaner: compacts partitions.
+        compaction: runs the cleaner.
+        expiry: expires idle producers.
+        retention: deletes old records.
+        snapshots: snapshots producers.
     """
 
     __slots__ = (
@@ -128,7 +131,7 @@ class Housekeeping:
         self.snapshots.start()
 
     def expire_producers(self) -> Iterator[None]:
-        """Forgets the producers that were idle too long, in all partitions."""
+        """Removes producers that were idle for `producer.id.expiration.ms`, in all partitions."""
         until_pause = PARTITIONS_A_SLICE
         for partition in self._partitions:
             if partition.recovering or partition.closed:
@@ -140,27 +143,27 @@ class Housekeeping:
                 yield
 
     def snapshot_producers(self, min_records: int = SNAPSHOT_MIN_RECORDS) -> Iterator[None]:
-        """Snapshots the producers of partitions whose recovery would replay much, one a slice.
+        """Snapshots the producers of partitions with a long recovery, one partition per slice.
 
         Args:
-            min_records: how much; 1 for a node that is about to close.
+            min_records: number of replayed offsets from which on to snapshot; 1 for a node that is about to close.
         """
         for partition in self._partitions:
             try:
                 if partition.snapshot_producers(min_records):
                     yield
             except LogError as error:
-                logger.warning("snapshot of the producers of %r: %s", partition, error)
+                logger.warning("producer snapshot of partition %r failed: %s", partition, error)
 
     def enforce_retention(self) -> Iterator[None]:
-        """Deletes what retention.ms and retention.bytes say, in all partitions whose cleanup.policy has delete."""
+        """Applies retention.ms and retention.bytes to all partitions whose cleanup.policy contains delete."""
         until_pause = PARTITIONS_A_SLICE
         for partition in self._partitions:
             if partition.config.delete and not partition.recovering and not partition.closed:
                 try:
                     yield from self._retain(partition)
                 except LogError as error:
-                    logger.warning("retention of %r: %s", partition, error)
+                    logger.warning("retention of partition %r failed and will be tried again: %s", partition, error)
             until_pause -= 1
             if not until_pause:
                 until_pause = PARTITIONS_A_SLICE
@@ -172,7 +175,7 @@ class Housekeeping:
             return
         start_offset = log.log_start_offset
         if config.retention_ms >= 0:
-            # Batches without any timestamp go with those around them.
+            # Batches without a timestamp are deleted together with their neighbours.
             kept = log.find_by_timestamp(self._now.wall_ms - config.retention_ms)
             start_offset = partition.high_watermark if kept is None else kept.base_offset
         if config.retention_bytes >= 0:

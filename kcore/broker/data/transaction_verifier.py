@@ -178,12 +178,21 @@ class PartitionVerifier:
             self._close(request, dict.fromkeys(request.partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
         self.verifier.verify(
-            request.transactional_id, request.producer_id, request.producer_epoch, request.partitions, request.add, request.arrive
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            request.partitions,
+            request.add,
+            request.arrive,
         )
 
     def answered(self, request: VerificationRequest, results: Results) -> None:
         """Passes the results on, or retries after `backoff_ms` if the last transaction is still being completed."""
-        if request.add and ErrorCode.CONCURRENT_TRANSACTIONS in results.values() and self._now.now_ms < request.give_up_ms:
+        if (
+            request.add
+            and ErrorCode.CONCURRENT_TRANSACTIONS in results.values()
+            and self._now.now_ms < request.give_up_ms
+        ):
             self._wheel.add(self._now.now_ms + self._backoff_ms, request)
             return
         self._close(request, results)

@@ -1,4 +1,4 @@
-"""A produce request on its way, and what is special about one that belongs to a transaction (KIP-890)."""
+"""Produce requests with batches of a transaction: verification before the append (KIP-890)."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class ProduceItem:
 
     Attributes:
         data: the request's entry.
-        partition: where it goes; None if there is no such partition.
-        header: the header of its batch; None if there is no batch.
-        error: what speaks against it before its log is asked, or None.
+        partition: the target partition; None if it does not exist.
+        header: the header of the batch; None if there is no batch.
+        error: an error found before the append, or None.
         guard: the verification of its transaction; None if none was needed.
     """
 
@@ -52,19 +52,19 @@ class ProduceItem:
 
     @property
     def writes_transactionally(self) -> bool:
-        """Whether its batch belongs to a producer's transaction."""
+        """True if its batch belongs to a producer's transaction."""
         header = self.header
         return header is not None and header.is_transactional and header.producer_id >= 0
 
 
 class TransactionalProduce:
-    """A request with batches of a transaction: verified first, then appended.
+    """A request with batches of a transaction: it is verified first, then appended.
 
     Args:
-        api: appends and answers.
-        context: who asks.
-        request: what is asked.
-        items: its partitions.
+        api: appends the batches and makes the response.
+        context: the request's context.
+        request: the request.
+        items: the request's partitions.
     """
 
     __slots__ = ("_api", "_context", "_finished", "_items", "_pending", "_request", "_result")
@@ -81,17 +81,17 @@ class TransactionalProduce:
         self._result: ProduceResponse | Pending | None = None
 
     def start(self) -> ProduceResponse | Pending | None:
-        """Verifies what is not known to be in the transaction, and goes on once that is done.
+        """Verifies partitions that are not known to be in the transaction; appends once that is done.
 
         Raises:
-            CloseConnectionError: see `ProduceApi.handle`.
+            CloseConnectionError: an error in a request with acks=0, which has no response.
         """
         writing = [item for item in self._items if item.error is None and item.writes_transactionally]
         producers = {(item.header.producer_id, item.header.producer_epoch) for item in writing if item.header}
         if len(producers) > 1:
-            mixed = "the batches of a transaction are of more than one producer"
+            message = "the batches of a transaction are of more than one producer"
             for item in self._items:
-                item.error = KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, mixed)
+                item.error = KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, message)
             writing = []
         adds = self._context.api_version >= FIRST_VERSION_THAT_ADDS
         if not writing or not -1 <= self._request.acks <= 1 or not (adds or self._api.verify_transactions):
@@ -101,7 +101,7 @@ class TransactionalProduce:
             return self._api.finish(self._context, self._request, self._items)
         (producer_id, producer_epoch) = producers.pop()
         partitions = [(item.partition.topic, item.partition.index) for item in unverified if item.partition]
-        call = VerificationRequest(
+        verification = VerificationRequest(
             self._api.partition_verifier,
             self._request.transactional_id or "",
             producer_id,
@@ -111,10 +111,10 @@ class TransactionalProduce:
             self._verified,
             self._renew_guards,
         )
-        self._api.partition_verifier.verify(call)
+        self._api.partition_verifier.verify(verification)
         if self._finished:
             return self._result
-        # Idempotent batches must keep their order: what stands behind this request on its connection waits.
+        # Idempotent batches must keep their order, so later requests of the connection wait behind this one.
         self._pending = Pending(self._api, self._context, self._request, parked=True)
         return self._pending
 
@@ -143,7 +143,7 @@ class TransactionalProduce:
         return unverified
 
     def _renew_guards(self) -> None:
-        """Begins the verification again where the end of the last transaction has removed the guard."""
+        """Begins the verification again for partitions whose guard the end of the last transaction has removed."""
         for item in self._items:
             guard, partition, header = item.guard, item.partition, item.header
             if guard is None or partition is None or header is None:
@@ -160,7 +160,7 @@ class TransactionalProduce:
                 item.guard, item.error = None, error
 
     def _verified(self, results: Results) -> None:
-        """Settles the guards with the coordinator's answer, and appends every batch that it did not refuse."""
+        """Settles the guards with the coordinator's results, and appends every batch that was not rejected."""
         version = self._context.api_version
         for item in self._items:
             guard, partition, header = item.guard, item.partition, item.header
@@ -178,7 +178,7 @@ class TransactionalProduce:
         try:
             result = self._api.finish(self._context, self._request, self._items)
         except CloseConnectionError:
-            # The request is no longer the connection's present one; without acks nobody learns what became of it.
+            # The error came after the verification, so the connection is not closed; with acks=0 there is no response.
             result = None
         if isinstance(result, Pending):
             result.on_complete(pending.complete)
