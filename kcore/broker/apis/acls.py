@@ -1,4 +1,4 @@
-"""What the APIs of access control lists have in common (KIP-140)."""
+"""Common parts of the APIs of access control lists (KIP-140)."""
 
 from __future__ import annotations
 
@@ -21,15 +21,19 @@ Response = TypeVar("Response")
 
 
 class AclApi(ControlApi[Request, Response]):
-    """An API that reads or changes the lists."""
+    """Base of the APIs that read or change the lists."""
 
     __slots__ = ()
 
     operation: ClassVar[Operation]
-    """What one must be allowed to do to the cluster."""
+    """The operation on the cluster that the client must be allowed."""
 
     def check(self, context: RequestContext) -> None:
-        """Raises a KafkaError for one who may not ask, and where the lists mean nothing."""
+        """Refuses clients without the right, and every client if the authorizer does not use the lists.
+
+        Raises:
+            KafkaError: CLUSTER_AUTHORIZATION_FAILED, SECURITY_DISABLED.
+        """
         if not self.allowed(context, self.operation, ResourceType.CLUSTER):
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if not isinstance(self.authorizer, AclAuthorizer):
@@ -37,18 +41,22 @@ class AclApi(ControlApi[Request, Response]):
 
 
 def refuse_zeroes(resource_type: int, pattern_type: int, operation: int, permission: int) -> None:
-    """Raises a CloseConnectionError for an entry or filter with the number of "unknown": Kafka cannot read those."""
+    """Refuses an entry or filter with a number that means "unknown", which Kafka cannot parse.
+
+    Raises:
+        CloseConnectionError: one of the numbers means "unknown".
+    """
     if (
         resource_type == ResourceType.UNKNOWN
         or pattern_type == PatternType.UNKNOWN
         or operation == Operation.UNKNOWN
         or permission == Permission.UNKNOWN
     ):
-        raise CloseConnectionError("an access control entry of an unknown kind")
+        raise CloseConnectionError("an access control entry has an unknown type, operation or permission")
 
 
 def filter_of(asked: DescribeAclsRequest | DeleteAclsFilter | Any) -> AclFilter:
-    """A filter as the wire has it."""
+    """Makes a filter from a request's fields."""
     return AclFilter(
         asked.resource_type_filter,
         asked.resource_name_filter,

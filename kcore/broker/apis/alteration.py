@@ -37,9 +37,9 @@ class AlterationApi(ControlApi[Request, Response]):
     """Changes settings. Subclasses say what of a resource changes.
 
     Args:
-        shard: the metadata.
+        shard: the metadata shard.
         changes: checks changes.
-        authorizer: who may do what; None allows all.
+        authorizer: decides about each operation; None allows all.
     """
 
     __slots__ = ("changes",)
@@ -134,6 +134,6 @@ class AlterationApi(ControlApi[Request, Response]):
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
     def error(self, context: RequestContext, request: Any, code: ErrorCode, message: str | None = None) -> Response:
-        """The same for each resource."""
+        """Makes a response with the same code for each resource."""
         code = told(code)
         return self.response([(resource, code, text(code, message)) for resource in request.resources])

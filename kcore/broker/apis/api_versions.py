@@ -1,4 +1,4 @@
-"""ApiVersions (key 18, versions 0-4): which APIs are served in which versions (KIP-35), and features (KIP-584)."""
+"""ApiVersions (key 18, versions 0-4): the served versions of each API (KIP-35), and features (KIP-584)."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 SUPPORTED_VERSIONS = (0, 4)
 
 MAX_READABLE = 64
-"""Clients' software that is remembered to be named readably ..."""
+"""Maximum number of cached pairs of a client software's name and version that are legal ..."""
 
 MAX_READABLE_CHARACTERS = 128
-"""... if name and version have so many characters together."""
+"""... and the maximum length of such a pair."""
 
 TOLD_FROM: dict[int, int] = {ApiKey.PRODUCE: 0}
-"""APIs that are told from an earlier version on than they are served: some librdkafka releases take an absent Produce
-v0 for a broker that knows no compression (KAFKA-18659)."""
+"""APIs whose advertised range begins below the served one: without Produce v0, some librdkafka releases assume that the
+broker does not support compression (KAFKA-18659)."""
 
 
 class ApiVersionsApi(Api[ApiVersionsRequest, ApiVersionsResponse]):
-    """Tells what is served. The answer is built once for each set of features and each form.
+    """Lists the served APIs. It builds a response once for each set of features and each response format.
 
     Args:
-        topics: the features' levels.
+        topics: gives access to the features' levels.
     """
 
-    __slots__ = ("_answers", "_epoch", "_ranges", "_readable", "_topics")
+    __slots__ = ("_epoch", "_ranges", "_readable", "_responses", "_topics")
 
     key: ClassVar[ApiKey] = ApiKey.API_VERSIONS
     request_type: ClassVar[type] = ApiVersionsRequest
@@ -55,35 +55,35 @@ class ApiVersionsApi(Api[ApiVersionsRequest, ApiVersionsResponse]):
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
         self._ranges: dict[int, tuple[int, int]] = {ApiKey.API_VERSIONS: SUPPORTED_VERSIONS}
-        self._answers: dict[int, ApiVersionsResponse] = {}
+        self._responses: dict[int, ApiVersionsResponse] = {}
         self._epoch = -1
         self._readable: set[tuple[str, str]] = set()
 
     def serve(self, apis: Iterable[Any]) -> None:
-        """Tells clients of these APIs from now on: objects with a `key` and `versions`."""
+        """Adds APIs to the list: objects with a `key` and `versions`."""
         for api in apis:
             low, high = api.versions
             self._ranges[api.key] = (TOLD_FROM.get(api.key, low), high)
-        self._answers.clear()
+        self._responses.clear()
 
     def handle(self, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-        """The ranges; from version 3 on the client says its software's name and version, which must be readable."""
+        """Returns the version ranges. From version 3 on, the name and version of the client's software must be legal."""
         if context.api_version >= 3:
             software = (request.client_software_name, request.client_software_version)
             if software not in self._readable and not self._is_readable(software):
                 return self.error(context, request, ErrorCode.INVALID_REQUEST)
         epoch = self._topics.image.features_epoch
         if epoch != self._epoch:
-            self._answers.clear()
+            self._responses.clear()
             self._epoch = epoch
-        form = min(max(context.api_version, 2), 4)
-        answer = self._answers.get(form)
-        if answer is None:
-            answer = self._answers[form] = self._answer(form)
-        return answer
+        response_format = min(max(context.api_version, 2), 4)
+        response = self._responses.get(response_format)
+        if response is None:
+            response = self._responses[response_format] = self._make_response(response_format)
+        return response
 
     def _is_readable(self, software: tuple[str, str]) -> bool:
-        """Whether a client says its software's name and version readably; the first few that do are remembered."""
+        """Tests if the name and version of a client's software are legal; caches the first legal pairs."""
         name, version = software
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return False
@@ -92,37 +92,37 @@ class ApiVersionsApi(Api[ApiVersionsRequest, ApiVersionsResponse]):
         return True
 
     def unsupported(self) -> ApiVersionsResponse:
-        """The answer, in version 0's form, to a request of a version that is not served: this API's own range."""
+        """Makes the response to an unsupported version, in the format of version 0: the range of this API."""
         low, high = SUPPORTED_VERSIONS
         return ApiVersionsResponse(
             error_code=ErrorCode.UNSUPPORTED_VERSION,
             api_keys=[ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=low, max_version=high)],
         )
 
-    def _answer(self, form: int) -> ApiVersionsResponse:
-        answer = ApiVersionsResponse(
+    def _make_response(self, response_format: int) -> ApiVersionsResponse:
+        response = ApiVersionsResponse(
             api_keys=[
                 ApiVersion(api_key=key, min_version=low, max_version=high)
                 for key, (low, high) in sorted(self._ranges.items())
             ]
         )
-        if form < 3:
-            return answer
-        # Before v4 clients take a supported range that begins at 0 for an error (KAFKA-17011).
-        answer.supported_features = [
+        if response_format < 3:
+            return response
+        # Before v4, clients treat a supported range that begins at 0 as an error (KAFKA-17011).
+        response.supported_features = [
             SupportedFeatureKey(name=name, min_version=feature.lowest, max_version=feature.highest)
             for name, feature in FEATURES.items()
-            if form >= 4 or feature.lowest > 0
+            if response_format >= 4 or feature.lowest > 0
         ]
-        answer.finalized_features_epoch = self._epoch
-        answer.finalized_features = [
+        response.finalized_features_epoch = self._epoch
+        response.finalized_features = [
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             for name, level in self._topics.image.features.items()
         ]
-        return answer
+        return response
 
     def error(
         self, context: RequestContext, request: ApiVersionsRequest, code: ErrorCode, message: str | None = None
     ) -> ApiVersionsResponse:
-        """The code, with no keys and no features."""
+        """Makes a response with the code and without APIs and features."""
         return ApiVersionsResponse(error_code=code)

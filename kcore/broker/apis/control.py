@@ -33,8 +33,8 @@ class ControlApi(Api[Request, Response]):
     """An API that reads or changes the metadata. Subclasses say how in `decide`.
 
     Args:
-        shard: the metadata.
-        authorizer: who may do what; None allows all.
+        shard: the metadata shard.
+        authorizer: decides about each operation; None allows all.
     """
 
     __slots__ = ("authorizer", "shard")

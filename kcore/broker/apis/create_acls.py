@@ -26,7 +26,7 @@ class CreateAclsApi(AclApi[CreateAclsRequest, CreateAclsResponse]):
     """Makes entries. One that is there already is a success and changes nothing; a bad one does not harm the others.
 
     Args:
-        shard: the metadata.
+        shard: the metadata shard.
         authorizer: who may do what; None: there are no lists.
         new_id: makes sixteen random bytes.
     """
@@ -85,7 +85,7 @@ class CreateAclsApi(AclApi[CreateAclsRequest, CreateAclsResponse]):
     def error(
         self, context: RequestContext, request: CreateAclsRequest, code: ErrorCode, message: str | None = None
     ) -> CreateAclsResponse:
-        """The same for each entry."""
+        """Makes a response with the same code for each entry."""
         code = told(code)
         result = AclCreationResult(error_code=code, error_message=message or code.message)
         return CreateAclsResponse(results=[result for _ in request.creations])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class CreateDelegationTokenApi(Api[CreateDelegationTokenRequest, CreateDelegationTokenResponse]):
-    """Answers that there are no tokens here."""
+    """Refuses requests: this node issues no delegation tokens."""
 
     __slots__ = ()
 
@@ -26,10 +26,10 @@ class CreateDelegationTokenApi(Api[CreateDelegationTokenRequest, CreateDelegatio
     request_type: ClassVar[type] = CreateDelegationTokenRequest
     response_type: ClassVar[type] = CreateDelegationTokenResponse
     versions: ClassVar[tuple[int, int]] = (1, 3)
-    differs: ClassVar[str] = "Answers as Kafka does without delegation tokens."
+    differs: ClassVar[str] = "Responds as Kafka does without delegation tokens."
 
     def handle(self, context: RequestContext, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
-        """A refusal."""
+        """Refuses the request."""
         return self.error(context, request, refusal(context))
 
     def error(
@@ -39,7 +39,7 @@ class CreateDelegationTokenApi(Api[CreateDelegationTokenRequest, CreateDelegatio
         code: ErrorCode,
         message: str | None = None,
     ) -> CreateDelegationTokenResponse:
-        """The code, with the owner that the token would have had."""
+        """Makes a response with the code and the requested token's owner."""
         kind, name = principal_parts(context)
         owner = (kind, name)
         response = CreateDelegationTokenResponse(

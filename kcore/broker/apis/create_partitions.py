@@ -33,9 +33,9 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
     """Adds partitions; the ids of topics stay.
 
     Args:
-        shard: the metadata.
+        shard: the metadata shard.
         creation: places partitions.
-        authorizer: who may do what; None allows all.
+        authorizer: decides about each operation; None allows all.
     """
 
     __slots__ = ("_creation",)
@@ -129,7 +129,7 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
     def error(
         self, context: RequestContext, request: CreatePartitionsRequest, code: ErrorCode, message: str | None = None
     ) -> CreatePartitionsResponse:
-        """The same for each topic."""
+        """Makes a response with the same code for each topic."""
         code = told(code)
         names = dict.fromkeys(topic.name for topic in request.topics)
         return CreatePartitionsResponse(

@@ -33,10 +33,10 @@ class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
     """Makes topics; each by itself, all in one decision.
 
     Args:
-        shard: the metadata.
+        shard: the metadata shard.
         creation: checks and plans topics.
         view: the settings of a new topic as they are shown.
-        authorizer: who may do what; None allows all.
+        authorizer: decides about each operation; None allows all.
     """
 
     __slots__ = ("_creation", "_view")
@@ -123,7 +123,7 @@ class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
     def error(
         self, context: RequestContext, request: CreateTopicsRequest, code: ErrorCode, message: str | None = None
     ) -> CreateTopicsResponse:
-        """The same for each topic."""
+        """Makes a response with the same code for each topic."""
         names = dict.fromkeys(topic.name for topic in request.topics)
         return CreateTopicsResponse(topics=[_failure(name, told(code), message) for name in names])
 

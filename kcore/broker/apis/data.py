@@ -1,4 +1,4 @@
-"""What the APIs have in common that answer for partitions of named topics: ListOffsets and its like."""
+"""Base classes of the APIs of the data plane, such as ListOffsets."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 FEW_PARTITIONS = 200
-"""Partitions that are looked at between two steps of a long request."""
+"""Number of partitions that a long request handles between two steps."""
 
 
 class DataApi(Api[Request, Response]):
-    """An API of the data plane.
+    """Base of the APIs of the data plane.
 
     Args:
-        partitions: what can be asked for.
-        pipeline: commits what is appended and deleted.
-        authorizer: who may do what; None allows all.
+        partitions: the node's partitions.
+        pipeline: commits appends and deletions.
+        authorizer: decides about each operation; None allows all.
     """
 
     __slots__ = ("_authorizer", "_partitions", "_pipeline")
@@ -45,30 +45,30 @@ class DataApi(Api[Request, Response]):
         self._authorizer = authorizer
 
     def allowed(self, context: RequestContext, operation: Operation, topic: str) -> bool:
-        """Whether the one who asks may do `operation` with a topic."""
+        """Decides if the client may perform `operation` on a topic."""
         authorizer = self._authorizer
         return authorizer is None or authorizer.allowed(context, operation, ResourceType.TOPIC, topic)
 
 
 class ReadApi(DataApi[Request, Response]):
-    """An API that tells what is durable: where an append waits for its commit, the answer does, too."""
+    """Base of the APIs that read durable state: a response waits for the commit of appends with acks=0."""
 
     __slots__ = ()
 
     @abstractmethod
     def places(self, request: Request) -> Iterable[tuple[str, int]]:
-        """The partitions that a request asks about: topic and number."""
+        """Yields the topic and number of each requested partition."""
 
     @abstractmethod
     def read(self, context: RequestContext, request: Request) -> Response:
-        """Builds the response at once, of what is durable now."""
+        """Makes the response at once from the present durable state."""
 
     @abstractmethod
     def steps(self, context: RequestContext, request: Request) -> Work:
-        """Builds the response in steps, each of what is durable then."""
+        """Makes the response in steps, each from the durable state at its time."""
 
     def handle(self, context: RequestContext, request: Request) -> Any:
-        """Answers at once, or behind the commit of appends that nobody was told of yet."""
+        """Responds at once, or after the commit if a requested partition has appends with acks=0 that are not durable."""
         count = 0
         for topic, index in self.places(request):
             count += 1

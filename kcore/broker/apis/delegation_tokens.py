@@ -1,4 +1,4 @@
-"""What the APIs of delegation tokens (KIP-48) have in common: this node issues none."""
+"""Common parts of the delegation token APIs (KIP-48), which refuse every request: this node issues no tokens."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ ANONYMOUS = "User:ANONYMOUS"
 
 
 def refusal(context: RequestContext) -> ErrorCode:
-    """The code for whoever asks: one who is not authenticated may not even ask, others learn that tokens are off."""
+    """Returns the error code: clients without authentication may not request tokens; for others tokens are disabled."""
     if context.principal == ANONYMOUS:
         return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
 
 
 def principal_parts(context: RequestContext) -> tuple[str, str]:
-    """Type and name of the principal: "User:alice" is ("User", "alice")."""
+    """Splits the principal into type and name: "User:alice" gives ("User", "alice")."""
     kind, _, name = context.principal.partition(":")
     return kind, name

@@ -65,7 +65,7 @@ class DeleteAclsApi(AclApi[DeleteAclsRequest, DeleteAclsResponse]):
     def error(
         self, context: RequestContext, request: DeleteAclsRequest, code: ErrorCode, message: str | None = None
     ) -> DeleteAclsResponse:
-        """The same for each filter."""
+        """Makes a response with the same code for each filter."""
         code = told(code)
         result = DeleteAclsFilterResult(error_code=code, error_message=message or code.message)
         return DeleteAclsResponse(filter_results=[result for _ in request.filters])

@@ -1,4 +1,4 @@
-"""DeleteRecords (key 21), v0-2: moves a partition's start up (KIP-107)."""
+"""DeleteRecords (key 21), v0-2: advances the log start of partitions (KIP-107)."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ if TYPE_CHECKING:
     from kcore.runtime.sliced import Work
 
 HIGH_WATERMARK = -1
-"""The offset that stands for "all there is"."""
-
+"""Value of the offset that stands for the high watermark: delete all records."""
 
 PARTITION_COST = 10
 """The cost of deleting from one partition, in microseconds."""
 
 
 class DeleteRecordsApi(DataApi[DeleteRecordsRequest, DeleteRecordsResponse]):
-    """Serves DeleteRecords to those who may DELETE a topic. Producers are not forgotten with their records."""
+    """Serves DeleteRecords to clients with the right to DELETE a topic. The state of producers stays."""
 
     __slots__ = ()
 
@@ -44,7 +43,7 @@ class DeleteRecordsApi(DataApi[DeleteRecordsRequest, DeleteRecordsResponse]):
     def error(
         self, context: RequestContext, request: DeleteRecordsRequest, code: ErrorCode, message: str | None = None
     ) -> DeleteRecordsResponse:
-        """`code` for each partition."""
+        """Makes a response with `code` for each partition."""
         return DeleteRecordsResponse(
             topics=[
                 DeleteRecordsTopicResult(
@@ -56,12 +55,12 @@ class DeleteRecordsApi(DataApi[DeleteRecordsRequest, DeleteRecordsResponse]):
         )
 
     def handle(self, context: RequestContext, request: DeleteRecordsRequest) -> Any:
-        """Deletes at once from a few partitions, from many in parts, each of which is durable or not by itself."""
+        """Deletes from a few partitions at once, from many in parts. Each part has its own commit."""
         if sum(len(topic.partitions) for topic in request.topics) <= FEW_PARTITIONS:
             return self._decide(context, request)
 
-        def join(found: list[tuple[int, Any]]) -> Any:
-            numbers = [number for number, _ in found]
+        def join(numbered: list[tuple[int, Any]]) -> Any:
+            numbers = [number for number, _ in numbered]
 
             def build(parts: list[DeleteRecordsResponse]) -> DeleteRecordsResponse:
                 topics = [DeleteRecordsTopicResult(name=topic.name, partitions=[]) for topic in request.topics]
@@ -69,23 +68,23 @@ class DeleteRecordsApi(DataApi[DeleteRecordsRequest, DeleteRecordsResponse]):
                     topics[number].partitions = [*topics[number].partitions, *part.topics[0].partitions]
                 return DeleteRecordsResponse(topics=topics)
 
-            return gather(self, context, request, [part for _, part in found], build)
+            return gather(self, context, request, [part for _, part in numbered], build)
 
         return self._partitions.slices.requests.run(self, context, request, self._parts(context, request), join)
 
     def _parts(self, context: RequestContext, request: DeleteRecordsRequest) -> Work:
-        """Decides the request in parts. Returns the response to each, or a `Pending`, with the number of its topic."""
-        found: list[tuple[int, Any]] = []
+        """Decides the request in parts; returns the number of the topic and the response or `Pending` of each part."""
+        parts: list[tuple[int, Any]] = []
         for number, topic in enumerate(request.topics):
             for first in range(0, len(topic.partitions), FEW_PARTITIONS):
                 some = DeleteRecordsTopic(name=topic.name, partitions=topic.partitions[first : first + FEW_PARTITIONS])
                 part = DeleteRecordsRequest(topics=[some], timeout_ms=request.timeout_ms)
-                found.append((number, self._decide(context, part)))
+                parts.append((number, self._decide(context, part)))
                 yield PARTITION_COST * len(some.partitions)
-        return found
+        return parts
 
     def _decide(self, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse | Pending:
-        """Stages what may be deleted and answers once it is durable."""
+        """Stages the allowed deletions; the response waits until they are durable."""
         topics = []
         staged = False
         for topic in request.topics:
@@ -108,7 +107,7 @@ class DeleteRecordsApi(DataApi[DeleteRecordsRequest, DeleteRecordsResponse]):
         return pending
 
     def _refusal(self, context: RequestContext, topic: str, partition: Partition | None) -> ErrorCode:
-        """Why nothing may be deleted, in Kafka's order; NONE if it may."""
+        """Returns the error by Kafka's checks in Kafka's order; NONE if records may be deleted."""
         if not self.allowed(context, Operation.DELETE, topic):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if partition is None:
@@ -123,7 +122,7 @@ class DeleteRecordsApi(DataApi[DeleteRecordsRequest, DeleteRecordsResponse]):
 
     @staticmethod
     def _delete(partition: Partition, offset: int) -> tuple[int, ErrorCode]:
-        """Stages one deletion: (low watermark, error)."""
+        """Stages one deletion; returns (low watermark, error)."""
         if offset == HIGH_WATERMARK:
             offset = partition.high_watermark
         if offset < 0 or offset > partition.high_watermark:

@@ -1,4 +1,4 @@
-"""DeleteTopics (key 20, versions 1-6): by name, since KIP-516 (v6) also by id."""
+"""DeleteTopics (key 20, versions 1-6): deletes by name, and from v6 on also by id (KIP-516)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
-    """Removes topics; the name can be used again at once, under another id.
+    """Deletes topics. A name can be used again at once, with another id.
 
     Args:
-        shard: the metadata.
+        shard: the metadata shard.
         config: the node's settings.
-        authorizer: who may do what; None allows all.
+        authorizer: decides about each operation; None allows all.
     """
 
     __slots__ = ("_config",)
@@ -39,8 +39,7 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
     response_type: ClassVar[type] = DeleteTopicsResponse
     versions: ClassVar[tuple[int, int]] = (1, 6)
     differs: ClassVar[str] = (
-        "Internal topics are refused with INVALID_TOPIC_EXCEPTION: Kafka deletes them, and all groups and transactions "
-        "with them."
+        "Internal topics are refused with INVALID_TOPIC_EXCEPTION; Kafka deletes them with all groups and transactions."
     )
 
     def __init__(self, shard: Shard[MetadataMachine], config: Config, authorizer: Authorizer | None = None) -> None:
@@ -61,7 +60,7 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
         return self.in_parts(context, request, things, part, _merged, key=self._topic_of)
 
     def _topic_of(self, thing: Any) -> str | bytes:
-        """What a topic is known by, whichever way it is named."""
+        """Returns the same key for a topic named by name and by id: its name, or the id if the topic is unknown."""
         if isinstance(thing, str):
             return thing
         if thing.name is not None:
@@ -70,12 +69,12 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
         return bytes(thing.topic_id) if topic is None else topic.name
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: DeleteTopicsRequest) -> Any:
-        """Checks each topic and removes those that may go."""
+        """Checks each topic and deletes those without an error."""
         if not self._config.delete_topic_enable:
             disabled = ErrorCode.INVALID_REQUEST if context.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
             return self.error(context, request, disabled)
         results: list[DeletableTopicResult] = []
-        doomed: dict[bytes, TopicInfo] = {}
+        deleted: dict[bytes, TopicInfo] = {}
         ids: list[bytes] = []
         names: list[str] = list(request.topic_names)
         for state in request.topics:
@@ -87,37 +86,43 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
                 names.append(state.name)
             else:
                 results.append(
-                    _result(state.name, state.topic_id, ErrorCode.INVALID_REQUEST, "a name and an id: only one may be")
+                    _result(
+                        state.name, state.topic_id, ErrorCode.INVALID_REQUEST, "a name and an id; only one is allowed"
+                    )
                 )
-        twice = _twice(ids)
+        duplicates = _duplicates(ids)
         for topic_id, count in Counter(ids).items():
             topic = machine.image.by_id(topic_id)
             if count > 1:
-                results.append(_result(None, topic_id, ErrorCode.INVALID_REQUEST, "the id is there more than once"))
+                results.append(
+                    _result(None, topic_id, ErrorCode.INVALID_REQUEST, "the id is in the request more than once")
+                )
             elif topic is None:
                 results.append(_result(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
             elif (refused := self._refusal(context, topic.name)) is not None:
-                shown = topic.name if self._described(context, topic.name) else None
-                results.append(_result(shown, topic_id, refused))
+                visible_name = topic.name if self._described(context, topic.name) else None
+                results.append(_result(visible_name, topic_id, refused))
             else:
-                doomed[topic_id] = topic
+                deleted[topic_id] = topic
         for name, count in Counter(names).items():
             if count > 1:
-                results.append(_result(name, ZERO_UUID, ErrorCode.INVALID_REQUEST, "the name is there more than once"))
+                results.append(
+                    _result(name, ZERO_UUID, ErrorCode.INVALID_REQUEST, "the name is in the request more than once")
+                )
             else:
-                results += self._by_name(machine, context, name, doomed, twice)
-        results += [_result(topic.name, topic_id, ErrorCode.NONE) for topic_id, topic in doomed.items()]
-        return machine.outcome(removal_records(doomed), DeleteTopicsResponse(responses=results))
+                results += self._by_name(machine, context, name, deleted, duplicates)
+        results += [_result(topic.name, topic_id, ErrorCode.NONE) for topic_id, topic in deleted.items()]
+        return machine.outcome(removal_records(deleted), DeleteTopicsResponse(responses=results))
 
     def _by_name(
         self,
         machine: MetadataMachine,
         context: RequestContext,
         name: str,
-        doomed: dict[bytes, TopicInfo],
-        twice: set[bytes],
+        deleted: dict[bytes, TopicInfo],
+        duplicates: set[bytes],
     ) -> list[DeletableTopicResult]:
-        """Adds a topic to those that go, or says why it stays."""
+        """Adds a topic to the deleted ones; returns its result if it cannot be deleted."""
         topic = machine.image.by_name(name)
         if not self._described(context, name):
             return [_result(name, ZERO_UUID, ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
@@ -126,10 +131,12 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
         refused = self._refusal(context, name)
         if refused is not None:
             return [_result(name, ZERO_UUID, refused)]
-        if topic.topic_id in doomed or topic.topic_id in twice:
-            doomed.pop(topic.topic_id, None)
-            return [_result(name, topic.topic_id, ErrorCode.INVALID_REQUEST, "the topic is there by its id, too")]
-        doomed[topic.topic_id] = topic
+        if topic.topic_id in deleted or topic.topic_id in duplicates:
+            deleted.pop(topic.topic_id, None)
+            return [
+                _result(name, topic.topic_id, ErrorCode.INVALID_REQUEST, "the topic is in the request by its id, too")
+            ]
+        deleted[topic.topic_id] = topic
         return []
 
     def _refusal(self, context: RequestContext, name: str) -> ErrorCode | None:
@@ -147,11 +154,11 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
     def error(
         self, context: RequestContext, request: DeleteTopicsRequest, code: ErrorCode, message: str | None = None
     ) -> DeleteTopicsResponse:
-        """The same for each topic."""
-        wanted = [(name, ZERO_UUID) for name in request.topic_names]
-        wanted += [(state.name, state.topic_id) for state in request.topics]  # type: ignore[misc]
+        """Makes a response with the same code for each topic."""
+        requested = [(name, ZERO_UUID) for name in request.topic_names]
+        requested += [(state.name, state.topic_id) for state in request.topics]  # type: ignore[misc]
         return DeleteTopicsResponse(
-            responses=[_result(name, topic_id, told(code), message) for name, topic_id in dict.fromkeys(wanted)]
+            responses=[_result(name, topic_id, told(code), message) for name, topic_id in dict.fromkeys(requested)]
         )
 
 
@@ -159,7 +166,7 @@ def _merged(parts: list[DeleteTopicsResponse]) -> DeleteTopicsResponse:
     return DeleteTopicsResponse(responses=[result for part in parts for result in part.responses])
 
 
-def _twice(ids: list[bytes]) -> set[bytes]:
+def _duplicates(ids: list[bytes]) -> set[bytes]:
     return {topic_id for topic_id, count in Counter(ids).items() if count > 1}
 
 

@@ -1,4 +1,4 @@
-"""DescribeAcls (key 29, versions 1-3): the entries that a filter means, by resource (KIP-140, KIP-290)."""
+"""DescribeAcls (key 29, versions 1-3): the entries that a filter selects, by resource (KIP-140, KIP-290)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class DescribeAclsApi(AclApi[DescribeAclsRequest, DescribeAclsResponse]):
-    """Lists entries."""
+    """Lists entries of the access control lists."""
 
     __slots__ = ()
 
@@ -33,7 +33,7 @@ class DescribeAclsApi(AclApi[DescribeAclsRequest, DescribeAclsResponse]):
     operation: ClassVar[Operation] = Operation.DESCRIBE
 
     def handle(self, context: RequestContext, request: DescribeAclsRequest) -> Any:
-        """Refuses what cannot be read, then decides in the metadata shard."""
+        """Refuses filters that Kafka cannot parse, then decides in the metadata shard."""
         refuse_zeroes(
             request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type
         )
@@ -42,14 +42,14 @@ class DescribeAclsApi(AclApi[DescribeAclsRequest, DescribeAclsResponse]):
     def decide(
         self, machine: MetadataMachine, context: RequestContext, request: DescribeAclsRequest
     ) -> DescribeAclsResponse:
-        """The entries, those of a resource together."""
+        """Lists the selected entries, grouped by resource."""
         self.check(context)
         resources: dict[tuple[int, str, int], list[AclDescription]] = {}
         for _, acl in machine.image.acls.matching(filter_of(request)):
-            shown = AclDescription(
+            description = AclDescription(
                 principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission
             )
-            resources.setdefault((acl.resource_type, acl.resource_name, acl.pattern_type), []).append(shown)
+            resources.setdefault((acl.resource_type, acl.resource_name, acl.pattern_type), []).append(description)
         return DescribeAclsResponse(
             error_message=None,
             resources=[
@@ -61,6 +61,6 @@ class DescribeAclsApi(AclApi[DescribeAclsRequest, DescribeAclsResponse]):
     def error(
         self, context: RequestContext, request: DescribeAclsRequest, code: ErrorCode, message: str | None = None
     ) -> DescribeAclsResponse:
-        """The code with a text."""
+        """Makes a response with the code and its text."""
         code = told(code)
         return DescribeAclsResponse(error_code=code, error_message=message or code.message)

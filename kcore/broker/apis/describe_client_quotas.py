@@ -29,7 +29,7 @@ class DescribeClientQuotasApi(Api[DescribeClientQuotasRequest, DescribeClientQuo
     """Checks what is asked for and finds nothing.
 
     Args:
-        authorizer: who may do what; None allows all.
+        authorizer: decides about each operation; None allows all.
     """
 
     __slots__ = ("_authorizer",)

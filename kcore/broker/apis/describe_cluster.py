@@ -1,4 +1,4 @@
-"""DescribeCluster (key 60, versions 0-2): the nodes (KIP-700), their kind (KIP-919), whether they are fenced."""
+"""DescribeCluster (key 60, versions 0-2): the nodes (KIP-700), their type (KIP-919), and if they are fenced."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class DescribeClusterApi(Api[DescribeClusterRequest, DescribeClusterResponse]):
     """Lists the nodes.
 
     Args:
-        cluster: the nodes there are.
-        authorizer: who may do what; None allows all.
+        cluster: the cluster's nodes.
+        authorizer: decides about each operation; None allows all.
     """
 
     __slots__ = ("_authorizer", "_cluster")
@@ -42,7 +42,7 @@ class DescribeClusterApi(Api[DescribeClusterRequest, DescribeClusterResponse]):
         self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
-        """The nodes at their addresses for the client's listener. No node is ever fenced here."""
+        """Lists the nodes with their addresses for the client's listener. A node is never fenced."""
         if request.endpoint_type == CONTROLLERS:
             return self.error(context, request, ErrorCode.MISMATCHED_ENDPOINT_TYPE)
         if request.endpoint_type != BROKERS:
@@ -64,5 +64,5 @@ class DescribeClusterApi(Api[DescribeClusterRequest, DescribeClusterResponse]):
     def error(
         self, context: RequestContext, request: DescribeClusterRequest, code: ErrorCode, message: str | None = None
     ) -> DescribeClusterResponse:
-        """The code with a text, and no nodes."""
+        """Makes a response with the code, its text and no nodes."""
         return DescribeClusterResponse(error_code=code, error_message=message or code.message)

@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 
 RESOURCE_COST = 150
-"""The cost of showing all settings of a topic, in microseconds."""
+"""The cost of describing all settings of a topic, in microseconds."""
 
 
 class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsResponse]):
-    """Shows the settings of each resource. What is asked again is looked up once, and its result is shared.
+    """Describes the settings of each resource. A duplicate resource is read once, and its result is shared.
 
     Args:
-        shard: the metadata.
-        view: settings as they are shown.
+        shard: the metadata shard.
+        view: describes settings.
         broker: this broker's settings.
-        authorizer: who may do what; None allows all.
+        authorizer: decides about each operation; None allows all.
     """
 
     __slots__ = ("_broker", "_view")
@@ -50,7 +50,7 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
     request_type: ClassVar[type] = DescribeConfigsRequest
     response_type: ClassVar[type] = DescribeConfigsResponse
     versions: ClassVar[tuple[int, int]] = (1, 4)
-    differs: ClassVar[str] = "Loggers (resource type 8) have no settings: they are the embedding program's own."
+    differs: ClassVar[str] = "Loggers (resource type 8) have no settings: they belong to the embedding program."
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
         self._broker = broker
 
     def handle(self, context: RequestContext, request: DescribeConfigsRequest) -> Any:
-        """Looks the resources up, in parts if they are many; what is asked again is looked up once."""
+        """Describes the resources, in parts if there are many; a duplicate resource is read once."""
         keys = [_key(resource) for resource in request.resources]
         distinct = dict(zip(keys, request.resources, strict=True))
 
@@ -82,7 +82,7 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
                 results = [by_key[key] for key in keys]
             return DescribeConfigsResponse(results=results)
 
-        # Few resources are one decision, which shares the results itself.
+        # A few resources are one decision, which shares the results itself.
         return self.in_parts(context, request, list(distinct.values()), part, merge, cost=RESOURCE_COST)
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: DescribeConfigsRequest) -> Any:
@@ -104,13 +104,13 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
         request: DescribeConfigsRequest,
         resource: DescribeConfigsResource,
     ) -> DescribeConfigsResult:
-        """The settings of one resource, or why they are not shown."""
+        """Describes the settings of one resource, or its error."""
         shape = Shape(resource.configuration_keys, request.include_synonyms, request.include_documentation)
         try:
             self._authorize(context, resource)
             configs = self._read(machine, resource, shape)
         except KafkaError as error:
-            # Kafka's answer for an unknown topic is the one without a text.
+            # Kafka sends no text for an unknown topic.
             unknown = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return _failure(resource, error.code, "" if unknown else error.message)
         return DescribeConfigsResult(
@@ -154,20 +154,20 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
             return self._view.client_metrics(machine.image, name, shape)
         if kind == ConfigType.BROKER_LOGGER:
             check_broker_name(name, self._broker.node_name)
-            return []  # loggers are the embedding program's own
+            return []  # loggers belong to the embedding program
         raise KafkaError(invalid, f"resource type {kind} has no settings")
 
     def error(
         self, context: RequestContext, request: DescribeConfigsRequest, code: ErrorCode, message: str | None = None
     ) -> DescribeConfigsResponse:
-        """The same for each resource."""
+        """Makes a response with the same code for each resource."""
         return DescribeConfigsResponse(
             results=[_failure(resource, told(code), message) for resource in request.resources]
         )
 
 
 def _key(resource: DescribeConfigsResource) -> tuple[int, str, frozenset[str]]:
-    """What is asked about a resource, whatever the order of the names is."""
+    """Returns a key of a resource and its requested settings, independent of their order."""
     return resource.resource_type, resource.resource_name, frozenset(resource.configuration_keys or ())
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class DescribeDelegationTokenApi(Api[DescribeDelegationTokenRequest, DescribeDelegationTokenResponse]):
-    """Answers that there are no tokens here."""
+    """Refuses requests: this node issues no delegation tokens."""
 
     __slots__ = ()
 
@@ -26,12 +26,12 @@ class DescribeDelegationTokenApi(Api[DescribeDelegationTokenRequest, DescribeDel
     request_type: ClassVar[type] = DescribeDelegationTokenRequest
     response_type: ClassVar[type] = DescribeDelegationTokenResponse
     versions: ClassVar[tuple[int, int]] = (1, 3)
-    differs: ClassVar[str] = "Answers as Kafka does without delegation tokens."
+    differs: ClassVar[str] = "Responds as Kafka does without delegation tokens."
 
     def handle(
         self, context: RequestContext, request: DescribeDelegationTokenRequest
     ) -> DescribeDelegationTokenResponse:
-        """A refusal."""
+        """Refuses the request."""
         return self.error(context, request, refusal(context))
 
     def error(
@@ -41,5 +41,5 @@ class DescribeDelegationTokenApi(Api[DescribeDelegationTokenRequest, DescribeDel
         code: ErrorCode,
         message: str | None = None,
     ) -> DescribeDelegationTokenResponse:
-        """The code alone."""
+        """Makes a response with the code and without tokens."""
         return DescribeDelegationTokenResponse(error_code=code)

@@ -30,9 +30,9 @@ class DescribeLogDirsApi(ControlApi[DescribeLogDirsRequest, DescribeLogDirsRespo
     """Tells how large partitions are. Every log is read from its beginning here: none lags, none is moving.
 
     Args:
-        shard: the metadata.
+        shard: the metadata shard.
         log_dirs: where partitions are kept.
-        authorizer: who may do what; None allows all.
+        authorizer: decides about each operation; None allows all.
     """
 
     __slots__ = ("_log_dirs",)

@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61), v0: who writes to a partition, and since where in a transaction (KIP-664)."""
+"""DescribeProducers (key 61), v0: the producers of a partition and their open transactions (KIP-664)."""
 
 from __future__ import annotations
 
@@ -27,19 +27,18 @@ if TYPE_CHECKING:
     from kcore.runtime.sliced import Work
 
 PARTITION_COST = 1
-"""The cost of a partition that was described before, or is not there, in microseconds."""
-
+"""The cost of a partition that does not exist or was described before, in microseconds."""
 
 MAX_PRODUCERS = 500_000
-"""Producers in one response; those of a partition that is named twice count twice."""
+"""Limit of producers in one response; those of a partition that is requested twice count twice."""
 
 
 class DescribeProducersApi(Api[DescribeProducersRequest, DescribeProducersResponse]):
     """Serves DescribeProducers.
 
     Args:
-        partitions: what can be asked.
-        authorizer: who may READ what; None allows all.
+        partitions: the node's partitions.
+        authorizer: decides about READ of each topic; None allows all.
     """
 
     __slots__ = ("_authorizer", "_partitions")
@@ -56,7 +55,7 @@ class DescribeProducersApi(Api[DescribeProducersRequest, DescribeProducersRespon
     def error(
         self, context: RequestContext, request: DescribeProducersRequest, code: ErrorCode, message: str | None = None
     ) -> DescribeProducersResponse:
-        """`code` for each partition."""
+        """Makes a response with `code` for each partition."""
         return DescribeProducersResponse(
             topics=[
                 TopicResponse(
@@ -71,7 +70,7 @@ class DescribeProducersApi(Api[DescribeProducersRequest, DescribeProducersRespon
         )
 
     def handle(self, context: RequestContext, request: DescribeProducersRequest) -> Any:
-        """Answers at once: appends count from when they are accepted. What is asked again is looked up once."""
+        """Describes producers at once, including appends that are not durable. A duplicate partition is read once."""
         return self._partitions.slices.requests.run(self, context, request, self._steps(context, request))
 
     def _steps(self, context: RequestContext, request: DescribeProducersRequest) -> Work:
@@ -83,44 +82,46 @@ class DescribeProducersApi(Api[DescribeProducersRequest, DescribeProducersRespon
                 context, Operation.READ, ResourceType.TOPIC, topic.name
             )
             illegal = name_fault(topic.name) is not None
-            answers: list[PartitionResponse] = []
+            responses: list[PartitionResponse] = []
             for index in topic.partition_indexes:
                 partition = self._partitions.get(topic.name, index)
                 if not allowed:
-                    answers.append(refused(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                    responses.append(refused(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
                 elif illegal:
-                    answers.append(refused(index, ErrorCode.INVALID_TOPIC_EXCEPTION))
+                    responses.append(refused(index, ErrorCode.INVALID_TOPIC_EXCEPTION))
                 elif partition is None:
                     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                     message = None if topic.name in self._partitions.names else unknown.message
-                    answers.append(PartitionResponse(partition_index=index, error_code=unknown, error_message=message))
+                    responses.append(
+                        PartitionResponse(partition_index=index, error_code=unknown, error_message=message)
+                    )
                 elif partition.recovering:
-                    answers.append(refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+                    responses.append(refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER))
                 else:
                     total += len(partition.producers.entries)
                     if total > MAX_PRODUCERS:
                         raise KafkaError(
-                            ErrorCode.POLICY_VIOLATION, f"one request may describe {MAX_PRODUCERS} producers"
+                            ErrorCode.POLICY_VIOLATION, f"one request may describe at most {MAX_PRODUCERS} producers"
                         )
-                    answer = described.get(partition)
-                    if answer is None:
-                        answer = PartitionResponse(partition_index=index, active_producers=describe(partition))
-                        described[partition] = answer
-                        yield len(answer.active_producers)
-                    answers.append(answer)
-                if len(answers) % FEW_PARTITIONS == 0:
+                    response = described.get(partition)
+                    if response is None:
+                        response = PartitionResponse(partition_index=index, active_producers=describe(partition))
+                        described[partition] = response
+                        yield len(response.active_producers)
+                    responses.append(response)
+                if len(responses) % FEW_PARTITIONS == 0:
                     yield FEW_PARTITIONS * PARTITION_COST
-            topics.append(TopicResponse(name=topic.name, partitions=answers))
+            topics.append(TopicResponse(name=topic.name, partitions=responses))
         return DescribeProducersResponse(topics=topics)
 
 
 def refused(index: int, error: ErrorCode) -> PartitionResponse:
-    """The answer of a partition that says nothing of its producers."""
+    """Makes the response of a partition with an error."""
     return PartitionResponse(partition_index=index, error_code=error, error_message=error.message)
 
 
 def describe(partition: Partition) -> list[ProducerState]:
-    """All producers of a partition."""
+    """Describes all producers of a partition."""
     return [
         ProducerState(
             producer_id=entry.producer_id,

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (key 75, version 0): topics in pages of so many partitions (KIP-966)."""
+"""DescribeTopicPartitions (key 75, version 0): topics in pages with a limited number of partitions (KIP-966)."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 
 class DescribeTopicPartitionsApi(ControlApi[DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse]):
-    """Shows topics in order of names, a page at a time. It never makes one.
+    """Describes topics sorted by name, one page per request. It never creates topics.
 
     Args:
-        shard: the metadata.
-        cluster: who leads what.
+        shard: the metadata shard.
+        cluster: the leaders of partitions.
         config: the node's settings.
-        authorizer: who may do what; None allows all.
+        authorizer: decides about each operation; None allows all.
     """
 
     __slots__ = ("_cluster", "_config")
@@ -56,7 +56,7 @@ class DescribeTopicPartitionsApi(ControlApi[DescribeTopicPartitionsRequest, Desc
         self._config = config
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: DescribeTopicPartitionsRequest) -> Any:
-        """Fills one page, beginning where the cursor says."""
+        """Fills one page from the cursor on."""
         cursor = request.cursor
         start = "" if cursor is None else cursor.topic_name
         everything = not request.topics
@@ -67,12 +67,12 @@ class DescribeTopicPartitionsApi(ControlApi[DescribeTopicPartitionsRequest, Desc
             return self.error(context, request, ErrorCode.INVALID_REQUEST)
         room = max(min(self._config.max_request_partition_size_limit, request.response_partition_limit), 1)
         response = DescribeTopicPartitionsResponse()
-        shown: list[DescribeTopicPartitionsResponseTopic] = []
-        hidden: list[DescribeTopicPartitionsResponseTopic] = []
+        described: list[DescribeTopicPartitionsResponseTopic] = []
+        refused: list[DescribeTopicPartitionsResponseTopic] = []
         for name in sorted(name for name in asked if name >= start):
             if not self.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
                 if not everything:
-                    hidden.append(_failure(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
+                    refused.append(_failure(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
                 continue
             if response.next_cursor is not None:
                 continue
@@ -81,19 +81,22 @@ class DescribeTopicPartitionsApi(ControlApi[DescribeTopicPartitionsRequest, Desc
                 continue
             topic = machine.image.by_name(name)
             first = cursor.partition_index if cursor is not None and name == start else 0
-            one = self._topic(machine, name, topic, first, room)
-            one.topic_authorized_operations = authorized_operations(self.authorizer, context, ResourceType.TOPIC, name)
-            shown.append(one)
-            room -= len(one.partitions)
-            if topic is not None and first < topic.partitions and first + len(one.partitions) < topic.partitions:
-                response.next_cursor = Cursor(topic_name=name, partition_index=first + len(one.partitions))
-        response.topics = shown + hidden
+            result = self._topic(machine, name, topic, first, room)
+            result.topic_authorized_operations = authorized_operations(
+                self.authorizer, context, ResourceType.TOPIC, name
+            )
+            described.append(result)
+            end = first + len(result.partitions)
+            room -= len(result.partitions)
+            if topic is not None and first < topic.partitions and end < topic.partitions:
+                response.next_cursor = Cursor(topic_name=name, partition_index=end)
+        response.topics = described + refused
         return response
 
     def _topic(
         self, machine: MetadataMachine, name: str, topic: TopicInfo | None, first: int, room: int
     ) -> DescribeTopicPartitionsResponseTopic:
-        """At most `room` partitions of a topic from `first` on."""
+        """Describes at most `room` partitions of a topic from `first` on."""
         if topic is None:
             illegal = name_fault(name) is not None
             return _failure(
@@ -126,7 +129,7 @@ class DescribeTopicPartitionsApi(ControlApi[DescribeTopicPartitionsRequest, Desc
         code: ErrorCode,
         message: str | None = None,
     ) -> DescribeTopicPartitionsResponse:
-        """The same for each topic asked for."""
+        """Makes a response with the same code for each requested topic."""
         code = told(code)
         return DescribeTopicPartitionsResponse(topics=[_failure(code, topic.name) for topic in request.topics])
 

@@ -36,7 +36,7 @@ class DescribeUserScramCredentialsApi(
     def decide(
         self, machine: MetadataMachine, context: RequestContext, request: DescribeUserScramCredentialsRequest
     ) -> DescribeUserScramCredentialsResponse:
-        """The users asked for; none asked for is all."""
+        """Lists the requested users; an empty request lists all."""
         if not self.allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         users = machine.image.scram
@@ -62,7 +62,7 @@ class DescribeUserScramCredentialsApi(
         code: ErrorCode,
         message: str | None = None,
     ) -> DescribeUserScramCredentialsResponse:
-        """The code with a text, and for each user."""
+        """Makes a response with the code and its text, for the whole request and for each user."""
         code = told(code)
         return DescribeUserScramCredentialsResponse(
             error_code=code,

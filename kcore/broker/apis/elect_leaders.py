@@ -1,4 +1,4 @@
-"""ElectLeaders (key 43, versions 0-2): preferred leaders (KIP-183), unclean ones (KIP-460)."""
+"""ElectLeaders (key 43, versions 0-2): preferred (KIP-183) and unclean elections (KIP-460)."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ PREFERRED, UNCLEAN = 0, 1
 
 
 class ElectLeadersApi(ControlApi[ElectLeadersRequest, ElectLeadersResponse]):
-    """Answers for each partition that its leader leads already: a partition here is led where its log is.
+    """Responds for each partition that no election is needed: the node that has its log is always the leader.
 
     Args:
-        shard: the metadata.
-        cluster: who leads what.
-        authorizer: who may do what; None allows all.
+        shard: the metadata shard.
+        cluster: the leaders of partitions.
+        authorizer: decides about each operation; None allows all.
     """
 
     __slots__ = ("_cluster",)
@@ -40,7 +40,7 @@ class ElectLeadersApi(ControlApi[ElectLeadersRequest, ElectLeadersResponse]):
     request_type: ClassVar[type] = ElectLeadersRequest
     response_type: ClassVar[type] = ElectLeadersResponse
     versions: ClassVar[tuple[int, int]] = (0, 2)
-    differs: ClassVar[str] = "No election is ever held: a partition is led where its log is."
+    differs: ClassVar[str] = "It never holds an election: the node that has a partition's log is its leader."
 
     def __init__(
         self, shard: Shard[MetadataMachine], cluster: ClusterView, authorizer: Authorizer | None = None
@@ -49,7 +49,7 @@ class ElectLeadersApi(ControlApi[ElectLeadersRequest, ElectLeadersResponse]):
         self._cluster = cluster
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: ElectLeadersRequest) -> Any:
-        """Looks at each partition; asked for all, those that need no election are left out."""
+        """Checks each partition; a request for all partitions omits those that need no election."""
         if not self.allowed(context, Operation.ALTER, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if request.election_type not in {PREFERRED, UNCLEAN}:
@@ -76,7 +76,7 @@ class ElectLeadersApi(ControlApi[ElectLeadersRequest, ElectLeadersResponse]):
     def error(
         self, context: RequestContext, request: ElectLeadersRequest, code: ErrorCode, message: str | None = None
     ) -> ElectLeadersResponse:
-        """The code at the top, where the version has one, and for each partition."""
+        """Makes a response with the code for each partition, and from version 1 on for the whole request."""
         code = told(code)
         return ElectLeadersResponse(
             error_code=code if context.api_version >= 1 else ErrorCode.NONE,

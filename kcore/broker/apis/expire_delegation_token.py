@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ExpireDelegationTokenApi(Api[ExpireDelegationTokenRequest, ExpireDelegationTokenResponse]):
-    """Answers that there are no tokens here."""
+    """Refuses requests: this node issues no delegation tokens."""
 
     __slots__ = ()
 
@@ -23,10 +23,10 @@ class ExpireDelegationTokenApi(Api[ExpireDelegationTokenRequest, ExpireDelegatio
     request_type: ClassVar[type] = ExpireDelegationTokenRequest
     response_type: ClassVar[type] = ExpireDelegationTokenResponse
     versions: ClassVar[tuple[int, int]] = (1, 2)
-    differs: ClassVar[str] = "Answers as Kafka does without delegation tokens."
+    differs: ClassVar[str] = "Responds as Kafka does without delegation tokens."
 
     def handle(self, context: RequestContext, request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:
-        """A refusal."""
+        """Refuses the request."""
         return self.error(context, request, refusal(context))
 
     def error(
@@ -36,5 +36,5 @@ class ExpireDelegationTokenApi(Api[ExpireDelegationTokenRequest, ExpireDelegatio
         code: ErrorCode,
         message: str | None = None,
     ) -> ExpireDelegationTokenResponse:
-        """The code, with no time of expiry."""
+        """Makes a response with the code and without an expiry time."""
         return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)

@@ -37,11 +37,11 @@ class InitProducerIdApi(ControlApi[InitProducerIdRequest, InitProducerIdResponse
     """Gives out producer ids.
 
     Args:
-        shard: the metadata.
+        shard: the metadata shard.
         ids: where ids come from.
         topics: the topics there are: whoever may write to one of them may be idempotent.
         transactional: serves requests with a transactional id; None where nobody coordinates transactions.
-        authorizer: who may do what; None allows all.
+        authorizer: decides about each operation; None allows all.
     """
 
     __slots__ = ("_ids", "_topics", "_transactional")

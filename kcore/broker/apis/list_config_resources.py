@@ -1,4 +1,4 @@
-"""ListConfigResources (key 74, versions 0-1): what has settings (KIP-714, KIP-1142)."""
+"""ListConfigResources (key 74, versions 0-1): the resources that have settings (KIP-714, KIP-1142)."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class ListConfigResourcesApi(ControlApi[ListConfigResourcesRequest, ListConfigRe
     """Lists topics, brokers, their loggers, and the groups and metrics subscriptions that have settings.
 
     Args:
-        shard: the metadata.
-        cluster: the nodes there are.
-        authorizer: who may do what; None allows all.
+        shard: the metadata shard.
+        cluster: the cluster's nodes.
+        authorizer: decides about each operation; None allows all.
     """
 
     __slots__ = ("_cluster",)
@@ -46,7 +46,7 @@ class ListConfigResourcesApi(ControlApi[ListConfigResourcesRequest, ListConfigRe
         self._cluster = cluster
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: ListConfigResourcesRequest) -> Any:
-        """Lists the resources of the types asked for; version 0 knows metrics subscriptions only."""
+        """Lists the resources of the requested types; version 0 lists only metrics subscriptions."""
         if not self.allowed(context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if context.api_version == 0:
@@ -76,5 +76,5 @@ class ListConfigResourcesApi(ControlApi[ListConfigResourcesRequest, ListConfigRe
     def error(
         self, context: RequestContext, request: ListConfigResourcesRequest, code: ErrorCode, message: str | None = None
     ) -> ListConfigResourcesResponse:
-        """The code, and nothing else."""
+        """Makes a response with the code and without resources."""
         return ListConfigResourcesResponse(error_code=told(code))

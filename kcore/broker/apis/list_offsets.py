@@ -48,7 +48,7 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
     def error(
         self, context: RequestContext, request: ListOffsetsRequest, code: ErrorCode, message: str | None = None
     ) -> ListOffsetsResponse:
-        """`code` for each partition."""
+        """Makes a response with `code` for each partition."""
         return ListOffsetsResponse(
             topics=[
                 ListOffsetsTopicResponse(

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46, version 0): no partition is ever moving here (KIP-455)."""
+"""ListPartitionReassignments (key 46, version 0): always empty, as partitions never move (KIP-455)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class ListPartitionReassignmentsApi(Api[ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse]):
-    """Answers that nothing is moving.
+    """Responds with an empty list.
 
     Args:
-        authorizer: who may do what; None allows all.
+        authorizer: decides about each operation; None allows all.
     """
 
     __slots__ = ("_authorizer",)
@@ -31,7 +31,7 @@ class ListPartitionReassignmentsApi(Api[ListPartitionReassignmentsRequest, ListP
     request_type: ClassVar[type] = ListPartitionReassignmentsRequest
     response_type: ClassVar[type] = ListPartitionReassignmentsResponse
     versions: ClassVar[tuple[int, int]] = (0, 0)
-    differs: ClassVar[str] = "Partitions never move: it finds nothing."
+    differs: ClassVar[str] = "Partitions never move: the list is empty."
 
     def __init__(self, authorizer: Authorizer | None = None) -> None:
         self._authorizer = authorizer
@@ -39,7 +39,7 @@ class ListPartitionReassignmentsApi(Api[ListPartitionReassignmentsRequest, ListP
     def handle(
         self, context: RequestContext, request: ListPartitionReassignmentsRequest
     ) -> ListPartitionReassignmentsResponse:
-        """Nothing, whatever is asked for."""
+        """Responds with an empty list, for any request."""
         if self._authorizer is not None and not self._authorizer.allowed(
             context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
         ):
@@ -53,5 +53,5 @@ class ListPartitionReassignmentsApi(Api[ListPartitionReassignmentsRequest, ListP
         code: ErrorCode,
         message: str | None = None,
     ) -> ListPartitionReassignmentsResponse:
-        """The code with a text."""
+        """Makes a response with the code and its text."""
         return ListPartitionReassignmentsResponse(error_code=code, error_message=message or code.message)

@@ -67,11 +67,11 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
     in the answer.
 
     Args:
-        shard: the metadata.
+        shard: the metadata shard.
         cluster: nodes, addresses and leaders.
         config: the node's settings.
         creation: makes topics that are asked for.
-        authorizer: who may do what; None allows all.
+        authorizer: decides about each operation; None allows all.
     """
 
     __slots__ = ("_cluster", "_config", "_creation")

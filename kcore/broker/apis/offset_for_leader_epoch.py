@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (key 23), v2-4: where a leader epoch ended, for readers who check for truncation (KIP-320)."""
+"""OffsetForLeaderEpoch (key 23), v2-4: end offsets of leader epochs, for clients that detect truncation (KIP-320)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PARTITION_COST = 2
 
 
 class OffsetForLeaderEpochApi(ReadApi[OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse]):
-    """Serves OffsetForLeaderEpoch to those who may DESCRIBE a topic."""
+    """Serves OffsetForLeaderEpoch to clients with the right to DESCRIBE a topic."""
 
     __slots__ = ()
 
@@ -44,7 +44,7 @@ class OffsetForLeaderEpochApi(ReadApi[OffsetForLeaderEpochRequest, OffsetForLead
         code: ErrorCode,
         message: str | None = None,
     ) -> OffsetForLeaderEpochResponse:
-        """`code` for each partition."""
+        """Makes a response with `code` for each partition."""
         return OffsetForLeaderEpochResponse(
             topics=[
                 OffsetForLeaderTopicResult(
@@ -58,11 +58,11 @@ class OffsetForLeaderEpochApi(ReadApi[OffsetForLeaderEpochRequest, OffsetForLead
         )
 
     def places(self, request: OffsetForLeaderEpochRequest) -> Iterator[tuple[str, int]]:
-        """See ReadApi."""
+        """Yields the topic and number of each requested partition."""
         return ((topic.topic, entry.partition) for topic in request.topics for entry in topic.partitions)
 
     def read(self, context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
-        """See ReadApi."""
+        """Makes the response at once."""
         results = []
         for topic in request.topics:
             allowed = self.allowed(context, Operation.DESCRIBE, topic.topic)
@@ -71,7 +71,7 @@ class OffsetForLeaderEpochApi(ReadApi[OffsetForLeaderEpochRequest, OffsetForLead
         return OffsetForLeaderEpochResponse(topics=results)
 
     def steps(self, context: RequestContext, request: OffsetForLeaderEpochRequest) -> Work:
-        """See ReadApi."""
+        """Makes the response in steps of `FEW_PARTITIONS` partitions."""
         results = []
         for topic in request.topics:
             allowed = self.allowed(context, Operation.DESCRIBE, topic.topic)

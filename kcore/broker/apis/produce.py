@@ -131,7 +131,7 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
     def error(
         self, context: RequestContext, request: ProduceRequest, code: ErrorCode, message: str | None = None
     ) -> ProduceResponse:
-        """`code` for each partition."""
+        """Makes a response with `code` for each partition."""
         return ProduceResponse(
             responses=[
                 TopicProduceResponse(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RenewDelegationTokenApi(Api[RenewDelegationTokenRequest, RenewDelegationTokenResponse]):
-    """Answers that there are no tokens here."""
+    """Refuses requests: this node issues no delegation tokens."""
 
     __slots__ = ()
 
@@ -23,14 +23,14 @@ class RenewDelegationTokenApi(Api[RenewDelegationTokenRequest, RenewDelegationTo
     request_type: ClassVar[type] = RenewDelegationTokenRequest
     response_type: ClassVar[type] = RenewDelegationTokenResponse
     versions: ClassVar[tuple[int, int]] = (1, 2)
-    differs: ClassVar[str] = "Answers as Kafka does without delegation tokens."
+    differs: ClassVar[str] = "Responds as Kafka does without delegation tokens."
 
     def handle(self, context: RequestContext, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
-        """A refusal."""
+        """Refuses the request."""
         return self.error(context, request, refusal(context))
 
     def error(
         self, context: RequestContext, request: RenewDelegationTokenRequest, code: ErrorCode, message: str | None = None
     ) -> RenewDelegationTokenResponse:
-        """The code, with no time of expiry."""
+        """Makes a response with the code and without an expiry time."""
         return RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)

@@ -1,4 +1,4 @@
-"""SaslAuthenticate (key 36, versions 0-2) where nobody has to: without SASL, or once it is done (KIP-152)."""
+"""SaslAuthenticate (key 36, versions 0-2) without SASL, or after authentication (KIP-152)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class SaslAuthenticateApi(Api[SaslAuthenticateRequest, SaslAuthenticateResponse]):
-    """Answers that no token is wanted; the connection goes on. A connection that has to authenticate never comes here:
-    whoever reads its socket answers it.
+    """Refuses tokens and keeps the connection open. While a connection must authenticate, the server's connection
+    handles its tokens before this API.
     """
 
     __slots__ = ()
@@ -26,11 +26,11 @@ class SaslAuthenticateApi(Api[SaslAuthenticateRequest, SaslAuthenticateResponse]
     versions: ClassVar[tuple[int, int]] = (0, 2)
 
     def handle(self, context: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
-        """ILLEGAL_SASL_STATE with a text."""
+        """Responds with ILLEGAL_SASL_STATE and its text."""
         return self.error(context, request, ErrorCode.ILLEGAL_SASL_STATE)
 
     def error(
         self, context: RequestContext, request: SaslAuthenticateRequest, code: ErrorCode, message: str | None = None
     ) -> SaslAuthenticateResponse:
-        """The code with a text."""
+        """Makes a response with the code and its text."""
         return SaslAuthenticateResponse(error_code=code, error_message=message or code.message)

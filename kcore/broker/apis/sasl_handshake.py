@@ -1,4 +1,4 @@
-"""SaslHandshake (key 17, versions 0-1) where nobody is to authenticate: without SASL, or once it is done (KIP-43)."""
+"""SaslHandshake (key 17, versions 0-1) without SASL, or after authentication (KIP-43)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class SaslHandshakeApi(Api[SaslHandshakeRequest, SaslHandshakeResponse]):
-    """Answers that there is nothing to negotiate; the connection goes on. A connection that has to authenticate never
-    comes here: whoever reads its socket answers it.
+    """Refuses the handshake and keeps the connection open. While a connection must authenticate, the server's
+    connection handles its handshake before this API.
     """
 
     __slots__ = ()
@@ -26,11 +26,11 @@ class SaslHandshakeApi(Api[SaslHandshakeRequest, SaslHandshakeResponse]):
     versions: ClassVar[tuple[int, int]] = (0, 1)
 
     def handle(self, context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-        """ILLEGAL_SASL_STATE, with no mechanisms."""
+        """Responds with ILLEGAL_SASL_STATE and no mechanisms."""
         return self.error(context, request, ErrorCode.ILLEGAL_SASL_STATE)
 
     def error(
         self, context: RequestContext, request: SaslHandshakeRequest, code: ErrorCode, message: str | None = None
     ) -> SaslHandshakeResponse:
-        """The code, with no mechanisms."""
+        """Makes a response with the code and no mechanisms."""
         return SaslHandshakeResponse(error_code=code)

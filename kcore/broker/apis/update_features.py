@@ -1,4 +1,4 @@
-"""UpdateFeatures (key 57, versions 0-2): finalized levels go up, and down if that is asked for (KIP-584, KIP-1022)."""
+"""UpdateFeatures (key 57, versions 0-2): upgrades and downgrades of finalized levels (KIP-584, KIP-1022)."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 SUCCESS_TEXT = "NONE"
-"""What versions 0 and 1 say beside each feature's success."""
+"""Error message of a successful feature in versions 0 and 1."""
 
 
 class UpdateFeaturesApi(ControlApi[UpdateFeaturesRequest, UpdateFeaturesResponse]):
-    """Changes levels of features; all or nothing."""
+    """Changes the levels of all requested features or of none."""
 
     __slots__ = ()
 
@@ -38,7 +38,7 @@ class UpdateFeaturesApi(ControlApi[UpdateFeaturesRequest, UpdateFeaturesResponse
     versions: ClassVar[tuple[int, int]] = (0, 2)
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: UpdateFeaturesRequest) -> Any:
-        """Checks every update; one that may not be refuses them all."""
+        """Checks every update and changes the levels; an invalid update refuses the whole request."""
         if not self.allowed(context, Operation.ALTER, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         records = []
@@ -58,22 +58,23 @@ class UpdateFeaturesApi(ControlApi[UpdateFeaturesRequest, UpdateFeaturesResponse
     def error(
         self, context: RequestContext, request: UpdateFeaturesRequest, code: ErrorCode, message: str | None = None
     ) -> UpdateFeaturesResponse:
-        """The code with a text for the whole."""
+        """Makes a response with the code and its text for the whole request."""
         code = told(code)
         return UpdateFeaturesResponse(error_code=code, error_message=message or code.message)
 
 
 def _kind(context: RequestContext, update: FeatureUpdateKey) -> int:
-    """Upgrade or downgrade: version 0 said it with a flag."""
+    """Returns the upgrade type; version 0 has a flag instead."""
     if context.api_version == 0:
         return SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
     return update.upgrade_type
 
 
 def _check(update: FeatureUpdateKey, present: int, kind: int) -> None:
-    def refused(why: str) -> KafkaError:
+    def refused(reason: str) -> KafkaError:
         return KafkaError(
-            ErrorCode.INVALID_UPDATE_VERSION, f"{update.feature} cannot go to level {update.max_version_level}: {why}"
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"{update.feature} cannot be set to level {update.max_version_level}: {reason}",
         )
 
     feature = FEATURES.get(update.feature)
@@ -81,10 +82,10 @@ def _check(update: FeatureUpdateKey, present: int, kind: int) -> None:
     if kind not in {UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE}:
         raise refused(f"there is no upgrade type {kind}")
     if feature is None:
-        raise refused("this feature is unknown here")
+        raise refused("the feature is unknown to this broker")
     if not feature.lowest <= level <= feature.highest:
-        raise refused(f"levels are {feature.lowest} to {feature.highest}")
+        raise refused(f"the supported levels are {feature.lowest} to {feature.highest}")
     if level < present and kind == UPGRADE:
-        raise refused(f"that is below the present level {present}, and no downgrade was asked for")
+        raise refused(f"it is below the present level {present}, and the request is an upgrade")
     if level > present and kind != UPGRADE:
-        raise refused(f"that is above the present level {present}, and a downgrade was asked for")
+        raise refused(f"it is above the present level {present}, and the request is a downgrade")

@@ -20,7 +20,7 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 MAX_EPOCH = 2**31 - 1
 EVICTION_MS = 120_000
-"""A session that was unused for longer may be evicted by any other, and one created earlier than that by a larger one."""
+"""A session that was unused for longer may be evicted by any other; one created earlier than this, by a larger one."""
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 MAX_UNREADABLE = 10_000
 """Limit of a session's unreadable partitions. Every response of the session contains each of them, even if the request
@@ -224,7 +224,7 @@ class FetchSessions:
         return session_id
 
     def _evict(self, size: int, now_ms: int) -> bool:
-        """Evicts the least recently used session if it has expired, else the smallest old one if smaller than `size`."""
+        """Evicts the least recently used session if it has expired, else the smallest old one if below `size`."""
         sessions = self._sessions
         oldest = next(iter(sessions.values()), None)
         if oldest is None:
