@@ -55,14 +55,14 @@ def refuse_zeroes(resource_type: int, pattern_type: int, operation: int, permiss
         raise CloseConnectionError("an access control entry has an unknown type, operation or permission")
 
 
-def filter_of(asked: DescribeAclsRequest | DeleteAclsFilter | Any) -> AclFilter:
+def filter_of(requested: DescribeAclsRequest | DeleteAclsFilter | Any) -> AclFilter:
     """Makes a filter from a request's fields."""
     return AclFilter(
-        asked.resource_type_filter,
-        asked.resource_name_filter,
-        asked.pattern_type_filter,
-        asked.principal_filter,
-        asked.host_filter,
-        asked.operation,
-        asked.permission_type,
+        requested.resource_type_filter,
+        requested.resource_name_filter,
+        requested.pattern_type_filter,
+        requested.principal_filter,
+        requested.host_filter,
+        requested.operation,
+        requested.permission_type,
     )

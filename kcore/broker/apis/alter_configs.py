@@ -1,4 +1,4 @@
-"""AlterConfigs (key 33, versions 0-2): gives a resource the settings it names and no others (KIP-133)."""
+"""AlterConfigs (key 33, versions 0-2): replaces all settings of a resource (KIP-133)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class AlterConfigsApi(AlterationApi[AlterConfigsRequest, AlterConfigsResponse]):
-    """Sets what is named and removes every other setting of the resource."""
+    """Sets the requested settings and removes every other setting of the resource."""
 
     __slots__ = ()
 
@@ -31,11 +31,11 @@ class AlterConfigsApi(AlterationApi[AlterConfigsRequest, AlterConfigsResponse]):
     versions: ClassVar[tuple[int, int]] = (0, 2)
 
     def alterations(self, resource: AlterConfigsResource) -> list[Alteration]:
-        """What a resource asks for."""
+        """Lists the requested changes of a resource."""
         return [Alteration(c.name, ConfigOperation.SET, c.value) for c in resource.configs]
 
     def records(
         self, machine: MetadataMachine, resource: AlterConfigsResource, alterations: list[Alteration]
     ) -> list[Record]:
-        """The facts that change one resource as it asks."""
+        """Makes the records of the changes of one resource."""
         return self.changes.whole(machine.image, resource.resource_type, resource.resource_name, alterations)

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials (key 51, version 0): users get, change and lose passwords (KIP-554)."""
+"""AlterUserScramCredentials (key 51, version 0): adds, changes and removes users' credentials (KIP-554)."""
 
 from __future__ import annotations
 
@@ -31,10 +31,9 @@ _TWICE: Fault = (ErrorCode.DUPLICATE_RESOURCE, "a user's credential cannot be al
 
 
 class AlterUserScramCredentialsApi(ControlApi[AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse]):
-    """Changes credentials; a user whose change is refused does not harm the others.
+    """Changes credentials; a refused change of one user does not affect other users.
 
-    The client sends the salted password, never the password; what is kept is less than that: two keys that follow
-    from it.
+    The client sends the salted password instead of the password. The metadata stores only two keys derived from it.
     """
 
     __slots__ = ()
@@ -59,7 +58,7 @@ class AlterUserScramCredentialsApi(ControlApi[AlterUserScramCredentialsRequest, 
     def decide(
         self, machine: MetadataMachine, context: RequestContext, request: AlterUserScramCredentialsRequest
     ) -> Any:
-        """Checks each change; a user that is named twice is refused, whatever the changes are."""
+        """Checks and applies each change; a user that is named twice is refused."""
         if not self.allowed(context, Operation.ALTER, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         faults: dict[str, Fault | None] = {}
@@ -74,7 +73,7 @@ class AlterUserScramCredentialsApi(ControlApi[AlterUserScramCredentialsRequest, 
             faults[user] = _TWICE if user in faults else _upsertion_fault(upsertion)
             if faults[user] is None:
                 records[user] = scram_record(user, _credential(upsertion))
-        results = [_result(user, found) for user, found in faults.items()]
+        results = [_result(user, fault) for user, fault in faults.items()]
         decided = [record for user, record in records.items() if faults[user] is None]
         return machine.outcome(decided, AlterUserScramCredentialsResponse(results=results))
 
@@ -85,7 +84,7 @@ class AlterUserScramCredentialsApi(ControlApi[AlterUserScramCredentialsRequest, 
         code: ErrorCode,
         message: str | None = None,
     ) -> AlterUserScramCredentialsResponse:
-        """The code for each user."""
+        """Makes a response with the same code for each user."""
         code = told(code)
         changes: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
         users = dict.fromkeys(change.name for change in changes)
@@ -98,10 +97,10 @@ def _merged(parts: list[AlterUserScramCredentialsResponse]) -> AlterUserScramCre
     return AlterUserScramCredentialsResponse(results=[result for part in parts for result in part.results])
 
 
-def _result(user: str, found: Fault | None) -> AlterUserScramCredentialsResult:
-    if found is None:
+def _result(user: str, fault: Fault | None) -> AlterUserScramCredentialsResult:
+    if fault is None:
         return AlterUserScramCredentialsResult(user=user, error_message=None)
-    return AlterUserScramCredentialsResult(user=user, error_code=found[0], error_message=found[1])
+    return AlterUserScramCredentialsResult(user=user, error_code=fault[0], error_message=fault[1])
 
 
 def _fault(user: str, mechanism: int) -> Fault | None:
@@ -113,20 +112,20 @@ def _fault(user: str, mechanism: int) -> Fault | None:
 
 
 def _deletion_fault(image: MetadataImage, deletion: ScramCredentialDeletion) -> Fault | None:
-    found = _fault(deletion.name, deletion.mechanism)
-    if found is None and deletion.mechanism not in image.scram.get(deletion.name, {}):
-        return ErrorCode.RESOURCE_NOT_FOUND, "the user has no such credential"
-    return found
+    fault = _fault(deletion.name, deletion.mechanism)
+    if fault is None and deletion.mechanism not in image.scram.get(deletion.name, {}):
+        return ErrorCode.RESOURCE_NOT_FOUND, "the user has no credential for this mechanism"
+    return fault
 
 
 def _upsertion_fault(upsertion: ScramCredentialUpsertion) -> Fault | None:
-    found = _fault(upsertion.name, upsertion.mechanism)
-    if found is None and not MIN_ITERATIONS <= upsertion.iterations <= MAX_ITERATIONS:
+    fault = _fault(upsertion.name, upsertion.mechanism)
+    if fault is None and not MIN_ITERATIONS <= upsertion.iterations <= MAX_ITERATIONS:
         return (
             ErrorCode.UNACCEPTABLE_CREDENTIAL,
             f"{upsertion.iterations} iterations; {MIN_ITERATIONS} to {MAX_ITERATIONS} are accepted",
         )
-    return found
+    return fault
 
 
 def _credential(upsertion: ScramCredentialUpsertion) -> ScramCredential:

@@ -1,4 +1,4 @@
-"""What IncrementalAlterConfigs and AlterConfigs have in common: resources, each all or nothing."""
+"""Base class of IncrementalAlterConfigs and AlterConfigs: each resource is changed as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Resource(Protocol):
-    """A resource of either request."""
+    """A resource in a request of either API."""
 
     resource_type: int
     resource_name: str
@@ -34,7 +34,7 @@ Response = TypeVar("Response")
 
 
 class AlterationApi(ControlApi[Request, Response]):
-    """Changes settings. Subclasses say what of a resource changes.
+    """Changes settings. Subclasses define the changes of a resource.
 
     Args:
         shard: the metadata shard.
@@ -45,7 +45,7 @@ class AlterationApi(ControlApi[Request, Response]):
     __slots__ = ("changes",)
 
     result_type: ClassVar[Any]
-    """What the response has for each resource."""
+    """Type of the response's result for one resource."""
 
     def __init__(
         self, shard: Shard[MetadataMachine], changes: ConfigChanges, authorizer: Authorizer | None = None
@@ -55,18 +55,18 @@ class AlterationApi(ControlApi[Request, Response]):
 
     @abstractmethod
     def alterations(self, resource: Any) -> list[Alteration]:
-        """What a resource asks for."""
+        """Lists the requested changes of a resource."""
 
     @abstractmethod
     def records(self, machine: MetadataMachine, resource: Any, alterations: list[Alteration]) -> list[Record]:
-        """The facts that change one resource as it asks.
+        """Makes the records of the changes of one resource.
 
         Raises:
-            KafkaError: it may not be changed so.
+            KafkaError: the changes are refused.
         """
 
     def response(self, results: list[tuple[Any, ErrorCode, str | None]]) -> Response:
-        """The answer, of a code and a text for each resource."""
+        """Makes the response from a code and a text for each resource."""
         make: Any = self.response_type
         response: Response = make(
             responses=[
@@ -102,14 +102,14 @@ class AlterationApi(ControlApi[Request, Response]):
         )
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: Any) -> Any:
-        """Checks each resource, and changes those that may be changed."""
+        """Checks each resource and changes those without an error."""
         counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
         results: list[tuple[Any, ErrorCode, str | None]] = []
         records: list[Record] = []
         for resource in request.resources:
             try:
                 if counts[resource.resource_type, resource.resource_name] > 1:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "a resource may be there once")
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource is in the request more than once")
                 alterations = self.alterations(resource)
                 self.changes.check(resource.resource_type, resource.resource_name, alterations)
                 self._authorize(context, resource)

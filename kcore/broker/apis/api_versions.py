@@ -67,7 +67,7 @@ class ApiVersionsApi(Api[ApiVersionsRequest, ApiVersionsResponse]):
         self._responses.clear()
 
     def handle(self, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-        """Returns the version ranges. From version 3 on, the name and version of the client's software must be legal."""
+        """Returns the version ranges. From version 3 on, the client's software name and version must be legal."""
         if context.api_version >= 3:
             software = (request.client_software_name, request.client_software_version)
             if software not in self._readable and not self._is_readable(software):

@@ -1,4 +1,4 @@
-"""What the APIs of the control plane have in common: they are decided in the metadata shard."""
+"""Base class of the APIs of the control plane, which the metadata shard decides."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 FEW_THINGS = 100
-"""A request about no more things is one decision; a larger one is decided in parts of so many."""
+"""Largest number of things that one decision handles; a larger request is decided in parts of this size."""
 THING_COST = 100
 """The cost of deciding one thing and of its commit, in microseconds."""
 
 SHARD_REFUSALS = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR})
-"""How a shard says that it cannot serve now; clients of these APIs know other words for it."""
+"""Error codes of a shard that cannot serve now; the clients of these APIs expect other codes."""
 
 
 class ControlApi(Api[Request, Response]):
-    """An API that reads or changes the metadata. Subclasses say how in `decide`.
+    """Base of the APIs that read or change the metadata in `decide`.
 
     Args:
         shard: the metadata shard.
@@ -40,7 +40,7 @@ class ControlApi(Api[Request, Response]):
     __slots__ = ("authorizer", "shard")
 
     storage_error: ClassVar[ErrorCode] = ErrorCode.NOT_CONTROLLER
-    """What a client is told whose change could not be written: nothing of it happened, ask again."""
+    """Error code of a change that could not be written: nothing was changed, and the client may retry."""
 
     def __init__(self, shard: Shard[MetadataMachine], authorizer: Authorizer | None = None) -> None:
         self.shard = shard
@@ -62,20 +62,20 @@ class ControlApi(Api[Request, Response]):
         weight: Callable[[Any], int] | None = None,
         cost: int = THING_COST,
     ) -> Any:
-        """Decides a request about many things some at a time, so that others are served in between.
+        """Decides a request about many things in parts, so that other requests are served in between.
 
-        Each part is a decision of its own, durable or not as a whole: clients are told of each thing by itself anyway.
+        Each part is its own decision, durable as a whole or not at all. The response has a result for each thing.
 
         Args:
             context: the context of the request.
             request: the whole request.
-            things: what it is about.
+            things: the things that the request names.
             part: makes the request about some of them.
-            merge: makes the response from those to the parts.
-            key: things with equal keys go into one part, since what is there twice is refused; None: they keep their
-                order instead.
-            weight: the number of things that one counts for; None: each counts once.
-            cost: of one thing, in microseconds.
+            merge: makes the response from the parts' responses.
+            key: things with equal keys go into the same part, because the decision refuses duplicates; None: the things
+                keep their order instead.
+            weight: returns the number of things that a thing counts for; None: each counts once.
+            cost: the cost of one thing, in microseconds.
 
         Returns:
             The response, or a `Pending` of it.
@@ -121,15 +121,15 @@ class ControlApi(Api[Request, Response]):
     def allowed(
         self, context: RequestContext, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
     ) -> bool:
-        """Whether the one who asks may do it."""
+        """Decides if the client may perform the operation."""
         return self.authorizer is None or self.authorizer.allowed(context, operation, resource_type, name)
 
 
 def told(code: ErrorCode) -> ErrorCode:
-    """The code as clients of the control plane know it: a shard that cannot serve is a controller that moved."""
+    """Translates a code for clients of the control plane: NOT_CONTROLLER if the shard cannot serve now."""
     return ErrorCode.NOT_CONTROLLER if code in SHARD_REFUSALS else code
 
 
 def text(code: ErrorCode, message: str | None) -> str | None:
-    """The text beside a code: null on success, the code's own if nobody said more."""
+    """Returns the text for a code: null on success, else `message`, else the code's own text."""
     return None if code == ErrorCode.NONE else code.message if message is None else message

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class CreateAclsApi(AclApi[CreateAclsRequest, CreateAclsResponse]):
-    """Makes entries. One that is there already is a success and changes nothing; a bad one does not harm the others.
+    """Creates entries. An existing entry succeeds without a change; an invalid entry does not affect the others.
 
     Args:
         shard: the metadata shard.
-        authorizer: who may do what; None: there are no lists.
-        new_id: makes sixteen random bytes.
+        authorizer: decides about each operation; None: access control lists are disabled.
+        new_id: returns sixteen random bytes.
     """
 
     __slots__ = ("_new_id",)
@@ -46,7 +46,7 @@ class CreateAclsApi(AclApi[CreateAclsRequest, CreateAclsResponse]):
         self._new_id = new_id
 
     def handle(self, context: RequestContext, request: CreateAclsRequest) -> Any:
-        """Refuses what cannot be read, then decides in the metadata shard."""
+        """Refuses entries that Kafka cannot parse, then decides in the metadata shard."""
         for entry in request.creations:
             refuse_zeroes(entry.resource_type, entry.resource_pattern_type, entry.operation, entry.permission_type)
         return self.in_parts(
@@ -54,10 +54,10 @@ class CreateAclsApi(AclApi[CreateAclsRequest, CreateAclsResponse]):
         )
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: CreateAclsRequest) -> Any:
-        """Checks each entry, and makes those that are new."""
+        """Checks each entry and creates the new ones."""
         self.check(context)
-        there = machine.image.acls
-        made: set[Acl] = set()
+        existing = machine.image.acls
+        created: set[Acl] = set()
         records: list[Record] = []
         results = []
         for entry in request.creations:
@@ -70,14 +70,14 @@ class CreateAclsApi(AclApi[CreateAclsRequest, CreateAclsResponse]):
                 entry.operation,
                 entry.permission_type,
             )
-            wrong = fault(acl)
-            if wrong is None and acl.resource_type == ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
-                wrong = f"the only resource of type CLUSTER is {CLUSTER_NAME}"
-            if wrong is not None:
-                results.append(AclCreationResult(error_code=ErrorCode.INVALID_REQUEST, error_message=wrong))
+            message = fault(acl)
+            if message is None and acl.resource_type == ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
+                message = f"the only resource of type CLUSTER is {CLUSTER_NAME}"
+            if message is not None:
+                results.append(AclCreationResult(error_code=ErrorCode.INVALID_REQUEST, error_message=message))
                 continue
-            if acl not in there.ids and acl not in made:
-                made.add(acl)
+            if acl not in existing.ids and acl not in created:
+                created.add(acl)
                 records.append(acl_record(self._new_id(), acl))
             results.append(AclCreationResult(error_message=None))
         return machine.outcome(records, CreateAclsResponse(results=results))

@@ -1,4 +1,4 @@
-"""CreatePartitions (key 37, versions 0-3): topics grow (KIP-195)."""
+"""CreatePartitions (key 37, versions 0-3): adds partitions to topics (KIP-195)."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsResponse]):
-    """Adds partitions; the ids of topics stay.
+    """Adds partitions to topics; the ids of the topics stay.
 
     Args:
         shard: the metadata shard.
-        creation: places partitions.
+        creation: assigns partitions to nodes.
         authorizer: decides about each operation; None allows all.
     """
 
@@ -45,8 +45,8 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
     response_type: ClassVar[type] = CreatePartitionsResponse
     versions: ClassVar[tuple[int, int]] = (0, 3)
     differs: ClassVar[str] = (
-        "Internal topics are refused with INVALID_PARTITIONS: their count says which partition a group lives in, so "
-        "that Kafka's tools refuse it, too, though its servers do not."
+        "Internal topics are refused with INVALID_PARTITIONS: the partition of a group depends on their number of "
+        "partitions. Kafka's tools refuse the change, too; its servers do not."
     )
 
     def __init__(
@@ -56,11 +56,13 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
         self._creation = creation
 
     def handle(self, context: RequestContext, request: CreatePartitionsRequest) -> Any:
-        """Decides the request, in parts if it names many topics and all of them may grow as they ask."""
+        """Decides the request, in parts if it names many topics whose new partitions are within the limit."""
         by_name = self.shard.machine.image.by_name
         if len(request.topics) > FEW_THINGS:
-            there = ((asked, by_name(asked.name)) for asked in request.topics)
-            added = sum(max(0, asked.count - topic.partitions) for asked, topic in there if topic is not None)
+            existing = ((requested, by_name(requested.name)) for requested in request.topics)
+            added = sum(
+                max(0, requested.count - topic.partitions) for requested, topic in existing if topic is not None
+            )
             if added > MAX_PARTITIONS_PER_REQUEST:
                 return self.shard.run(self, context, request)
 
@@ -72,7 +74,7 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
         return self.in_parts(context, request, request.topics, part, _merged, key=lambda topic: topic.name)
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: CreatePartitionsRequest) -> Any:
-        """Checks each topic and lets those grow that may."""
+        """Checks each topic and adds partitions to those without an error."""
         counts = Counter(topic.name for topic in request.topics)
         results: dict[str, CreatePartitionsTopicResult] = {}
         records: list[Record] = []
@@ -81,10 +83,10 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
                 continue
             try:
                 if counts[topic.name] > 1:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is there more than once")
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is in the request more than once")
                 added = self._added(machine, context, topic, MAX_PARTITIONS_PER_REQUEST - len(records))
             except KafkaError as error:
-                # Kafka's answer for an unknown topic is the one without a text.
+                # Kafka sends no text for an unknown topic.
                 unknown = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 message = None if unknown else text(error.code, error.message)
                 results[topic.name] = CreatePartitionsTopicResult(
@@ -97,33 +99,35 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
         return machine.outcome(records, CreatePartitionsResponse(results=list(results.values())))
 
     def _added(
-        self, machine: MetadataMachine, context: RequestContext, asked: CreatePartitionsTopic, room: int
+        self, machine: MetadataMachine, context: RequestContext, requested: CreatePartitionsTopic, room: int
     ) -> list[Record]:
-        if not self.allowed(context, Operation.ALTER, ResourceType.TOPIC, asked.name):
+        if not self.allowed(context, Operation.ALTER, ResourceType.TOPIC, requested.name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        topic = machine.image.by_name(asked.name)
+        topic = machine.image.by_name(requested.name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if is_internal(topic.name):
-            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"the partitions of {topic.name} are fixed")
-        added = asked.count - topic.partitions
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"the number of partitions of {topic.name} is fixed")
+        added = requested.count - topic.partitions
         if added <= 0:
             raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS, f"the topic has {topic.partitions} partitions, {asked.count} are no more"
+                ErrorCode.INVALID_PARTITIONS,
+                f"the topic has {topic.partitions} partitions already, and {requested.count} were requested",
             )
         if added > room:
             raise KafkaError(
-                ErrorCode.POLICY_VIOLATION, f"one request may make {MAX_PARTITIONS_PER_REQUEST} partitions at most"
+                ErrorCode.POLICY_VIOLATION, f"one request may create at most {MAX_PARTITIONS_PER_REQUEST} partitions"
             )
         factor = len(machine.image.replicas[topic.topic_id][0])
-        if asked.assignments is None:
+        if requested.assignments is None:
             assignments = self._creation.placed(topic.partitions, added, factor)
-        elif len(asked.assignments) != added:
+        elif len(requested.assignments) != added:
             raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{added} new partitions, {len(asked.assignments)} assignments"
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{added} new partitions have {len(requested.assignments)} assignments",
             )
         else:
-            assignments = [self._creation.checked_replicas(a.broker_ids, factor) for a in asked.assignments]
+            assignments = [self._creation.checked_replicas(a.broker_ids, factor) for a in requested.assignments]
         return partition_records(topic.topic_id, topic.partitions, assignments)
 
     def error(

@@ -1,4 +1,4 @@
-"""CreateTopics (key 19, versions 2-7): KIP-4, settings in the answer since KIP-525, ids since KIP-516."""
+"""CreateTopics (key 19, versions 2-7): KIP-4, settings in the response since KIP-525, ids since KIP-516."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
-    """Makes topics; each by itself, all in one decision.
+    """Creates topics; one decision checks each topic separately.
 
     Args:
         shard: the metadata shard.
         creation: checks and plans topics.
-        view: the settings of a new topic as they are shown.
+        view: describes the settings of a new topic.
         authorizer: decides about each operation; None allows all.
     """
 
@@ -60,8 +60,8 @@ class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
     def handle(self, context: RequestContext, request: CreateTopicsRequest) -> Any:
         """Decides the request, in parts if it names many topics."""
         names: Counter[str] = Counter(topic.name for topic in request.topics)
-        wanted = [topic for topic in request.topics if names[topic.name] == 1]
-        if request.timeout_ms <= 0 or self._creation.total_partitions(wanted) > MAX_PARTITIONS_PER_REQUEST:
+        requested = [topic for topic in request.topics if names[topic.name] == 1]
+        if request.timeout_ms <= 0 or self._creation.total_partitions(requested) > MAX_PARTITIONS_PER_REQUEST:
             return self.shard.run(self, context, request)
 
         def part(topics: list[CreatableTopic]) -> CreateTopicsRequest:
@@ -72,22 +72,23 @@ class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
         return self.in_parts(context, request, request.topics, part, _merged, key=lambda topic: topic.name)
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: CreateTopicsRequest) -> Any:
-        """Checks each topic and makes those that may be."""
+        """Checks each topic and creates those without an error."""
         if request.timeout_ms <= 0:
-            # Kafka's controller gives up on a request whose deadline has passed before it looks at it.
+            # Kafka's controller times out a request whose deadline has passed when it is processed.
             return self.error(context, request, ErrorCode.REQUEST_TIMED_OUT)
-        twice = {name: None for name, count in Counter(topic.name for topic in request.topics).items() if count > 1}
-        wanted = [topic for topic in request.topics if topic.name not in twice]
-        if self._creation.total_partitions(wanted) > MAX_PARTITIONS_PER_REQUEST:
+        counts = Counter(topic.name for topic in request.topics)
+        duplicates = {name: None for name, count in counts.items() if count > 1}
+        requested = [topic for topic in request.topics if topic.name not in duplicates]
+        if self._creation.total_partitions(requested) > MAX_PARTITIONS_PER_REQUEST:
             return self.error(
                 context,
                 request,
                 ErrorCode.POLICY_VIOLATION,
-                f"one request may make {MAX_PARTITIONS_PER_REQUEST} partitions at most",
+                f"one request may create at most {MAX_PARTITIONS_PER_REQUEST} partitions",
             )
         results: list[CreatableTopicResult] = []
         records: list[Record] = []
-        for topic in wanted:
+        for topic in requested:
             try:
                 new = self._plan(machine, context, topic)
             except KafkaError as error:
@@ -96,12 +97,14 @@ class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
             results.append(self._success(context, new))
             if not request.validate_only:
                 records += new.records()
-        results += [_failure(name, ErrorCode.INVALID_REQUEST, f"{name} is there more than once") for name in twice]
+        results += [
+            _failure(name, ErrorCode.INVALID_REQUEST, f"{name} is in the request more than once") for name in duplicates
+        ]
         return machine.outcome(records, CreateTopicsResponse(topics=results))
 
     def _plan(self, machine: MetadataMachine, context: RequestContext, topic: CreatableTopic) -> NewTopic:
         if topic.name == CLUSTER_METADATA:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{CLUSTER_METADATA} is the cluster's own")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{CLUSTER_METADATA} is reserved for the cluster")
         if not self.allowed(context, Operation.CREATE, ResourceType.CLUSTER) and not self.allowed(
             context, Operation.CREATE, ResourceType.TOPIC, topic.name
         ):

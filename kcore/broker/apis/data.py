@@ -68,7 +68,7 @@ class ReadApi(DataApi[Request, Response]):
         """Makes the response in steps, each from the durable state at its time."""
 
     def handle(self, context: RequestContext, request: Request) -> Any:
-        """Responds at once, or after the commit if a requested partition has appends with acks=0 that are not durable."""
+        """Responds at once, or after the commit if a requested partition has an uncommitted append with acks=0."""
         count = 0
         for topic, index in self.places(request):
             count += 1

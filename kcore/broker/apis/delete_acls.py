@@ -1,4 +1,4 @@
-"""DeleteAcls (key 31, versions 1-3): the entries that filters mean go (KIP-140, KIP-290)."""
+"""DeleteAcls (key 31, versions 1-3): deletes the entries that filters select (KIP-140, KIP-290)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class DeleteAclsApi(AclApi[DeleteAclsRequest, DeleteAclsResponse]):
-    """Deletes entries. One that two filters mean is in both results, and goes once."""
+    """Deletes entries. An entry that two filters select is in both results and is deleted once."""
 
     __slots__ = ()
 
@@ -35,31 +35,37 @@ class DeleteAclsApi(AclApi[DeleteAclsRequest, DeleteAclsResponse]):
     operation: ClassVar[Operation] = Operation.ALTER
 
     def handle(self, context: RequestContext, request: DeleteAclsRequest) -> Any:
-        """Refuses what cannot be read, then decides in the metadata shard."""
-        for asked in request.filters:
-            refuse_zeroes(asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type)
+        """Refuses filters that Kafka cannot parse, then decides in the metadata shard."""
+        for requested in request.filters:
+            refuse_zeroes(
+                requested.resource_type_filter,
+                requested.pattern_type_filter,
+                requested.operation,
+                requested.permission_type,
+            )
         return self.shard.run(self, context, request)
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: DeleteAclsRequest) -> Any:
-        """Looks what each filter means, all of them before anything goes."""
+        """Finds the entries of all filters before it deletes any."""
         self.check(context)
-        gone: dict[bytes, None] = {}
+        deleted: dict[bytes, None] = {}
         results = []
-        for asked in request.filters:
-            wanted = filter_of(asked)
-            if wanted.unknown:
+        for requested in request.filters:
+            acl_filter = filter_of(requested)
+            if acl_filter.unknown:
                 results.append(
                     DeleteAclsFilterResult(
-                        error_code=ErrorCode.INVALID_REQUEST, error_message="the filter asks for an unknown kind"
+                        error_code=ErrorCode.INVALID_REQUEST,
+                        error_message="the filter has an unknown type, operation or permission",
                     )
                 )
                 continue
-            matching = machine.image.acls.matching(wanted)
-            gone.update((acl_id, None) for acl_id, _ in matching)
+            matching = machine.image.acls.matching(acl_filter)
+            deleted.update((acl_id, None) for acl_id, _ in matching)
             results.append(
-                DeleteAclsFilterResult(error_message=None, matching_acls=[_shown(acl) for _, acl in matching])
+                DeleteAclsFilterResult(error_message=None, matching_acls=[_described(acl) for _, acl in matching])
             )
-        records = [acl_removal_record(acl_id) for acl_id in gone]
+        records = [acl_removal_record(acl_id) for acl_id in deleted]
         return machine.outcome(records, DeleteAclsResponse(filter_results=results))
 
     def error(
@@ -71,7 +77,7 @@ class DeleteAclsApi(AclApi[DeleteAclsRequest, DeleteAclsResponse]):
         return DeleteAclsResponse(filter_results=[result for _ in request.filters])
 
 
-def _shown(acl: Acl) -> DeleteAclsMatchingAcl:
+def _described(acl: Acl) -> DeleteAclsMatchingAcl:
     return DeleteAclsMatchingAcl(
         error_message=None,
         resource_type=acl.resource_type,

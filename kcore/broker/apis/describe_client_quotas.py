@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (key 48, versions 0-1): nobody has quotas here (KIP-546)."""
+"""DescribeClientQuotas (key 48, versions 0-1): always empty, as quotas are not supported (KIP-546)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENTITY_TYPES = frozenset({"user", "client-id", "ip"})
 
 
 class DescribeClientQuotasApi(Api[DescribeClientQuotasRequest, DescribeClientQuotasResponse]):
-    """Checks what is asked for and finds nothing.
+    """Checks the filter and responds with an empty list.
 
     Args:
         authorizer: decides about each operation; None allows all.
@@ -38,13 +38,13 @@ class DescribeClientQuotasApi(Api[DescribeClientQuotasRequest, DescribeClientQuo
     request_type: ClassVar[type] = DescribeClientQuotasRequest
     response_type: ClassVar[type] = DescribeClientQuotasResponse
     versions: ClassVar[tuple[int, int]] = (0, 1)
-    differs: ClassVar[str] = "There are no quotas: it finds nothing."
+    differs: ClassVar[str] = "Quotas are not supported: the list is empty."
 
     def __init__(self, authorizer: Authorizer | None = None) -> None:
         self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
-        """No entries, or what is wrong with the filter."""
+        """Responds with an empty list, or with the error of an invalid filter."""
         if self._authorizer is not None and not self._authorizer.allowed(
             context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME
         ):
@@ -58,7 +58,7 @@ class DescribeClientQuotasApi(Api[DescribeClientQuotasRequest, DescribeClientQuo
     def error(
         self, context: RequestContext, request: DescribeClientQuotasRequest, code: ErrorCode, message: str | None = None
     ) -> DescribeClientQuotasResponse:
-        """The code with a text, entries null."""
+        """Makes a response with the code, its text and null entries."""
         return DescribeClientQuotasResponse(error_code=code, error_message=message or code.message, entries=None)
 
 
@@ -67,15 +67,15 @@ def _check(components: Sequence[ComponentData]) -> None:
     for component in components:
         kind = component.entity_type
         if not kind:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "an entity has a type")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "an entity needs a type")
         if kind in seen:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{kind} is there more than once")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{kind} is in the filter more than once")
         if kind not in ENTITY_TYPES:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"there is no entity type {kind!r}")
         if component.match_type not in {EXACT, DEFAULT, ANY}:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no match type {component.match_type}")
         if (component.match is None) == (component.match_type == EXACT):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a name belongs to an exact match, and to no other")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "an exact match needs a name, and other matches have none")
         seen.add(kind)
     if "ip" in seen and len(seen) > 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "addresses do not go together with users and clients")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "an ip entity cannot be combined with user or client-id")

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 class DescribeLogDirsApi(ControlApi[DescribeLogDirsRequest, DescribeLogDirsResponse]):
-    """Tells how large partitions are. Every log is read from its beginning here: none lags, none is moving.
+    """Returns the sizes of partitions. No replica lags or moves, so offset lags are 0.
 
     Args:
         shard: the metadata shard.
-        log_dirs: where partitions are kept.
+        log_dirs: the node's data folder.
         authorizer: decides about each operation; None allows all.
     """
 
@@ -47,17 +47,17 @@ class DescribeLogDirsApi(ControlApi[DescribeLogDirsRequest, DescribeLogDirsRespo
         self._log_dirs = log_dirs
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: DescribeLogDirsRequest) -> Any:
-        """The one folder with those partitions that are asked for and there; null asks for all."""
+        """Describes the data folder with the requested partitions that exist; null requests all."""
         if not self.allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        wanted: dict[str, Iterable[int]] = {}
+        requested: dict[str, Iterable[int]] = {}
         if request.topics is None:
-            wanted = {topic.name: range(topic.partitions) for topic in machine.image.all()}
+            requested = {topic.name: range(topic.partitions) for topic in machine.image.all()}
         else:
-            for asked in request.topics:
-                wanted[asked.topic] = dict.fromkeys([*wanted.get(asked.topic, ()), *asked.partitions])
+            for entry in request.topics:
+                requested[entry.topic] = dict.fromkeys([*requested.get(entry.topic, ()), *entry.partitions])
         topics = []
-        for name, indexes in wanted.items():
+        for name, indexes in requested.items():
             topic = machine.image.by_name(name)
             if topic is None:
                 continue
@@ -80,5 +80,5 @@ class DescribeLogDirsApi(ControlApi[DescribeLogDirsRequest, DescribeLogDirsRespo
     def error(
         self, context: RequestContext, request: DescribeLogDirsRequest, code: ErrorCode, message: str | None = None
     ) -> DescribeLogDirsResponse:
-        """The code at the top, where the version has one, and no folders."""
+        """Makes a response with the code, in versions that have the field, and without folders."""
         return DescribeLogDirsResponse(error_code=told(code))

@@ -60,16 +60,16 @@ class DescribeTopicPartitionsApi(ControlApi[DescribeTopicPartitionsRequest, Desc
         cursor = request.cursor
         start = "" if cursor is None else cursor.topic_name
         everything = not request.topics
-        asked = {t.name for t in machine.image.all()} if everything else {t.name for t in request.topics}
-        if "" in asked:
+        requested = {t.name for t in machine.image.all()} if everything else {t.name for t in request.topics}
+        if "" in requested:
             return self.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)  # as in Kafka
-        if cursor is not None and (cursor.partition_index < 0 or (not everything and start not in asked)):
+        if cursor is not None and (cursor.partition_index < 0 or (not everything and start not in requested)):
             return self.error(context, request, ErrorCode.INVALID_REQUEST)
         room = max(min(self._config.max_request_partition_size_limit, request.response_partition_limit), 1)
         response = DescribeTopicPartitionsResponse()
         described: list[DescribeTopicPartitionsResponseTopic] = []
         refused: list[DescribeTopicPartitionsResponseTopic] = []
-        for name in sorted(name for name in asked if name >= start):
+        for name in sorted(name for name in requested if name >= start):
             if not self.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
                 if not everything:
                     refused.append(_failure(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))

@@ -40,9 +40,9 @@ class DescribeUserScramCredentialsApi(
         if not self.allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         users = machine.image.scram
-        asked = Counter(user.name for user in request.users) if request.users else Counter(list(users))
+        requested = Counter(user.name for user in request.users) if request.users else Counter(list(users))
         results = []
-        for user, count in asked.items():
+        for user, count in requested.items():
             if count > 1:
                 results.append(_failure(user, ErrorCode.DUPLICATE_RESOURCE))
             elif user not in users:

@@ -60,9 +60,9 @@ class ElectLeadersApi(ControlApi[ElectLeadersRequest, ElectLeadersResponse]):
                 codes = [(index, self._code(machine, topic.name, index)) for index in range(topic.partitions)]
                 results.append(_result(topic.name, [c for c in codes if c[1] != ErrorCode.ELECTION_NOT_NEEDED]))
         else:
-            for asked in request.topic_partitions:
-                codes = [(index, self._code(machine, asked.topic, index)) for index in asked.partitions]
-                results.append(_result(asked.topic, codes))
+            for requested in request.topic_partitions:
+                codes = [(index, self._code(machine, requested.topic, index)) for index in requested.partitions]
+                results.append(_result(requested.topic, codes))
         return ElectLeadersResponse(replica_election_results=results)
 
     def _code(self, machine: MetadataMachine, name: str, index: int) -> ErrorCode:
@@ -81,8 +81,8 @@ class ElectLeadersApi(ControlApi[ElectLeadersRequest, ElectLeadersResponse]):
         return ElectLeadersResponse(
             error_code=code if context.api_version >= 1 else ErrorCode.NONE,
             replica_election_results=[
-                _result(asked.topic, [(index, code) for index in asked.partitions])
-                for asked in request.topic_partitions or ()
+                _result(requested.topic, [(index, code) for index in requested.partitions])
+                for requested in request.topic_partitions or ()
             ],
         )
 

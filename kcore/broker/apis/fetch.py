@@ -1,7 +1,7 @@
-"""Fetch (key 1), v4-18: reading batches, with fetch sessions (KIP-227), long polls and isolation levels (KIP-98).
+"""Fetch (key 1), v4-18: reads batches, with fetch sessions (KIP-227), long polls and isolation levels (KIP-98).
 
-v7 has sessions, v9 leader epochs (KIP-320), v12 last fetched epochs (KIP-595), v13 topic ids (KIP-516), v16 where the
-leader is (KIP-951). Followers do not exist here: a replica id is not looked at.
+v7 adds sessions, v9 leader epochs (KIP-320), v12 last fetched epochs (KIP-595), v13 topic ids (KIP-516), v16 the
+endpoint of the leader (KIP-951). Partitions have no followers, so the replica id is ignored.
 """
 
 from __future__ import annotations
@@ -47,25 +47,26 @@ if TYPE_CHECKING:
     from kcore_ext.runtime.purgatory import Purgatory
 
 COMMIT_WAIT_MS = 30_000
-"""How long a fetch waits for a commit that it must see; commits take milliseconds, this is for one that hangs."""
+"""Timeout of a fetch without max wait time for a commit that it must see. Commits take milliseconds; the timeout is for
+a commit that hangs."""
 
 
 class FetchApi(Api[FetchRequest, FetchResponse]):
     """Serves Fetch.
 
     Args:
-        partitions: what can be read.
-        purgatory: where long polls wait.
+        partitions: the node's partitions.
+        purgatory: holds long polls.
         sessions: the node's fetch sessions.
         now: the time of the round.
-        cluster: this node, for answers that name the leader.
-        room: how much it may answer with.
-        authorizer: who may read what; None allows all.
+        cluster: this node's endpoints, for responses that name the leader.
+        room: the memory for responses.
+        authorizer: decides about READ of each topic; None allows all.
 
     Attributes:
         sessions: the node's fetch sessions.
-        room: how much it may answer with.
-        reader: reads partitions; `kcore.broker.data.reference_fetch.ReferenceReader` says how.
+        room: the memory for responses.
+        reader: reads partitions; `kcore.broker.data.reference_fetch.ReferenceReader` defines its behaviour.
     """
 
     __slots__ = (
@@ -120,17 +121,17 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
     def error(
         self, context: RequestContext, request: FetchRequest, code: ErrorCode, message: str | None = None
     ) -> FetchResponse:
-        """An error of the whole request: at the top from v7 on, for each partition before."""
+        """Makes the response to a failed request, with the code for the whole from v7 on, before for each partition."""
         if context.api_version >= 7:
             return FetchResponse(error_code=code)
         items = [
             FetchItem(topic.topic, topic.topic_id, entry) for topic in request.topics for entry in topic.partitions
         ]
-        told = [refused_early(item.index, code) for item in items]
-        return FetchResponse(responses=self.reader.by_topic(items, told))
+        results = [refused_early(item.index, code) for item in items]
+        return FetchResponse(responses=self.reader.by_topic(items, results))
 
     def handle(self, context: RequestContext, request: FetchRequest) -> FetchResponse | FetchPending:
-        """Answers at once if there is enough to read, or anything wrong; else when there is, or time is up."""
+        """Responds at once if there is enough data or an error; else parks the fetch until then or its timeout."""
         version = context.api_version
         fetch_context = session = None
         if request.session_epoch != FINAL_EPOCH or request.session_id:
@@ -162,13 +163,13 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         if reading.dirty:
             pending_appends = reader.pending_appends(items, not failed and (size < params.min_bytes or not size))
         if not pending_appends and (size >= params.min_bytes or failed or max_wait_ms <= 0 or not items):
-            return self._answer(fetch_context, context, items, reading)
+            return self._respond(fetch_context, context, items, reading)
         return self._park(context, request, items, params, fetch_context, pending_appends or [])
 
-    # ---- which partitions
+    # ---- partitions of the request
 
     def _session_items(self, session: FetchSession, may_read: Callable[[str], bool] | None) -> list[SessionPartition]:
-        """All partitions of a session, in the session's order."""
+        """Looks up all partitions of a session, in the session's order."""
         members, find = session.partitions.values(), self._find_by_id if session.uses_topic_ids else self._find_by_name
         if may_read is None:
             return self.reader.current(members, find)
@@ -179,29 +180,29 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         return list(members)
 
     def _find_by_id(self, member: SessionPartition) -> None:
-        """Looks a session's partition up anew."""
-        found = self._partitions.ids.get(member.topic_id)
+        """Looks up a session's partition by topic id, for this request."""
+        partitions = self._partitions.ids.get(member.topic_id)
         member.partition = None
-        if found is not None:
-            member.topic = found.name
-            member.partition = found.get(member.index)
+        if partitions is not None:
+            member.topic = partitions.name
+            member.partition = partitions.get(member.index)
         if member.partition is not None:
             member.error = ErrorCode.NONE
-        elif found is None and member.topic is None:
+        elif partitions is None and member.topic is None:
             member.error = ErrorCode.UNKNOWN_TOPIC_ID
-        elif found is None and member.topic in self._partitions.names:
-            # The name was resolved while the id was current; the topic was made again since.
+        elif partitions is None and member.topic in self._partitions.names:
+            # The session knows the name from an earlier topic with this id; the topic was created again since.
             member.error = ErrorCode.INCONSISTENT_TOPIC_ID
         else:
             member.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _find_by_name(self, member: SessionPartition) -> None:
-        """Looks a session's partition up anew, where topics go by name."""
+        """Looks up a session's partition by topic name, for this request."""
         member.partition = self._partitions.get(member.topic or "", member.index)
         member.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if member.partition is None else ErrorCode.NONE
 
     def _readable(self, context: RequestContext) -> Callable[[str], bool]:
-        """Says which topics the client may read; one that is asked for often is looked up once."""
+        """Returns a function that decides if the client may read a topic, and caches its decisions."""
         assert self._authorizer is not None
         allowed = self._authorizer.allowed
         return cache(lambda topic: allowed(context, Operation.READ, ResourceType.TOPIC, topic))
@@ -232,22 +233,22 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         params: FetchParams,
         fetch_context: FetchContext | None,
     ) -> FetchResponse:
-        """The answer of a fetch that waited, of what there is now."""
+        """Makes the response of a parked fetch from the present state."""
         params.max_bytes = min(params.max_bytes, self.room.most_bytes)
         sparse = fetch_context is not None and fetch_context.session is not None
-        return self._answer(fetch_context, context, items, self.reader.read(items, params, sparse))
+        return self._respond(fetch_context, context, items, self.reader.read(items, params, sparse))
 
-    def _answer(
+    def _respond(
         self, fetch_context: FetchContext | None, context: RequestContext, items: list[Any], reading: Reading
     ) -> FetchResponse:
-        told = reading.told
+        results = reading.told
         if reading.size_bytes > NOTED_BYTES:
             self.room.take(reading.size_bytes)
         if fetch_context is None:
-            response = FetchResponse(responses=self.reader.by_topic(items, told))
+            response = FetchResponse(responses=self.reader.by_topic(items, results))
         elif fetch_context.session is None:
-            session_id = fetch_context.found(items, told, self._now.now_ms)
-            response = FetchResponse(session_id=session_id, responses=self.reader.by_topic(items, told))
+            session_id = fetch_context.found(items, results, self._now.now_ms)
+            response = FetchResponse(session_id=session_id, responses=self.reader.by_topic(items, results))
         else:
             session = fetch_context.session
             if session.epoch != next_epoch(fetch_context.epoch):
@@ -255,19 +256,20 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
                 code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
                 response = FetchResponse(error_code=code, session_id=session.session_id)
             elif reading.failed and sum(item.partition is None for item in items) > MAX_UNREADABLE:
-                # The client begins anew with a full fetch, which names them all.
+                # The client then sends a full fetch, which names all partitions.
                 self.sessions.close(session.session_id)
                 response = FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             else:
-                news = self.reader.news(items, told, session.partitions)
-                response = FetchResponse(session_id=session.session_id, responses=news)
+                changed = self.reader.news(items, results, session.partitions)
+                response = FetchResponse(session_id=session.session_id, responses=changed)
         if reading.failed and context.api_version >= FIRST_VERSION_WITH_LEADER:
-            response.node_endpoints = self._endpoints(context, told)
+            response.node_endpoints = self._endpoints(context, results)
         return response
 
-    def _endpoints(self, context: RequestContext, told: list[PartitionData | None]) -> list[NodeEndpoint]:
-        """Where this node is, if any answer names it as the leader to turn to."""
-        if self._cluster is None or not any(data is not None and data.current_leader.leader_id >= 0 for data in told):
+    def _endpoints(self, context: RequestContext, results: list[PartitionData | None]) -> list[NodeEndpoint]:
+        """Returns this node's endpoint if a partition's response names it as the leader."""
+        named = any(data is not None and data.current_leader.leader_id >= 0 for data in results)
+        if self._cluster is None or not named:
             return []
         broker = self._cluster.broker(self._node_id, context.listener)
         if broker is None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class IncrementalAlterConfigsApi(AlterationApi[IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse]):
-    """Changes the settings that are named and leaves the others."""
+    """Changes the requested settings and keeps the others."""
 
     __slots__ = ()
 
@@ -31,11 +31,11 @@ class IncrementalAlterConfigsApi(AlterationApi[IncrementalAlterConfigsRequest, I
     versions: ClassVar[tuple[int, int]] = (0, 1)
 
     def alterations(self, resource: AlterConfigsResource) -> list[Alteration]:
-        """What a resource asks for."""
+        """Lists the requested changes of a resource."""
         return [Alteration(c.name, c.config_operation, c.value) for c in resource.configs]
 
     def records(
         self, machine: MetadataMachine, resource: AlterConfigsResource, alterations: list[Alteration]
     ) -> list[Record]:
-        """The facts that change one resource as it asks."""
+        """Makes the records of the changes of one resource."""
         return self.changes.incremental(machine.image, resource.resource_type, resource.resource_name, alterations)

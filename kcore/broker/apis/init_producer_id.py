@@ -1,5 +1,5 @@
-"""InitProducerId (key 22, versions 0-5): an id for an idempotent producer (KIP-98), or for a transactional one, which
-is its coordinator's business.
+"""InitProducerId (key 22, versions 0-5): ids of idempotent producers (KIP-98). The transaction coordinator serves
+requests with a transactional id.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ NO_PRODUCER_EPOCH = -1
 
 
 class TransactionalProducers(Protocol):
-    """Whoever coordinates transactions."""
+    """The part of the transaction coordinator that InitProducerId needs."""
 
     def handle(self, context: RequestContext, request: InitProducerIdRequest) -> Any:
-        """Serves a request with a transactional id: the response, or a `Pending`."""
+        """Serves a request with a transactional id; returns the response or a `Pending`."""
         ...
 
 
 class InitProducerIdApi(ControlApi[InitProducerIdRequest, InitProducerIdResponse]):
-    """Gives out producer ids.
+    """Allocates producer ids.
 
     Args:
         shard: the metadata shard.
-        ids: where ids come from.
-        topics: the topics there are: whoever may write to one of them may be idempotent.
-        transactional: serves requests with a transactional id; None where nobody coordinates transactions.
+        ids: allocates ids.
+        topics: the existing topics: a client that may write to one of them may be idempotent.
+        transactional: serves requests with a transactional id; None without a transaction coordinator.
         authorizer: decides about each operation; None allows all.
     """
 
@@ -66,7 +66,7 @@ class InitProducerIdApi(ControlApi[InitProducerIdRequest, InitProducerIdResponse
         self._transactional = transactional
 
     def handle(self, context: RequestContext, request: InitProducerIdRequest) -> Any:
-        """Checks the request and sends it where it belongs."""
+        """Checks the request and passes it to the transaction coordinator or the metadata shard."""
         if request.transactional_id is not None:
             if not self.allowed(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
                 return self.error(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -83,7 +83,7 @@ class InitProducerIdApi(ControlApi[InitProducerIdRequest, InitProducerIdResponse
         return self._transactional.handle(context, request)
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: InitProducerIdRequest) -> Any:
-        """A new id at epoch 0; what the producer says it had before does not count without a transactional id."""
+        """Allocates an id with epoch 0; without a transactional id, the request's earlier id and epoch do not count."""
         producer_id = self._ids.take()
         if producer_id is None:
             return self.error(context, request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -102,7 +102,7 @@ class InitProducerIdApi(ControlApi[InitProducerIdRequest, InitProducerIdResponse
     def error(
         self, context: RequestContext, request: InitProducerIdRequest, code: ErrorCode, message: str | None = None
     ) -> InitProducerIdResponse:
-        """The code, with no id."""
+        """Makes a response with the code and no id."""
         if code in SHARD_REFUSALS and request.transactional_id is None:
             code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)

@@ -52,10 +52,10 @@ class ListConfigResourcesApi(ControlApi[ListConfigResourcesRequest, ListConfigRe
         if context.api_version == 0:
             types = {ConfigType.CLIENT_METRICS}
         else:
-            asked = set(request.resource_types) or set(ConfigType)
-            if not asked <= set(ConfigType):
+            requested = set(request.resource_types) or set(ConfigType)
+            if not requested <= set(ConfigType):
                 return self.error(context, request, ErrorCode.UNSUPPORTED_VERSION)
-            types = {ConfigType(number) for number in asked}
+            types = {ConfigType(number) for number in requested}
         image = machine.image
         names: dict[ConfigType, list[str]] = {
             ConfigType.TOPIC: [topic.name for topic in image.all()],

@@ -1,7 +1,7 @@
-"""ListOffsets (key 2), v1-11: earliest, latest, greatest timestamp, and the first offset at a time.
+"""ListOffsets (key 2), v1-11: the earliest and latest offset, that of the largest timestamp, and the first at a time.
 
-v2 has isolation levels (KIP-98), v4 leader epochs (KIP-320), v7 the greatest timestamp (KIP-734), v8, v9 and v11 the
-special values of tiered storage, which does not exist here.
+v2 adds isolation levels (KIP-98), v4 leader epochs (KIP-320), v7 the largest timestamp (KIP-734), v8, v9 and v11 the
+special values of tiered storage, which kcore does not have.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PARTITION_COST = 3
 
 
 class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
-    """Serves ListOffsets to those who may DESCRIBE a topic."""
+    """Serves ListOffsets to clients with the right to DESCRIBE a topic."""
 
     __slots__ = ()
 
@@ -63,11 +63,11 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
         )
 
     def places(self, request: ListOffsetsRequest) -> Iterator[tuple[str, int]]:
-        """See ReadApi."""
+        """Yields the topic and number of each requested partition."""
         return ((topic.name, entry.partition_index) for topic in request.topics for entry in topic.partitions)
 
     def read(self, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-        """See ReadApi."""
+        """Makes the response at once. A duplicate partition is refused and is in the response once."""
         counts = Counter(self.places(request))
         refused: set[tuple[str, int]] = set()
         level = request.isolation_level
@@ -75,27 +75,27 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
             topics=[
                 ListOffsetsTopicResponse(
                     name=topic.name,
-                    partitions=self._answers(context, level, topic.name, topic.partitions, counts, refused),
+                    partitions=self._results(context, level, topic.name, topic.partitions, counts, refused),
                 )
                 for topic in request.topics
             ]
         )
 
     def steps(self, context: RequestContext, request: ListOffsetsRequest) -> Work:
-        """See ReadApi. A partition that is named twice is refused, once."""
+        """Makes the response in steps of `FEW_PARTITIONS` partitions, with the same rule for duplicates as `read`."""
         counts = Counter(self.places(request))
         refused: set[tuple[str, int]] = set()
         topics = []
         for topic in request.topics:
-            answers: list[ListOffsetsPartitionResponse] = []
+            results: list[ListOffsetsPartitionResponse] = []
             for first in range(0, len(topic.partitions), FEW_PARTITIONS):
                 some = topic.partitions[first : first + FEW_PARTITIONS]
-                answers += self._answers(context, request.isolation_level, topic.name, some, counts, refused)
+                results += self._results(context, request.isolation_level, topic.name, some, counts, refused)
                 yield 1 + PARTITION_COST * len(some)
-            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=results))
         return ListOffsetsResponse(topics=topics)
 
-    def _answers(
+    def _results(
         self,
         context: RequestContext,
         isolation_level: int,
@@ -105,39 +105,39 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
         refused: set[tuple[str, int]],
     ) -> list[ListOffsetsPartitionResponse]:
         allowed = self.allowed(context, Operation.DESCRIBE, topic)
-        answers = []
+        results = []
         for entry in entries:
             partition = self._partitions.get(topic, entry.partition_index)
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             if allowed:
                 place = topic, entry.partition_index
-                twice = counts[place] > 1
-                if twice and place in refused:
+                duplicate = counts[place] > 1
+                if duplicate and place in refused:
                     continue
-                if twice:
+                if duplicate:
                     refused.add(place)
-                error = _refusal(partition, entry, context.api_version, twice)
+                error = _refusal(partition, entry, context.api_version, duplicate)
             if error or partition is None:
-                answers.append(ListOffsetsPartitionResponse(partition_index=entry.partition_index, error_code=error))
+                results.append(ListOffsetsPartitionResponse(partition_index=entry.partition_index, error_code=error))
                 continue
             committed = isolation_level == READ_COMMITTED
             limit = partition.last_stable_offset if committed else partition.high_watermark
             found = find_offset(partition, entry.timestamp, limit)
-            answers.append(
+            results.append(
                 ListOffsetsPartitionResponse(
                     partition_index=entry.partition_index,
                     timestamp=found.timestamp_ms,
                     offset=found.offset,
-                    # The field is ours to leave out where the version has none.
+                    # Older versions do not have the field.
                     leader_epoch=found.leader_epoch if context.api_version >= 4 else -1,
                 )
             )
-        return answers
+        return results
 
 
-def _refusal(partition: Partition | None, entry: ListOffsetsPartition, version: int, twice: bool) -> ErrorCode:
-    """Why a partition is not asked, in Kafka's order; NONE if it is."""
-    if twice:
+def _refusal(partition: Partition | None, entry: ListOffsetsPartition, version: int, duplicate: bool) -> ErrorCode:
+    """Returns the error of a partition by Kafka's checks in Kafka's order; NONE if there is none."""
+    if duplicate:
         return ErrorCode.INVALID_REQUEST
     if entry.timestamp < 0 and version < FIRST_VERSIONS.get(entry.timestamp, version + 1):
         return ErrorCode.UNSUPPORTED_VERSION

@@ -45,15 +45,15 @@ TOPIC_COST = 30
 
 
 PARTITIONS_A_TOPIC = 10
-"""A topic counts once more for each time it has so many partitions."""
+"""Number of partitions for which a topic counts as one more topic in the cost of a request."""
 
 
 class AllTopics(NamedTuple):
-    """A part of a request for all topics.
+    """One part of a request for all topics.
 
     Attributes:
-        topics: some of those that there were when the request came.
-        whole: the request.
+        topics: some of the topics that existed when the request arrived.
+        whole: the whole request.
     """
 
     topics: list[TopicInfo]
@@ -61,16 +61,16 @@ class AllTopics(NamedTuple):
 
 
 class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
-    """Tells clients where everything is, and makes topics that they ask for where that is wanted.
+    """Describes nodes, topics and leaders, and creates missing topics if the request and the settings allow it.
 
-    Kafka makes such a topic behind the request's back and lets the client ask again; here it is made at once and is
-    in the answer.
+    Kafka creates such a topic in the background, and the client must send the request again. Here the request creates
+    it, and the response contains it.
 
     Args:
         shard: the metadata shard.
         cluster: nodes, addresses and leaders.
         config: the node's settings.
-        creation: makes topics that are asked for.
+        creation: plans topics that are created on demand.
         authorizer: decides about each operation; None allows all.
     """
 
@@ -82,7 +82,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
     versions: ClassVar[tuple[int, int]] = (0, 13)
     storage_error: ClassVar[ErrorCode] = ErrorCode.LEADER_NOT_AVAILABLE
     differs: ClassVar[str] = (
-        "A topic that is made on demand is in the answer at once; Kafka's clients ask a second time."
+        "A topic that is created on demand is in the response at once; with Kafka, clients send a second request."
     )
 
     def __init__(
@@ -99,10 +99,10 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
         self._creation = creation
 
     def handle(self, context: RequestContext, request: MetadataRequest) -> Any:
-        """Looks the topics up, in parts if they are many."""
-        asked, image = request.topics, self.shard.machine.image
+        """Looks up the topics, in parts if there are many."""
+        requested, image = request.topics, self.shard.machine.image
         version = context.api_version
-        if asked is None or (version == 0 and not asked):
+        if requested is None or (version == 0 and not requested):
             if len(image.names) <= FEW_THINGS:
                 return self.shard.run(self, context, request)
             return self.in_parts(
@@ -114,12 +114,12 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
                 weight=lambda topic: 1 + topic.partitions // PARTITIONS_A_TOPIC,
                 cost=TOPIC_COST,
             )
-        if len(asked) <= FEW_THINGS or any(topic.topic_id != ZERO_UUID for topic in asked):
+        if len(requested) <= FEW_THINGS or any(topic.topic_id != ZERO_UUID for topic in requested):
             return self.shard.run(self, context, request)
         may_create = self._config.auto_create_topics_enable and (version < 4 or request.allow_auto_topic_creation)
-        names = tuple(dict.fromkeys(topic.name for topic in asked))
+        names = tuple(dict.fromkeys(topic.name for topic in requested))
         if may_create and sum(image.by_name(name or "") is None for name in names) > MAX_PARTITIONS_PER_REQUEST:
-            return self.shard.run(self, context, request)  # which counts those that it makes
+            return self.shard.run(self, context, request)  # the decision limits the number of new topics
 
         def part(some: list[Any]) -> MetadataRequest:
             return MetadataRequest(
@@ -132,24 +132,24 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
         return self.in_parts(context, request, names, part, _merged, cost=TOPIC_COST)
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: MetadataRequest | AllTopics) -> Any:
-        """Looks up what is asked for; asking for all never makes a topic, nor does asking by id."""
+        """Looks up the requested topics; a request for all topics or by id never creates one."""
         some: list[TopicInfo] | None = None
         if isinstance(request, AllTopics):
             some, request = request
         version = context.api_version
-        asked = request.topics
+        requested = request.topics
         records: list[Record] = []
-        if asked is None or (version == 0 and not asked):
+        if requested is None or (version == 0 and not requested):
             topics = self._all(machine, context, request, some)
-        elif 10 <= version < 12 and any(topic.topic_id != ZERO_UUID or topic.name is None for topic in asked):
+        elif 10 <= version < 12 and any(topic.topic_id != ZERO_UUID or topic.name is None for topic in requested):
             return self.error(context, request, ErrorCode.INVALID_REQUEST)
-        elif any(topic.topic_id != ZERO_UUID for topic in asked):
-            wanted = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID)
-            topics = [self._by_id(machine, context, request, topic_id) for topic_id in wanted]
+        elif any(topic.topic_id != ZERO_UUID for topic in requested):
+            topic_ids = dict.fromkeys(topic.topic_id for topic in requested if topic.topic_id != ZERO_UUID)
+            topics = [self._by_id(machine, context, request, topic_id) for topic_id in topic_ids]
         else:
             may_create = self._config.auto_create_topics_enable and (version < 4 or request.allow_auto_topic_creation)
             topics = []
-            for name in dict.fromkeys(topic.name or "" for topic in asked):
+            for name in dict.fromkeys(topic.name or "" for topic in requested):
                 topics.append(self._by_name(machine, context, request, name, records if may_create else None))
         response = MetadataResponse(
             brokers=[
@@ -175,12 +175,12 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
         request: MetadataRequest,
         some: list[TopicInfo] | None,
     ) -> list[MetadataResponseTopic]:
-        """All topics, or `some` of them without those that were deleted since, as far as the client may see them."""
+        """Describes all topics, or the existing ones of `some`, that the client may see."""
         authorizer, image = self.authorizer, machine.image
-        there = image.all() if some is None else [topic for topic in some if image.by_id(topic.topic_id) is not None]
+        topics = image.all() if some is None else [topic for topic in some if image.by_id(topic.topic_id) is not None]
         return [
             self._topic(machine, context, request, topic)
-            for topic in there
+            for topic in topics
             if authorizer is None or authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
         ]
 
@@ -191,7 +191,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
         if topic is None:
             return _failure(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
         if not self.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
-            # The name of a topic that one may not see stays hidden.
+            # The response hides the name of a topic that the client may not see.
             return _failure(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
         return self._topic(machine, context, request, topic)
 
@@ -203,7 +203,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
         name: str,
         records: list[Record] | None,
     ) -> MetadataResponseTopic:
-        """One topic by name; where `records` is given, one that is not there is made."""
+        """Describes one topic by name; creates a missing one if `records` is given, and adds its records."""
         if not self.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
             return _failure(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
         topic = machine.image.by_name(name)
@@ -221,25 +221,25 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
             try:
                 new = self._creation.automatic(machine.image, name)
             except KafkaError:
-                # Kafka tries behind the request's back and goes on answering that the topic is unknown.
+                # Kafka creates topics in the background, so its response is that the topic is unknown.
                 failure = _failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
             else:
                 records += new.records()
-                made = self._shown(name, new.topic_id, new.assignments)
-                self._add_operations(context, request, made)
-                return made
+                created = self._described(name, new.topic_id, new.assignments)
+                self._add_operations(context, request, created)
+                return created
         self._add_operations(context, request, failure)
         return failure
 
     def _topic(
         self, machine: MetadataMachine, context: RequestContext, request: MetadataRequest, topic: TopicInfo
     ) -> MetadataResponseTopic:
-        shown = self._shown(topic.name, topic.topic_id, machine.image.replicas[topic.topic_id])
+        described = self._described(topic.name, topic.topic_id, machine.image.replicas[topic.topic_id])
         if request.include_topic_authorized_operations:
-            self._add_operations(context, request, shown)
-        return shown
+            self._add_operations(context, request, described)
+        return described
 
-    def _shown(self, name: str, topic_id: bytes, assignments: Iterable[tuple[int, ...]]) -> MetadataResponseTopic:
+    def _described(self, name: str, topic_id: bytes, assignments: Iterable[tuple[int, ...]]) -> MetadataResponseTopic:
         partitions = []
         leader_of = self._cluster.leader
         for index, replicas in enumerate(assignments):
@@ -256,16 +256,16 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
             )
         return MetadataResponseTopic(name=name, topic_id=topic_id, is_internal=is_internal(name), partitions=partitions)
 
-    def _add_operations(self, context: RequestContext, request: MetadataRequest, shown: MetadataResponseTopic) -> None:
+    def _add_operations(self, context: RequestContext, request: MetadataRequest, topic: MetadataResponseTopic) -> None:
         if request.include_topic_authorized_operations and context.api_version >= 8:
-            shown.topic_authorized_operations = authorized_operations(
-                self.authorizer, context, ResourceType.TOPIC, shown.name or ""
+            topic.topic_authorized_operations = authorized_operations(
+                self.authorizer, context, ResourceType.TOPIC, topic.name or ""
             )
 
     def error(
         self, context: RequestContext, request: MetadataRequest | AllTopics, code: ErrorCode, message: str | None = None
     ) -> MetadataResponse:
-        """The same for each topic asked for, without nodes."""
+        """Makes a response with the same code for each requested topic, and without nodes."""
         if isinstance(request, AllTopics):
             request = request.whole
         if code in SHARD_REFUSALS:
@@ -278,7 +278,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
 
 
 def _merged(parts: list[MetadataResponse]) -> MetadataResponse:
-    """The topics of all parts, with the nodes of the last one."""
+    """Joins the topics of all parts, with the nodes of the last one."""
     last = parts[-1]
     return MetadataResponse(
         error_code=last.error_code,

@@ -1,8 +1,8 @@
-"""Produce (key 0), v3-13: appending batches.
+"""Produce (key 0), v3-13: appends batches.
 
-v7 has zstd, v8 errors of single records, v10 the leader to turn to (KIP-951), v12 adds partitions to transactions by
-itself (KIP-890), v13 topic ids (KIP-516). v0-2 are advertised, because old librdkafka releases look for v0 to learn
-of codecs (KAFKA-18659), and close the connection like any version that is not served.
+v7 adds zstd, v8 errors of single records, v10 the current leader (KIP-951), v12 the implicit addition of partitions to
+transactions (KIP-890), v13 topic ids (KIP-516). v0-2 are advertised, because old librdkafka releases detect compression
+by v0 (KAFKA-18659). Requests of these versions close the connection, like those of any unsupported version.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ CONTROL = 0x20
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_LEADER = 10
 ADMIN_CLIENT_ID = "__admin_client"
-"""The one client that may write to internal topics, if an authorizer allows it. Without an authorizer it may not,
-unlike in Kafka: any client can take this id, and an unreadable record fails the load of its coordinator."""
+"""The only client id that may write to internal topics, if an authorizer allows it. Without an authorizer it may not,
+unlike in Kafka: any client can use this id, and an unreadable record fails the load of its coordinator."""
 
-# Refusals by the log that say nothing of where it starts; all others do.
+# Errors of the log whose responses do not contain the log's start; all others do.
 _WITHOUT_LOG_START = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -70,15 +70,15 @@ _WITHOUT_LOG_START = frozenset(
 
 
 class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
-    """Serves Produce. What producers send all day is served by compiled code: see `ProduceCore`.
+    """Serves Produce. `ProduceCore` is the compiled fast path for common requests.
 
     Args:
-        partitions: what can be written to.
-        pipeline: answers wait for its commit.
+        partitions: the node's partitions.
+        pipeline: commits appends; responses wait for it.
         now: the time of the round.
-        desk: verifies transactions.
-        cluster: who leads, for answers that say so.
-        authorizer: who may write what; None allows all.
+        partition_verifier: verifies transactions.
+        cluster: the leaders, for responses that name them.
+        authorizer: decides about WRITE of each topic; None allows all.
         verify_transactions: `transaction.partition.verification.enable`.
     """
 
@@ -144,19 +144,19 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
         )
 
     def handle_generic(
-        self, context: RequestContext, request: ProduceRequest, told: Mapping[str, bool] | None = None
+        self, context: RequestContext, request: ProduceRequest, decisions: Mapping[str, bool] | None = None
     ) -> ProduceResponse | Pending | None:
-        """`handle` for any request: this is what produce means, and `ProduceCore` a faster way through most of it.
+        """Serves any request: the generic path, which also defines the behaviour of the fast path in `ProduceCore`.
 
         Args:
-            context: who asks.
+            context: the request's context.
             request: the request.
-            told: what the authorizer said of topics already, by name: it is not asked twice.
+            decisions: topic name -> the authorizer's decision, for topics that the fast path has checked.
 
         Raises:
-            CloseConnectionError: see `handle`.
+            CloseConnectionError: an error in a request with acks=0, which has no response.
         """
-        items, transactional = self._read(context, request, told or {})
+        items, transactional = self._read(context, request, decisions or {})
         if isinstance(items, KafkaError):
             return self._reply(request, self.error(context, request, items.code, items.message), True)
         if transactional:
@@ -165,67 +165,75 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
 
     @property
     def wall_ms(self) -> int:
-        """Now, in ms since the epoch."""
+        """The time of the round, ms since the epoch."""
         return self._now.wall_ms
 
     def _reply(self, request: ProduceRequest, response: ProduceResponse, failed: bool) -> ProduceResponse | None:
-        """The response, or what stands for it where there is none."""
+        """Returns the response; None with acks=0.
+
+        Raises:
+            CloseConnectionError: a request with acks=0 failed.
+        """
         if request.acks != 0:
             return response
         if failed:
             raise CloseConnectionError("a request without acks failed")
         return None
 
-    # ---- what is asked
+    # ---- reading the request
 
     def _read(
-        self, context: RequestContext, request: ProduceRequest, told: Mapping[str, bool]
+        self, context: RequestContext, request: ProduceRequest, decisions: Mapping[str, bool]
     ) -> tuple[list[ProduceItem] | KafkaError, bool]:
-        """The request's partitions with what is wrong with them before their logs are asked, and whether any batch is
-        of a transaction. An error instead of partitions is the whole request's.
+        """Looks up the request's partitions and parses their batch headers.
+
+        Returns:
+            (the partitions with errors found so far, or the error of the whole request; True if a batch belongs to a
+            transaction).
         """
         version = context.api_version
         items = []
         transactional = False
         for topic in request.topic_data:
-            found, unfound = self._find(context, topic, version, told)
+            partitions, topic_error = self._find(context, topic, version, decisions)
             for data in topic.partition_data:
-                header, error = None, unfound
+                header, error = None, topic_error
                 try:
                     header = read_header(data.records or b"", version)
                     if header.attributes & TRANSACTIONAL:
                         transactional = True
                 except KafkaError as refusal:
                     if refusal.message is not None:
-                        # Bytes that are no batch at all meet Kafka when it looks for transactions: nothing is served.
+                        # Kafka finds bytes that are not a batch when it looks for transactions, and refuses the whole
+                        # request.
                         return refusal, False
                     error = error or refusal
-                partition = None if found is None else found.get(data.index)
-                if partition is None and unfound is None:
+                partition = None if partitions is None else partitions.get(data.index)
+                if partition is None and topic_error is None:
                     error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 items.append(ProduceItem(data, partition, header, error))
         return items, transactional
 
     def _find(
-        self, context: RequestContext, topic: TopicProduceData, version: int, told: Mapping[str, bool]
+        self, context: RequestContext, topic: TopicProduceData, version: int, decisions: Mapping[str, bool]
     ) -> tuple[TopicPartitions | None, KafkaError | None]:
         if version >= FIRST_VERSION_WITH_TOPIC_IDS:
-            found = self._partitions.ids.get(topic.topic_id)
-            if found is None:
+            partitions = self._partitions.ids.get(topic.topic_id)
+            if partitions is None:
                 return None, KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         else:
-            found = self._partitions.names.get(topic.name)
+            partitions = self._partitions.names.get(topic.name)
         if self._authorizer is not None:
-            name = topic.name if found is None else found.name
-            allowed = told.get(name)
+            name = topic.name if partitions is None else partitions.name
+            allowed = decisions.get(name)
             if allowed is None:
                 allowed = self._allowed(context, name)
             if not allowed:
                 return None, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        return found, None
+        return partitions, None
 
     def _allowed(self, context: RequestContext, topic: str) -> bool:
-        """Whether who asks may write to a topic."""
+        """Decides if the client may write to a topic."""
         authorizer = self._authorizer
         return authorizer is None or authorizer.allowed(context, Operation.WRITE, ResourceType.TOPIC, topic)
 
@@ -241,15 +249,15 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
             return self._reply(request, error, True)
         return TransactionalProduce(self, context, request, items).start()
 
-    # ---- appending
+    # ---- appends
 
     def finish(
         self, context: RequestContext, request: ProduceRequest, items: list[ProduceItem]
     ) -> ProduceResponse | Pending | None:
-        """Appends the partitions that nothing speaks against and answers for all.
+        """Appends the batches without an error and makes the response for all partitions.
 
         Raises:
-            CloseConnectionError: see `handle`.
+            CloseConnectionError: an error in a request with acks=0, which has no response.
         """
         acks = request.acks
         by_admin = context.client_id == ADMIN_CLIENT_ID and self._authorizer is not None
@@ -257,16 +265,16 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
         responses: list[TopicProduceResponse] = []
         following = iter(items)
         for topic in request.topic_data:
-            answers = []
+            results = []
             for _ in topic.partition_data:
                 item = next(following)
-                answer = self._append(item, acks, by_admin)
-                if answer.error_code:
+                result = self._append(item, acks, by_admin)
+                if result.error_code:
                     failed = True
-                    self._name_leader(context, item.partition, answer)
-                answers.append(answer)
+                    self._name_leader(context, item.partition, result)
+                results.append(result)
             responses.append(
-                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results)
             )
         return self.answer_for(
             context, request, ProduceResponse(responses=responses), failed, [item.partition for item in items]
@@ -280,10 +288,10 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
         failed: bool,
         partitions: Iterable[Partition | None],
     ) -> ProduceResponse | Pending | None:
-        """Answers for all partitions, at once if none of them has anything that is not durable.
+        """Returns the response at once if all partitions are durable, else a response that waits for the commit.
 
         Raises:
-            CloseConnectionError: see `handle`.
+            CloseConnectionError: an error in a request with acks=0, which has no response.
         """
         if request.acks == 0:
             return self._reply(request, response, failed)
@@ -296,7 +304,7 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
         return pending
 
     def _append(self, item: ProduceItem, acks: int, by_admin: bool) -> PartitionProduceResponse:
-        """One partition."""
+        """Appends the batch of one partition and makes its response."""
         partition, header = item.partition, item.header
         index = item.data.index
         if item.error is not None:
@@ -331,37 +339,37 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
     def not_taken(
         self, context: RequestContext, partition: Partition, index: int, error: Exception
     ) -> PartitionProduceResponse:
-        """The answer of a partition whose log did not take a batch, which had passed every check.
+        """Makes the response of a partition whose log refused a batch that had passed every check.
 
         Raises:
-            Exception: `error`, if it is none of a log.
+            Exception: `error`, if it is not a log or Kafka error.
         """
         if not isinstance(error, KafkaError | LogError):
             raise error
-        answer = refused_by_log(partition, index, error)
-        self._name_leader(context, partition, answer)
-        return answer
+        response = refused_by_log(partition, index, error)
+        self._name_leader(context, partition, response)
+        return response
 
     def _name_leader(
-        self, context: RequestContext, partition: Partition | None, answer: PartitionProduceResponse
+        self, context: RequestContext, partition: Partition | None, response: PartitionProduceResponse
     ) -> None:
         cluster = self._cluster
         if context.api_version < FIRST_VERSION_WITH_LEADER or partition is None or cluster is None:
             return
-        if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        if response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
             leader = cluster.leader(partition.topic, partition.index)
             if leader is not None:
-                answer.current_leader = LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch)
+                response.current_leader = LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch)
 
     def _endpoints(self, context: RequestContext, response: ProduceResponse) -> list[NodeEndpoint]:
-        """Where the leaders that the response names are."""
+        """Returns the endpoints of the leaders that the response names."""
         if self._cluster is None:
             return []
         nodes = {
-            answer.current_leader.leader_id
+            result.current_leader.leader_id
             for topic in response.responses
-            for answer in topic.partition_responses
-            if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            for result in topic.partition_responses
+            if result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         }
         brokers = [self._cluster.broker(node_id, context.listener) for node_id in sorted(nodes)]
         return [
@@ -372,7 +380,7 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
 
 
 def unreadable_record(topic: str, batch: bytes | memoryview) -> str | None:
-    """The reason why a coordinator could not load a batch of its topic, or None; bytes that are no batch give None."""
+    """Returns the reason why a coordinator could not load a batch of its topic; None if it could, or for damaged bytes."""
     try:
         for offset, _, key, value in iter_entries(batch, decompress=decompress):
             try:
@@ -387,22 +395,22 @@ def unreadable_record(topic: str, batch: bytes | memoryview) -> str | None:
 
 
 def refused(index: int, code: ErrorCode, message: str | None = None) -> PartitionProduceResponse:
-    """The answer of a partition whose log was not asked, or says nothing of itself."""
+    """Makes the response of a partition with an error and without the log's start."""
     return PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=message)
 
 
 def refused_by_log(partition: Partition, index: int, error: KafkaError | LogError) -> PartitionProduceResponse:
-    """The answer of a partition whose log refused the batch, or could not take it."""
+    """Makes the response of a partition whose log refused the batch or failed."""
     if isinstance(error, FencedLeaderEpochError):
         return refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if isinstance(error, LogError):
         return refused(index, ErrorCode.KAFKA_STORAGE_ERROR)
-    answer = refused(index, error.code, error.message)
+    response = refused(index, error.code, error.message)
     if error.code not in _WITHOUT_LOG_START:
-        answer.log_start_offset = partition.log.log_start_offset
+        response.log_start_offset = partition.log.log_start_offset
     if isinstance(error, RecordsRefusedError):
-        answer.record_errors = [
-            BatchIndexAndErrorMessage(batch_index=place, batch_index_error_message=text)
-            for place, text in error.record_errors
+        response.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=text)
+            for batch_index, text in error.record_errors
         ]
-    return answer
+    return response
