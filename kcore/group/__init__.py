@@ -1,6 +1,6 @@
 """Groups: members that share work, and the offsets they commit.
 
 The *group shard* (`kcore.group.shard`) is the state machine of one partition of `__consumer_offsets`. It holds groups
-of every kind (`kcore.group.group.Group` says what all kinds have in common) and the offset store. What is durable is
-changed by replaying records alone; what is soft (who waits for a join, session deadlines) lives beside it.
+of every kind and the offset store. `kcore.group.group.Group` is the interface that all kinds implement. Durable state
+changes only by replaying records. Soft state (parked joins, session deadlines) is kept beside it and is not logged.
 """

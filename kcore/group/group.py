@@ -1,4 +1,4 @@
-"""What all kinds of groups have in common: the face that offsets, lists and deletions see."""
+"""The interface that all kinds of groups implement; offsets, lists and deletions use it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class GroupType(Enum):
-    """The kinds of groups; the value is Kafka's name of it, as ListGroups shows it (KIP-848)."""
+    """The kinds of groups; the value is Kafka's name for the kind, as ListGroups returns it (KIP-848)."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
@@ -23,11 +23,13 @@ class GroupType(Enum):
 
 
 class ExpirationBase(NamedTuple):
-    """From when on a group's offsets age (KIP-211), and which of them do not age at all (KIP-496).
+    """The start of the retention time of a group's offsets (KIP-211), and the topics whose offsets are retained
+    (KIP-496).
 
     Attributes:
-        timestamp_ms: milliseconds since the epoch from which every offset ages; None: each from its own commit.
-        subscribed_topics: topics whose offsets are kept, however old.
+        timestamp_ms: start of the retention time of every offset, in ms since the epoch; None: the commit time of
+            each offset.
+        subscribed_topics: topics whose offsets never expire.
     """
 
     timestamp_ms: int | None
@@ -35,16 +37,17 @@ class ExpirationBase(NamedTuple):
 
 
 COMMIT_TIMESTAMP = ExpirationBase(None)
-"""Every offset ages from its own commit."""
+"""The retention time of every offset starts at its own commit."""
 
 
 class Group(ABC):
-    """A group of any kind, as the parts that do not care for its kind see it.
+    """A group of any kind, as code that is independent of the kind uses it.
 
     Attributes:
         group_id: its name.
         group_type: its kind.
-        protocol_type: what its members say they do ("consumer", "connect", ...); "" for a group that never had members.
+        protocol_type: the use that its members declare ("consumer", "connect", ...); "" for a group that never had
+            members.
     """
 
     __slots__ = ("group_id", "protocol_type")
@@ -57,11 +60,11 @@ class Group(ABC):
 
     @abstractmethod
     def state_name(self) -> str:
-        """The state as DescribeGroups and ListGroups show it ("Stable")."""
+        """Returns the state as DescribeGroups and ListGroups show it ("Stable")."""
 
     @abstractmethod
     def is_empty(self) -> bool:
-        """Whether it has no members. Ids that were given out and not yet used are no members."""
+        """Returns True if the group has no members. Member ids that are assigned but not yet used do not count."""
 
     @abstractmethod
     def validate_offset_commit(
@@ -73,55 +76,58 @@ class Group(ABC):
         transactional: bool,
         topics: Iterable[PlannedTopic] = (),
     ) -> ErrorCode:
-        """May this member commit offsets now?
+        """Returns NONE if this member may commit offsets now, else the error for every partition of the request.
 
         Args:
-            member_id: who commits; "" for nobody in particular.
+            member_id: the committing member; "" for a client that is not a member.
             group_instance_id: the static member's instance id, or None.
-            generation_id: the generation (or member epoch) in which it believes to be; below 0 for none.
+            generation_id: the generation (or member epoch) that the client sent; below 0 for none.
             api_version: of the OffsetCommit or TxnOffsetCommit request.
-            transactional: whether it is a TxnOffsetCommit.
-            topics: what it wants to commit; an older epoch may be good for some partitions (KIP-1251).
-
-        Returns:
-            NONE, or the code that every partition of the request is answered with.
+            transactional: True for a TxnOffsetCommit.
+            topics: the partitions to commit; an older epoch may be valid for some of them (KIP-1251).
         """
 
     @abstractmethod
     def offset_commit_accepted(self, member_id: str) -> None:
-        """A commit of that member was taken: re-arms its session where the group's kind says so.
+        """Re-arms the member's session after an accepted OffsetCommit, if this kind of group does so.
 
-        Only for OffsetCommit: a TxnOffsetCommit is no sign of life.
+        A TxnOffsetCommit does not extend the session.
         """
 
     @abstractmethod
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """May this member read offsets? `member_id` None and `member_epoch` -1: nobody in particular (KIP-848)."""
+        """Returns NONE if this member may read offsets, else the error.
+
+        `member_id` None and `member_epoch` -1 mean a client that is not a member (KIP-848).
+        """
 
     @abstractmethod
     def validate_offset_delete(self) -> ErrorCode:
-        """May offsets of this group be deleted at all (KIP-496)? `is_subscribed_to` then says which not."""
+        """Returns NONE if offsets of this group may be deleted (KIP-496), else the error.
+
+        `is_subscribed_to` names the topics that are excluded.
+        """
 
     @abstractmethod
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads `topic`, as far as is known: unknown subscriptions count as all topics."""
+        """Returns True if a member subscribes to `topic`; unknown subscriptions count as all topics."""
 
     @abstractmethod
     def offset_expiration_base(self) -> ExpirationBase | None:
-        """From when the offsets age; None while none of them may expire."""
+        """Returns the start of the offsets' retention time; None while none of them may expire."""
 
     @abstractmethod
     def validate_delete(self) -> ErrorCode:
-        """May the group be deleted (KIP-229)? NON_EMPTY_GROUP while it has members."""
+        """Returns NONE if the group may be deleted (KIP-229), NON_EMPTY_GROUP while it has members."""
 
     @abstractmethod
     def tombstones(self) -> list[Record]:
-        """The records that remove the group itself; its offsets are the offset store's matter."""
+        """Returns the records that remove the group itself; the offset store removes the offsets."""
 
     @abstractmethod
     def on_loaded(self) -> None:
-        """The shard's log was replayed to its end: every member's session begins anew, in full."""
+        """Starts every member's session anew, in full; called after the shard's log was replayed to its end."""
 
     @abstractmethod
     def on_unloaded(self) -> None:
-        """The shard goes: drop what would keep this memory alive (armed timers). Answers are the runtime's matter."""
+        """Cancels the armed timers, which would keep this memory alive. The runtime completes pending responses."""

@@ -1,4 +1,4 @@
-"""The APIs of the group coordinator, put together."""
+"""Assembles the APIs of the group coordinator."""
 
 from __future__ import annotations
 
@@ -32,18 +32,19 @@ def group_apis(
     authorizer: Authorizer | None = None,
     consumer: ConsumerServices | None = None,
 ) -> list[DeferredApi]:
-    """Every API of groups and their offsets.
+    """Returns the APIs of groups and their offsets.
 
     Args:
         shards: the group shards of this node.
         config: the node's settings.
         topics: the cluster's topics.
-        cluster: who leads the internal topics' partitions, for FindCoordinator.
-        make_topic: begins to make an internal topic that is not there yet, by name, for FindCoordinator; None where
-            they are always there.
-        verifier: asks whether a producer's transaction goes on; None: TxnOffsetCommit is not served.
-        authorizer: who may do what; None allows all.
-        consumer: what consumer groups need of the node, the same as the shards have; None: of `config` and `topics`.
+        cluster: the leaders of the internal topics' partitions, for FindCoordinator.
+        make_topic: starts creating a missing internal topic, by name, for FindCoordinator; None if these topics
+            always exist.
+        verifier: checks whether a producer's transaction is ongoing; None: TxnOffsetCommit is not served.
+        authorizer: checks permissions; None allows all.
+        consumer: the services that consumer groups need, the object that the shards use; None: built from `config`
+            and `topics`.
     """
     services = ConsumerServices(config, topics) if consumer is None else consumer
     makers: dict[ApiKey, Maker] = {

@@ -1,8 +1,8 @@
 """The group shard: the state machine of one partition of `__consumer_offsets`.
 
-It is a place, not a logic: groups of every kind and the offset store live in it, and each part brings the functions
-that replay its own records. A part `kcore/group/<part>/replay.py` exports `REPLAY`, from the class of a record's key to
-the function that applies such a record; nothing else needs to be known of a part to load its state.
+It contains groups of every kind and the offset store, but no protocol logic. Each package `kcore/group/<part>` brings
+the functions that replay its own records: its module `replay.py` exports `REPLAY`, a map from the class of a record's
+key to the function that applies such a record. Loading a package's state needs nothing else.
 """
 
 from __future__ import annotations
@@ -40,26 +40,27 @@ ReplayFunction = Callable[["GroupShard", int, int, Any, Any], None]
 """Applies one record: (shard, offset, producer id or -1, typed key, typed value or None for a tombstone)."""
 
 REPLAY: dict[type, ReplayFunction] = {**CLASSIC_REPLAY, **CONSUMER_REPLAY, **OFFSETS_REPLAY}
-"""Every record type that group shards know, by the class of its key."""
+"""Every record type that group shards handle, by the class of its key."""
 
 
 class GroupShard:
     """Groups and offsets of one partition of `__consumer_offsets`.
 
     Args:
-        context: time, timers and answers of the shard this machine lives in.
+        context: time, timers and responses of the shard that runs this machine.
         config: the node's settings.
         topics: the cluster's topics.
         ids: makes the random part of member ids: a new version 4 UUID as text at each call.
-        max_record_bytes: what one decision may write at most, in bytes of one record batch.
-        consumer: what consumer groups need of the node; None: made of `config` and `topics`, for this shard alone.
+        max_record_bytes: the maximum that one decision may write, in bytes of one record batch.
+        consumer: the services that consumer groups need; None: built from `config` and `topics`, for this shard
+            alone.
 
     Attributes:
         groups: every group by id, counted by state.
-        offsets: what was committed, and what transactions have pending.
-        now: the time of the present round.
-        completed_rebalances: how many rebalances of classic groups ended with an assignment since the load.
-        consumer_rebalances: how many times consumer groups began a new epoch since the load.
+        offsets: the committed offsets, and the pending offsets of transactions.
+        now: the time of the current round.
+        completed_rebalances: rebalances of classic groups that ended with an assignment since the load.
+        consumer_rebalances: new group epochs of consumer groups since the load.
     """
 
     __slots__ = (
@@ -103,12 +104,13 @@ class GroupShard:
         self.consumer = ConsumerServices(config, topics) if consumer is None else consumer
         self.live = False
         self.regex_jobs: set[str] = set()
-        self._readers: dict[str, dict[str, None]] = {}  # topic name -> consumer groups that read it
+        self._readers: dict[str, dict[str, None]] = {}  # topic name -> consumer groups that subscribe to it
 
     def get_or_create_group(self, group_id: str) -> Group:
-        """The group of that id; one that is absent is made a *simple group*: classic, Empty, without a protocol type.
+        """Returns the group of that id; creates a *simple group* if there is none: classic, Empty, no protocol type.
 
-        For offsets of a group that nobody ever joined: it has no record of its own, its offsets alone make it exist.
+        A simple group holds offsets but never had members. It has no record of its own: its offsets alone make it
+        exist.
         """
         group = self.groups.get(group_id)
         if group is None:
@@ -116,7 +118,7 @@ class GroupShard:
         return group
 
     def topic_subscribed(self, group_id: str, topic: str, subscribed: bool) -> None:
-        """A consumer group begins to read a topic, or reads it no more."""
+        """Registers that a consumer group subscribes to a topic, or no longer does."""
         if subscribed:
             self._readers.setdefault(topic, {})[group_id] = None
             return
@@ -126,7 +128,8 @@ class GroupShard:
             self._readers.pop(topic, None)
 
     def on_topic_changed(self, topic: str) -> None:
-        """A topic was made, grown or deleted: consumer groups that read it look at it with their next heartbeat."""
+        """Makes the consumer groups that subscribe to a created, grown or deleted topic check it at their next
+        heartbeat."""
         for group_id in self._readers.get(topic, ()):
             group = self.groups.get(group_id)
             if isinstance(group, ConsumerGroup):
@@ -135,26 +138,26 @@ class GroupShard:
     # ---- StateMachine
 
     def replay(self, offset: int, producer_id: int, key: Any, value: Any) -> None:
-        """Applies one record, live or at recovery; see `REPLAY`."""
+        """Applies one record, live or at recovery, with the function that `REPLAY` holds for its key."""
         if type(value) is LiveValue:
             REPLAY[type(key)](self, offset, producer_id, key, value.value)
             value.follow(self)
         else:
             REPLAY[type(key)](self, offset, producer_id, key, value)
 
-    replay_block = replay_block  # the offsets of a commit, all at once; see `BlockReplay`
+    replay_block = replay_block  # applies all offsets of one commit; see `BlockReplay`
     replay_pending_block = replay_pending_block
 
     def replay_run(self, run: Run, start: int, stop: int, from_offset: int) -> int:
-        """Applies batches of the log that belong to no transaction, at recovery; returns how many it did not know."""
+        """Applies non-transactional batches of the log at recovery; returns the number of records of unknown type."""
         return replay_run(self, run, start, stop, from_offset)
 
     def replay_marker(self, offset: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
-        """A transaction ended: its pending offsets are committed, or dropped."""
+        """Ends a transaction: commits or drops its pending offsets."""
         replay_marker(self, offset, producer_id, producer_epoch, commit)
 
     def decode(self, key: bytes | None, value: bytes | None) -> tuple[Any, Any] | None:
-        """A record, typed; None for a type that group shards do not know."""
+        """Decodes a record; returns None for a type that group shards do not handle."""
         if key is None:
             return None
         typed_key = decode_key(TOPIC_NAME, key)
@@ -163,14 +166,14 @@ class GroupShard:
         return typed_key, None if value is None else decode_value(typed_key, value)
 
     def on_loaded(self) -> None:
-        """Every group takes up its soft state (sessions run in full from now on), offsets begin to age."""
+        """Starts the soft state of every group (sessions run in full from now on) and the expiration of offsets."""
         self.live = True
         for group in list(self.groups.values()):
             group.on_loaded()
         schedule_expiration(self)
 
     def on_unloaded(self) -> None:
-        """Groups let go of their timers."""
+        """Cancels the timers of all groups."""
         self.live = False
         for group in self.groups.values():
             group.on_unloaded()

@@ -1,8 +1,7 @@
-"""What follows from a fact in the living group and nowhere else: timers to arm, members to wake.
+"""Side effects of a record that apply only live, not during recovery: arming timers, waking members.
 
-Soft state cannot be set before a fact is applied where the fact itself makes what it belongs to (a member, a group).
-The value of the record then carries what is to follow. In the log there is the value alone, so that at recovery nothing
-follows, as it should.
+Soft state cannot be set before the record is applied if the record itself creates its owner (a member, a group). The
+record's value then carries the side effect. The log contains only the encoded value, so recovery has no side effects.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class LiveValue:
-    """A record's value, and what follows once it is applied.
+    """A record's value together with its live side effect.
 
     Attributes:
-        value: what is written and replayed.
-        follow: called with the shard right after the value was replayed, live; changes soft state alone.
+        value: the value that is written and replayed.
+        follow: called with the shard after the value was replayed live; changes only soft state.
     """
 
     __slots__ = ("follow", "value")
@@ -30,5 +29,5 @@ class LiveValue:
         self.follow = follow
 
     def encode_value(self, version: int) -> bytes:
-        """The value alone."""
+        """Encodes the value without the side effect."""
         return self.value.encode_value(version)

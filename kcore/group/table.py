@@ -1,5 +1,4 @@
-"""The groups of a shard, and how many of them are in which state: counted as they move, so that nobody has to look
-through all of them."""
+"""The groups of a shard and their number per state, counted at each change so that metrics need no scan."""
 
 from __future__ import annotations
 
@@ -10,13 +9,13 @@ if TYPE_CHECKING:
 
 
 class GroupTable(dict[str, "Group"]):
-    """Groups by id.
+    """Groups by id, with counts per kind and state.
 
-    A group is counted from when it is put here until it is taken out. Whoever changes the state of a group says so with
-    `moved`; the kind of a group changes by putting another one in its place.
+    A group counts from its insertion until its removal. Code that changes the state of a group calls `moved`. To change
+    the kind of a group, assign another object to the same id.
 
     Attributes:
-        counts: how many groups there are, by (kind, state) as Kafka's names of both.
+        counts: number of groups by (kind, state), both in Kafka's names.
     """
 
     __slots__ = ("counts",)
@@ -26,7 +25,8 @@ class GroupTable(dict[str, "Group"]):
         self.counts: dict[tuple[str, str], int] = {}
 
     def moved(self, group: Group, before: str) -> None:
-        """The state of `group` was `before` until now. One that is not here (any more, or yet) does not count."""
+        """Updates the counts after the state of `group` changed from `before`. Ignores a group that is not in the
+        table."""
         if self.get(group.group_id) is group:
             kind = group.group_type.value
             self._count(kind, before, -1)

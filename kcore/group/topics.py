@@ -1,4 +1,4 @@
-"""Topics come, grow and go: what groups hear of it."""
+"""Notifies the group shards of created, grown and deleted topics."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 
 
 class GroupTopics(MetadataListener):
-    """Tells the group shards of topics and settings: consumer groups follow both, offsets go with their topic.
+    """Forwards changes of topics and settings to the group shards.
+
+    Consumer groups react to both. The offsets of a deleted topic are removed with it.
 
     Args:
-        groups: the shards.
-        consumer: what their consumer groups know of topics.
+        groups: the group shards.
+        consumer: the consumer group services, which cache topic metadata.
     """
 
     __slots__ = ("_consumer", "_groups")
@@ -29,31 +31,31 @@ class GroupTopics(MetadataListener):
         self._consumer = consumer
 
     def on_topic_created(self, topic: TopicInfo) -> None:
-        """Groups that wait for it, or whose pattern may match it, find it with their next heartbeat."""
+        """Makes groups that wait for the topic, or whose pattern may match it, find it at their next heartbeat."""
         self._consumer.metadata.created(topic.name)
         self._changed(topic)
 
     def on_partitions_added(self, topic: TopicInfo, first: int) -> None:
-        """Groups that read it get the new partitions."""
+        """Makes subscribed groups assign the new partitions."""
         self._consumer.metadata.changed(topic.name)
         self._changed(topic)
 
     def on_partitions_removed(self, topic: TopicInfo, first: int) -> None:
-        """What groups have of them is taken away again."""
+        """Makes subscribed groups revoke the removed partitions."""
         self.on_partitions_added(topic, first)
 
     def on_topic_deleted(self, topic: TopicInfo) -> None:
-        """Its offsets are removed, a slice at a time."""
+        """Removes the topic's offsets, a slice at a time."""
         self._consumer.metadata.changed(topic.name)
         self._changed(topic)
         on_topic_deleted(self._groups, topic.name, topic.topic_id)
 
     def on_config_changed(self, resource_type: int, name: str) -> None:
-        """Settings of groups are read anew."""
+        """Reloads the settings of groups."""
         self._consumer.settings_changed()
 
     def on_feature_changed(self, name: str, level: int) -> None:
-        """The protocol of consumer groups may be on or off now."""
+        """Updates the availability of the consumer group protocol."""
         self._consumer.feature_changed()
 
     def _changed(self, topic: TopicInfo) -> None:

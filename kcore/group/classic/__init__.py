@@ -1,11 +1,11 @@
-"""Classic groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and the state behind them.
+"""Classic groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and their state.
 
-A group meets in generations. A *join phase* collects the members that want to be in the next one, the coordinator
-chooses the protocol they share and the member that leads; in the *sync phase* the leader hands in everybody's
-assignment, which is opaque here, and the group is Stable until somebody comes, goes or changes its mind.
+A rebalance forms the next generation in two phases. The *join phase* collects the members of the next generation; the
+coordinator then chooses a protocol that all of them support, and the leader. In the *sync phase* the leader sends every
+member's assignment, which is opaque to the coordinator. The group is then Stable until a member joins, leaves or
+changes its protocols.
 
-What is durable is the last Stable or Empty generation, as one `GroupMetadata` record (`replay`). A rebalance that is
-under way, with its new members, its next generation number and whoever waits for an answer, is soft state, as in
-Kafka: after a restart the last recorded generation goes on, and members that were in the middle of something find out
-by ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID and join again.
+The last Stable or Empty generation is durable, as one `GroupMetadata` record (`replay`). A rebalance in progress is
+soft state, as in Kafka: its new members, its generation number and its parked requests. After a restart the last
+recorded generation continues. Members that were rebalancing get ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID and join again.
 """

@@ -1,9 +1,9 @@
-"""What a rebalance waits for: DelayedJoin, InitialDelayedJoin, DelayedSync.
+"""The delayed operations of a rebalance: DelayedJoin, InitialDelayedJoin, DelayedSync.
 
-Each is armed once and completed at most once: by its condition, which cancels its timer, or by the timer. They bear
-the names that they have in Kafka's purgatory, and like Kafka's present coordinator they stand on timers of the shard:
-there is one join and one sync phase a group, which the group itself holds, so that looking for them by key would be
-in vain; and what completes them may write a record, which must be part of the decision that completed them.
+Each is armed once and completed at most once: by its condition, which cancels its timer, or by the timer. The names are
+those of Kafka's purgatory. Like Kafka's new coordinator, they use timers of the shard instead of a purgatory with keys:
+a group has at most one join phase and one sync phase, and holds them itself. Completing an operation may write a
+record, which must be part of the decision that completes it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 
 class DelayedJoin(ShardTimer):
-    """A join phase, until all members are here (`maybe_complete_join_phase`) or the rebalance timeout is over.
+    """A join phase, which lasts until all members have joined (`maybe_complete_join_phase`) or the rebalance timeout
+    ends.
 
     Attributes:
-        group: whose phase it is.
+        group: the rebalancing group.
     """
 
     __slots__ = ("group",)
@@ -30,18 +31,18 @@ class DelayedJoin(ShardTimer):
         self.group = group
 
     def fire(self) -> Outcome | None:
-        """The time is up: those who came form the generation."""
+        """Ends the join phase: the members that have joined form the generation."""
         return self.group.join_phase_timed_out()
 
 
 class InitialDelayedJoin(DelayedJoin):
-    """The join phase of an empty group (KIP-134): it waits for company, and on as long as somebody came.
+    """The join phase of an empty group (KIP-134), prolonged as long as new members join.
 
-    Members that are all here do not end it: who would know that nobody else is on the way?
+    It does not end when all known members have joined, because further members may be starting.
 
     Attributes:
-        delay_ms: how long this turn lasts.
-        remaining_ms: what is left after this turn of the first member's rebalance timeout.
+        delay_ms: length of the current delay.
+        remaining_ms: the part of the first member's rebalance timeout that remains after this delay.
     """
 
     __slots__ = ("delay_ms", "remaining_ms")
@@ -52,16 +53,16 @@ class InitialDelayedJoin(DelayedJoin):
         self.remaining_ms = remaining_ms
 
     def fire(self) -> Outcome | None:
-        """A turn is over: another one if somebody new came and there is time left."""
+        """Starts another delay if a new member joined and time remains; otherwise ends the join phase."""
         return self.group.initial_delay_over(self)
 
 
 class DelayedSync(ShardTimer):
-    """A sync phase, until every member has synced or the rebalance timeout is over (KAFKA-12890).
+    """A sync phase, which lasts until every member has synced or the rebalance timeout ends (KAFKA-12890).
 
     Attributes:
-        group: whose phase it is.
-        generation_id: in which generation.
+        group: the rebalancing group.
+        generation_id: the generation to sync.
     """
 
     __slots__ = ("generation_id", "group")
@@ -71,5 +72,5 @@ class DelayedSync(ShardTimer):
         self.generation_id = generation_id
 
     def fire(self) -> Outcome | None:
-        """The time is up: who has not synced is out."""
+        """Removes the members that have not synced."""
         return self.group.sync_phase_timed_out(self.generation_id)

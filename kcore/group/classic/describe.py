@@ -1,4 +1,4 @@
-"""What DescribeGroups shows of a classic group."""
+"""The DescribeGroups response for a classic group."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def describe(group: ClassicGroup) -> DescribedGroup:
-    """The group as it is now.
+    """Returns the current description of the group.
 
-    Protocol and metadata are shown while the group is Stable. Assignments are those that members have in memory: during
-    a rebalance still the last ones.
+    Protocol and member metadata are shown only while the group is Stable. Assignments are those in memory: during a
+    rebalance, the previous ones.
     """
     stable = group.state is GroupState.STABLE
     name = group.protocol_name

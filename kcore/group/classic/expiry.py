@@ -1,4 +1,4 @@
-"""What happens when time is up: for a member's session, for an id that nobody came with, for a sync phase."""
+"""Expiration of member sessions, of unused member ids and of sync phases."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 
 def expire_member(group: ClassicGroup, member: Member) -> list[Record]:
-    """A member was silent for its session timeout: it is out, and the others rebalance.
+    """Removes a member whose session timeout ended, and rebalances the group.
 
-    Not while an answer of ours is what it waits for: its session begins anew with that answer. A new member is out
-    all the same when its first join was not answered in five minutes: it may have gone unseen.
+    A member with a parked join or sync stays: its session starts anew with the response. A new member is removed even
+    then if its first join got no response within five minutes, because its client may be gone.
     """
     if group.members.get(member.member_id) is not member:
         return []
     if not member.is_new and (member.awaiting_join is not None or member.awaiting_sync is not None):
         return []
     group.remove_member(member)
-    return _after_removal(group, "a member's session is over")
+    return _after_removal(group, "member session expired")
 
 
 def expire_pending(group: ClassicGroup, pending: PendingMember) -> list[Record]:
-    """Nobody joined with an id that was given out: nobody waits for it any longer."""
+    """Removes an assigned member id that was never used to join; ends the join phase if it waited only for that id."""
     if group.pending_joins.get(pending.member_id) is not pending:
         return []
     del group.pending_joins[pending.member_id]
@@ -38,10 +38,10 @@ def expire_pending(group: ClassicGroup, pending: PendingMember) -> list[Record]:
 
 
 def expire_sync_phase(group: ClassicGroup, generation_id: int) -> list[Record]:
-    """Members that have not synced within the rebalance timeout are out, though they may send heartbeats.
+    """Removes the members that have not synced within the rebalance timeout, even if they send heartbeats.
 
-    Also when the leader has synced and the group is Stable: a follower that never asks for its assignment does not
-    work on it either.
+    This also applies when the leader has synced and the group is Stable: a follower that never requests its assignment
+    does not work on it.
     """
     group.sync_phase = None
     if generation_id != group.generation_id:
@@ -54,11 +54,11 @@ def expire_sync_phase(group: ClassicGroup, generation_id: int) -> list[Record]:
         member = group.members.get(member_id)
         if member is not None:
             group.remove_member(member)
-    return prepare_rebalance(group, "members did not sync in time")
+    return prepare_rebalance(group, "members did not sync within the rebalance timeout")
 
 
 def _after_removal(group: ClassicGroup, reason: str) -> list[Record]:
-    """A member is gone. A join phase ends even if it is the initial one, when nobody is missing any more."""
+    """Rebalances after a removal. Ends any join phase, even the initial one, if all remaining members have joined."""
     if group.state is PREPARING:
         return complete_join_phase(group) if group.has_all_members_joined() else []
     return maybe_prepare_rebalance(group, reason) if group.state is not EMPTY else []

@@ -1,4 +1,4 @@
-"""A classic group: who is in it, where it is in its life, and what others may ask of it."""
+"""A classic group: its members, its state, and the rules for its offsets."""
 
 from __future__ import annotations
 
@@ -32,35 +32,38 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NEW_MEMBER_TIMEOUT_MS: Final = 300_000
-"""How long a first join may stay unanswered: its client cannot send heartbeats, and nobody sees it disconnect."""
+"""Maximum wait for the response to a first join: its client cannot send heartbeats, and a disconnect is not detected.
+"""
 
 UNKNOWN_TIMESTAMP: Final = -1
 
 
 class ClassicGroup(Group):
-    """A group of the classic protocol, or of offsets alone (a *simple* group: no protocol type, no members).
+    """A group of the classic protocol, or a *simple* group: offsets only, no protocol type, no members.
 
     Attributes:
-        shard: the state machine it lives in.
-        state: where it is; changed by `transition` alone.
-        rules: what depends on that alone.
-        previous_state: where it was before.
-        state_timestamp_ms: since when, in ms since the epoch; -1 if a log of old does not say.
-        protocol_name: what the present generation speaks; None before the first and in an empty one.
-        generation_id: counts generations from 0, empty ones too.
-        leader_id: the member that assigns; None without members.
-        members: by member id, in the order in which they came.
+        shard: the state machine that holds the group.
+        state: the current state; changed only by `transition`.
+        rules: the rules of the current state.
+        previous_state: the state before the current one.
+        state_timestamp_ms: time of the last state change, in ms since the epoch; -1 if an old log does not contain
+            it.
+        protocol_name: the protocol of the current generation; None before the first one and in an empty one.
+        generation_id: the generation, counted from 0, including empty ones.
+        leader_id: the member that computes the assignment; None without members.
+        members: by member id, in the order of joining.
         static_members: member ids by group instance id.
-        pending_joins: ids that were given out and not used yet.
+        pending_joins: member ids that were assigned but not yet used to join.
         pending_syncs: ids of members that have not synced in this generation; an ordered set.
-        members_awaiting_join: how many members have a join parked.
-        supported_protocols: how many members can speak each protocol.
-        subscribed_topics: what consumers read as of the last completed join phase; None if that is not known.
-        new_member_added: whether somebody came since the present turn of the initial delay began.
-        join_phase: the timer of the join phase, while there is one.
-        sync_phase: the timer of the sync phase, until everybody has synced.
-        heartbeat_reply: what a valid member's heartbeat is answered with in this state.
-        superseded: parked requests whose member sent another one, by (member id, is it a join); answered with it.
+        members_awaiting_join: number of members with a parked join.
+        supported_protocols: number of members that support each protocol.
+        subscribed_topics: the consumers' topics as of the last completed join phase; None if unknown.
+        new_member_added: True if a member joined since the current initial delay started.
+        join_phase: the timer of the join phase, if one is in progress.
+        sync_phase: the timer of the sync phase, until every member has synced.
+        heartbeat_reply: the heartbeat response for a valid member in this state.
+        superseded: parked requests replaced by a newer one of the same member, by (member id, True for a join);
+            both get the same response.
     """
 
     __slots__ = (
@@ -119,13 +122,13 @@ class ClassicGroup(Group):
     def transition(
         self, state: GroupState, reason: str, *, timestamp_ms: int | None = None, recorded: bool = False
     ) -> None:
-        """The one gate of every change of state.
+        """Changes the state; the only function that does.
 
         Args:
-            state: where to go.
-            reason: why, for the log.
-            timestamp_ms: since when, if a record says so; else now.
-            recorded: whether a record says so; see `states.may_follow`.
+            state: the new state.
+            reason: the cause, for the log.
+            timestamp_ms: time of the change if a record contains it; None: now.
+            recorded: True if a record causes the change; see `states.may_follow`.
         """
         assert may_follow(self.state, state, recorded), f"{self!r} cannot become {state.value}: {reason}"
         before = self.state
@@ -145,7 +148,7 @@ class ClassicGroup(Group):
     # ---- members
 
     def add_member(self, member: Member, awaiting_join: Pending | None) -> None:
-        """Takes a member in. The first one says what kind of group it is, and leads it."""
+        """Adds a member. The first one becomes the leader."""
         assert member.member_id not in self.members, member
         instance_id = member.group_instance_id
         if instance_id is not None:
@@ -156,7 +159,7 @@ class ClassicGroup(Group):
         elif self.members:
             leader = self.members.get(self.leader_id)
             if leader is not None and leader.protocols == member.protocols:
-                member.protocols = leader.protocols  # most members say the same: keep it once
+                member.protocols = leader.protocols  # most members send identical protocols: share one object
         self.members[member.member_id] = member
         self._count_protocols(member.protocols, 1)
         self._drop_pending(member.member_id)
@@ -165,7 +168,8 @@ class ClassicGroup(Group):
             self.members_awaiting_join += 1
 
     def remove_member(self, member: Member) -> None:
-        """A member is out: its timer stops, what it has parked is refused, another one leads if it did."""
+        """Removes a member: stops its timer, refuses its parked requests, and chooses another leader if it was the
+        leader."""
         if member.awaiting_join is not None:
             self.refuse_join(member, "", ErrorCode.UNKNOWN_MEMBER_ID)
         if member.awaiting_sync is not None:
@@ -174,7 +178,7 @@ class ClassicGroup(Group):
         self.forget_member(member)
 
     def forget_member(self, member: Member) -> None:
-        """Takes a member out of every list, without a word to it."""
+        """Removes a member from every collection, without sending a response."""
         del self.members[member.member_id]
         if member.group_instance_id is not None:
             self.static_members.pop(member.group_instance_id, None)
@@ -184,10 +188,10 @@ class ClassicGroup(Group):
             self.leader_id = next(iter(self.members), None)
 
     def replace_static_member(self, old: Member, member_id: str) -> Member:
-        """A static member came back under a new id: it takes the old one's place (KIP-345).
+        """Replaces a static member that rejoined under a new member id (KIP-345).
 
-        Whoever still waits under the old id is fenced. Client id and host stay those of the old one, as in Kafka; an
-        old id that has not synced in this generation stays on the list of those who have not.
+        Requests parked under the old id are fenced. Client id and host stay those of the old member, as in Kafka. An
+        old id that has not synced in this generation stays in `pending_syncs`.
         """
         assert old.group_instance_id is not None
         if old.awaiting_join is not None:
@@ -215,7 +219,8 @@ class ClassicGroup(Group):
         return new
 
     def validate_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """NONE if that is a member, UNKNOWN_MEMBER_ID if not, FENCED_INSTANCE_ID if the instance has another id."""
+        """Returns NONE for a member, UNKNOWN_MEMBER_ID if it is none, FENCED_INSTANCE_ID if the instance has another
+        member id."""
         if group_instance_id is not None:
             current_id = self.static_members.get(group_instance_id)
             if current_id is None:
@@ -225,7 +230,7 @@ class ClassicGroup(Group):
         return NO_ERROR if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def add_pending(self, member_id: str, session_timeout_ms: int) -> None:
-        """An id was given out: it is to be used within the session timeout."""
+        """Registers an assigned member id, which the client must use within the session timeout."""
         pending = PendingMember(self, member_id)
         pending.timer = self.shard.context.schedule(self.shard.now.now_ms + session_timeout_ms, pending)
         self.pending_joins[member_id] = pending
@@ -236,30 +241,33 @@ class ClassicGroup(Group):
             pending.timer.cancel()
 
     def remove_by_id(self, member_id: str) -> None:
-        """Takes out a member or an id that was given out; unknown ones change nothing."""
+        """Removes a member or an assigned member id; ignores unknown ids."""
         self._drop_pending(member_id)
         member = self.members.get(member_id)
         if member is not None:
             self.remove_member(member)
 
     def has_all_members_joined(self) -> bool:
-        """Whether every member has a join parked and no id is still to be used."""
+        """Returns True if every member has a parked join and no assigned member id is still unused."""
         return len(self.members) == self.members_awaiting_join and not self.pending_joins
 
     def rebalance_timeout_ms(self) -> int:
-        """How long a rebalance may last: as long as the most patient member waits; 0 without members."""
+        """Returns the longest rebalance timeout of all members; 0 without members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     # ---- protocols
 
     def set_protocols(self, member: Member, protocols: Protocols) -> None:
-        """A member can do something else now."""
+        """Replaces the protocols that a member supports."""
         self._count_protocols(member.protocols, -1)
         member.protocols = protocols
         self._count_protocols(protocols, 1)
 
     def supports_protocols(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether who can do that may join: an empty group takes any, otherwise all members must share one of them."""
+        """Returns True if a client with these protocols may join.
+
+        An empty group accepts any protocol; otherwise all members must share one of them.
+        """
         if self.state is EMPTY:
             return bool(protocol_type) and bool(protocols)
         if protocol_type != self.protocol_type:
@@ -272,7 +280,7 @@ class ClassicGroup(Group):
         return False
 
     def find_subscribed_topics(self) -> None:
-        """Works out anew what consumers read (KIP-496)."""
+        """Recomputes the topics to which consumers subscribe (KIP-496)."""
         self.subscribed_topics = None
         if self.protocol_type == CONSUMER:
             if not self.members:
@@ -292,7 +300,7 @@ class ClassicGroup(Group):
     # ---- waiting members
 
     def park_join(self, member: Member, pending: Pending) -> None:
-        """A member's join waits for the end of the join phase; an earlier one of it gets the same answer."""
+        """Parks a member's join until the join phase ends; an earlier one of the member gets the same response."""
         if member.awaiting_join is None:
             self.members_awaiting_join += 1
         else:
@@ -300,35 +308,36 @@ class ClassicGroup(Group):
         member.awaiting_join = pending
 
     def answer_join(self, member: Member, response: JoinGroupResponse, code: ErrorCode = NO_ERROR) -> None:
-        """Answers a member's parked join; `code` is the response's."""
+        """Completes a member's parked join; `code` is the error code of the response."""
         pending = member.awaiting_join
         assert pending is not None, member
         answer = self.shard.context.answer
         answer(pending, response)
-        # The last join of a phase is answered in its own decision: it waits for a commit at most.
+        # The last join of a phase completes within its own decision: it waits at most for a commit.
         pending.parked = False
         member.awaiting_join = None
         self.members_awaiting_join -= 1
         if self.superseded:
             older = self.superseded.pop((member.member_id, True), None)
             if older is not None:
-                if code:  # refusals differ by version, and the older request may have another one
+                if code:  # error responses differ by version, and the older request may have another version
                     response = join_error(older.context.api_version, response.member_id, code)
                 answer(older, response)
 
     def refuse_join(self, member: Member, member_id: str, code: ErrorCode) -> None:
-        """Answers a member's parked join with an error; `member_id` is what the answer says of who it is."""
+        """Completes a member's parked join with an error; `member_id` is the member id in the response."""
         assert member.awaiting_join is not None, member
         self.answer_join(member, join_error(member.awaiting_join.context.api_version, member_id, code), code)
 
     def park_sync(self, member: Member, pending: Pending) -> None:
-        """A member's sync waits for the leader's; an earlier one of it gets the same answer."""
+        """Parks a member's sync until the leader has synced; an earlier parked sync of the member gets the same
+        response."""
         if member.awaiting_sync is not None:
             self._supersede(member, False, member.awaiting_sync)
         member.awaiting_sync = pending
 
     def answer_sync(self, member: Member, response: SyncGroupResponse) -> None:
-        """Answers a member's parked sync."""
+        """Completes a member's parked sync."""
         assert member.awaiting_sync is not None, member
         answer = self.shard.context.answer
         answer(member.awaiting_sync, response)
@@ -339,9 +348,10 @@ class ClassicGroup(Group):
                 answer(older, response)
 
     def _supersede(self, member: Member, is_join: bool, pending: Pending) -> None:
-        """Keeps one request that a newer one of the same member took the place of, and refuses any before it.
+        """Keeps the last parked request that a newer one of the same member replaced, and refuses any earlier one.
 
-        Kafka never answers them. Here every request is answered, and no client can pile them up.
+        Kafka never responds to replaced requests. kcore responds to every request, and a client cannot accumulate
+        parked ones.
         """
         key = (member.member_id, is_join)
         older = self.superseded.get(key)
@@ -354,70 +364,70 @@ class ClassicGroup(Group):
     # ---- timers
 
     def arm_session(self, member: Member, timeout_ms: int) -> None:
-        """Begins a member's session; once in its life."""
+        """Starts a member's session timer; called once per member."""
         member.timer = self.shard.context.schedule(self.shard.now.now_ms + timeout_ms, member)
 
     def keep_session(self, member: Member) -> None:
-        """A sign of life: the session begins anew."""
+        """Restarts the member's session timeout."""
         member.timer.extend(self.shard.now.now_ms + member.session_timeout_ms)
 
     def arm_join_phase(self, operation: DelayedJoin, delay_ms: int) -> None:
-        """Sets the time of the join phase."""
+        """Arms the timer of the join phase."""
         self.end_join_phase()
         self.join_phase = self.shard.context.schedule(self.shard.now.now_ms + delay_ms, operation)
 
     def end_join_phase(self) -> None:
-        """The join phase is over, or begins another turn: its timer stops."""
+        """Cancels the timer of the join phase, which ends or starts another delay."""
         if self.join_phase is not None:
             self.join_phase.cancel()
             self.join_phase = None
 
     def arm_sync_phase(self, operation: DelayedSync, delay_ms: int) -> None:
-        """Sets the time of the sync phase."""
+        """Arms the timer of the sync phase."""
         assert self.sync_phase is None, self
         self.sync_phase = self.shard.context.schedule(self.shard.now.now_ms + delay_ms, operation)
 
     def end_sync_phase(self) -> None:
-        """Nobody's sync is awaited any more."""
+        """Ends the sync phase: no more syncs are expected."""
         self.pending_syncs = {}
         if self.sync_phase is not None:
             self.sync_phase.cancel()
             self.sync_phase = None
 
     def has_synced(self, member: Member) -> None:
-        """A member has synced; with the last one the sync phase is over."""
+        """Registers that a member has synced; the last one ends the sync phase."""
         self.pending_syncs.pop(member.member_id, None)
         if not self.pending_syncs and self.sync_phase is not None:
             self.end_sync_phase()
 
     def expire_member(self, member: Member) -> Outcome | None:
-        """A member's session timer fired."""
+        """Handles the end of a member's session timeout."""
         return _outcome(expiry.expire_member(self, member))
 
     def expire_pending(self, pending: PendingMember) -> Outcome | None:
-        """The timer of an id that was given out fired."""
+        """Handles the end of the time to use an assigned member id."""
         return _outcome(expiry.expire_pending(self, pending))
 
     def join_phase_timed_out(self) -> Outcome | None:
-        """The rebalance timeout is over."""
+        """Handles the end of the rebalance timeout in a join phase."""
         return _outcome(rebalance.complete_join_phase(self))
 
     def initial_delay_over(self, operation: InitialDelayedJoin) -> Outcome | None:
-        """A turn of the initial delay is over."""
+        """Handles the end of an initial delay."""
         return _outcome(rebalance.initial_delay_over(self, operation))
 
     def sync_phase_timed_out(self, generation_id: int) -> Outcome | None:
-        """The sync phase of a generation took too long."""
+        """Handles the end of the rebalance timeout in a sync phase."""
         return _outcome(expiry.expire_sync_phase(self, generation_id))
 
     # ---- Group
 
     def state_name(self) -> str:
-        """See Group."""
+        """Returns Kafka's name of the state."""
         return self.state.value
 
     def is_empty(self) -> bool:
-        """See Group."""
+        """Returns True in the state Empty."""
         return self.state is EMPTY
 
     def validate_offset_commit(
@@ -429,7 +439,10 @@ class ClassicGroup(Group):
         transactional: bool,
         topics: Iterable[PlannedTopic] = (),
     ) -> ErrorCode:
-        """See Group. Who says nothing of itself may commit to an empty group, and in transactions always."""
+        """Returns NONE if the client may commit offsets, else the error.
+
+        A request without member id and generation may commit to an empty group, and always in a transaction.
+        """
         if self.state is DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation_id < 0 and self.state is EMPTY:
@@ -447,17 +460,17 @@ class ClassicGroup(Group):
         return NO_ERROR
 
     def offset_commit_accepted(self, member_id: str) -> None:
-        """See Group: a commit is a sign of life."""
+        """Restarts the member's session timeout, if the current state permits it."""
         member = self.members.get(member_id)
         if member is not None and self.rules.keeps_session:
             self.keep_session(member)
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """See Group: anybody may read, members of the classic protocol do not say who they are."""
+        """Returns NONE: every client may read, because classic members send no member id."""
         return NO_ERROR
 
     def validate_offset_delete(self) -> ErrorCode:
-        """See Group: of members whose subscriptions are not known, nothing may be taken away."""
+        """Returns NONE if offsets may be deleted; members whose subscriptions are unknown forbid any deletion."""
         if self.state is DEAD:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if self.state is EMPTY or self.protocol_type == CONSUMER:
@@ -465,13 +478,13 @@ class ClassicGroup(Group):
         return ErrorCode.NON_EMPTY_GROUP
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """See Group."""
+        """Returns True if a consumer of the group subscribes to `topic`; unknown subscriptions count as all topics."""
         if self.state is EMPTY or self.protocol_type != CONSUMER:
             return False
         return self.subscribed_topics is None or topic in self.subscribed_topics
 
     def offset_expiration_base(self) -> ExpirationBase | None:
-        """See Group: offsets age from when the group became empty; of a simple group, each from its commit."""
+        """Returns the time at which the group became empty; for a simple group, the commit time of each offset."""
         if not self.protocol_type:
             return COMMIT_TIMESTAMP
         if self.state is EMPTY:
@@ -482,15 +495,15 @@ class ClassicGroup(Group):
         return None
 
     def validate_delete(self) -> ErrorCode:
-        """See Group."""
+        """Returns the error of the current state, NONE if the group may be deleted."""
         return self.rules.delete
 
     def tombstones(self) -> list[Record]:
-        """See Group; also for a simple group, which may never have had a record."""
+        """Returns the group's tombstone, also for a simple group, which may never have had a record."""
         return [group_tombstone(self.group_id)]
 
     def on_loaded(self) -> None:
-        """See Group. A group that is larger than is allowed now rebalances; who is late then finds no place."""
+        """Starts all sessions. A group that exceeds group.max.size rebalances and rejects the last members to join."""
         for member in self.members.values():
             self.arm_session(member, member.session_timeout_ms)
         if len(self.members) > self.shard.config.group_max_size:
@@ -498,7 +511,7 @@ class ClassicGroup(Group):
             assert not records, "a group with members does not become empty by rebalancing"
 
     def on_unloaded(self) -> None:
-        """See Group."""
+        """Cancels all timers and moves the group to Dead."""
         for member in self.members.values():
             member.stop()
         for pending in self.pending_joins.values():

@@ -1,4 +1,4 @@
-"""JoinGroup on a classic group: who is let in, who waits, who is answered at once."""
+"""JoinGroup on a classic group: admits, parks or refuses the member."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from kcore.runtime.api import Api, RequestContext
 
 UNKNOWN_MEMBER: Final = ""
-REQUIRES_KNOWN_MEMBER_ID: Final = 4  # from this version on a dynamic member is told an id to join with (KIP-394)
-SKIPS_ASSIGNMENT: Final = 9  # from this version on a restarted static leader is told so (KIP-814)
+REQUIRES_KNOWN_MEMBER_ID: Final = 4  # from this version on, a dynamic member gets an id to join with (KIP-394)
+SKIPS_ASSIGNMENT: Final = 9  # from this version on, a restarted static leader gets `skip_assignment` (KIP-814)
 
 Result = JoinGroupResponse | Pending | Outcome
 
@@ -33,12 +33,11 @@ Result = JoinGroupResponse | Pending | Outcome
 def join_group(shard: GroupShard, api: Api[Any, Any], context: RequestContext, request: JoinGroupRequest) -> Result:
     """Decides a JoinGroup.
 
-    A group that is not there is made by the first join without a member id, and leaves a record of itself even if that
-    join is refused.
+    The first join without a member id creates a missing group. The creation is recorded even if that join is refused.
 
     Args:
-        shard: where the group lives.
-        api: answers the request if it is parked and its shard goes.
+        shard: the shard of the group.
+        api: completes the request if it is parked when the shard is unloaded.
         context: version, client id and host.
         request: the request; group id and session timeout have been checked.
     """
@@ -58,12 +57,12 @@ def join_group(shard: GroupShard, api: Api[Any, Any], context: RequestContext, r
 
 
 def _is_empty_of_another_kind(group: Group) -> bool:
-    """Whether it is a consumer or streams group that nobody is in any more: it makes room for a classic one."""
+    """Returns True for a consumer or streams group without members: a classic group may replace it."""
     return group.group_type in (GroupType.CONSUMER, GroupType.STREAMS) and group.is_empty()
 
 
 class _Join:
-    """One JoinGroup while it is decided: the request, and what its steps have in common."""
+    """One JoinGroup under decision: the request and the values that its steps share."""
 
     __slots__ = ("api", "context", "group", "protocols", "request")
 
@@ -77,7 +76,7 @@ class _Join:
         self.protocols: Protocols = protocols_of(request.protocols)
 
     def decide(self) -> Result:
-        """The checks in Kafka's order: room, state, protocol, then who it is."""
+        """Checks in Kafka's order: room, state, protocol, member id."""
         group, request = self.group, self.request
         member_id = request.member_id
         if not self._has_room():
@@ -91,7 +90,7 @@ class _Join:
             return self._unknown_member()
         if member_id in group.pending_joins:
             if request.group_instance_id is not None:
-                # An id is given out to dynamic members alone; the id itself stays good.
+                # Only dynamic members get assigned ids; the id itself stays valid.
                 return self._refuse(UNKNOWN_MEMBER, ErrorCode.UNKNOWN_SERVER_ERROR)
             return self._add_member(member_id)
         code = group.validate_member(member_id, request.group_instance_id)
@@ -103,18 +102,18 @@ class _Join:
         return join_error(self.context.api_version, member_id, code)
 
     def _has_room(self) -> bool:
-        """Whether `group.max.size` lets it in. Ids that were given out do not count until they are used."""
+        """Returns True if `group.max.size` admits the member. Assigned ids do not count until they are used."""
         group, state = self.group, self.group.state
         max_size = group.shard.config.group_max_size
         if state is EMPTY or state is DEAD:
             return True
         member = group.members.get(self.request.member_id)
         if state is PREPARING:
-            # Places go to those who come first: this is how a group that is too large shrinks.
+            # The first members to join get the places: this is how a group that exceeds the limit shrinks.
             return group.members_awaiting_join < max_size or (member is not None and member.awaiting_join is not None)
         return member is not None or len(group.members) < max_size
 
-    # ---- who says no member id
+    # ---- requests without a member id
 
     def _unknown_member(self) -> Result:
         group, request, context = self.group, self.request, self.context
@@ -132,7 +131,7 @@ class _Join:
         return self._refuse(new_id, ErrorCode.MEMBER_ID_REQUIRED)
 
     def _rebalance_timeout_ms(self) -> int:
-        """Version 0 has no rebalance timeout: the session's counts."""
+        """Returns the request's rebalance timeout; version 0 has none and uses the session timeout."""
         request = self.request
         return request.rebalance_timeout_ms if self.context.api_version >= 1 else request.session_timeout_ms
 
@@ -142,7 +141,7 @@ class _Join:
         return pending
 
     def _add_member(self, member_id: str) -> Result:
-        """A new member waits for the next generation; it may be the one that starts the rebalance."""
+        """Adds a member, which waits for the next generation, and starts the rebalance if none is in progress."""
         group, request, context = self.group, self.request, self.context
         member = Member(
             group,
@@ -162,9 +161,9 @@ class _Join:
         pending = Pending(self.api, context, request, parked=True)
         group.add_member(member, pending)
         group.arm_session(member, NEW_MEMBER_TIMEOUT_MS)
-        return self._go_on(pending, "a member came")
+        return self._after_join(pending, "a member joined")
 
-    # ---- who is a member
+    # ---- requests of members
 
     def _known_member(self, member: Member) -> Result:
         group = self.group
@@ -174,20 +173,20 @@ class _Join:
         if state is COMPLETING:
             if member.protocols != self.protocols:
                 return self._rejoin(member, "a member changed its protocols")
-            # It did not see the answer to its join: here it is again.
-            everybody = response_members(group) if is_leader(group, member) else ()
-            return join_success(group, member.member_id, everybody)
+            # The client did not receive the response to its join: send it again.
+            leader_view = response_members(group) if is_leader(group, member) else ()
+            return join_success(group, member.member_id, leader_view)
         assert state is STABLE, f"{group!r} has members"
         if is_leader(group, member):
-            return self._rejoin(member, "the leader wants it")
+            return self._rejoin(member, "the leader joined again")
         if member.protocols != self.protocols:
             return self._rejoin(member, "a member changed its protocols")
         return join_success(group, member.member_id)
 
     def _rejoin(self, member: Member, reason: str) -> Result:
-        """A member waits for the next generation, with what it can do now."""
+        """Updates the member's protocols and parks its join until the next generation."""
         self._update(member)
-        return self._go_on(self._park(member), reason)
+        return self._after_join(self._park(member), reason)
 
     def _update(self, member: Member) -> None:
         member.rebalance_timeout_ms = self._rebalance_timeout_ms()
@@ -195,39 +194,41 @@ class _Join:
         if member.protocols != self.protocols:
             self.group.set_protocols(member, self.protocols)
 
-    def _go_on(self, pending: Pending, reason: str) -> Result:
-        """A join was parked: the rebalance that it asks for begins, or perhaps ends."""
+    def _after_join(self, pending: Pending, reason: str) -> Result:
+        """Begins a rebalance after a join was parked, or ends the join phase if it was the last missing one."""
         group = self.group
         begins = group.rules.can_rebalance
         records = prepare_rebalance(group, reason) if begins else maybe_complete_join_phase(group)
-        assert not records, "somebody is here, so the group does not become empty"
+        assert not records, "a group with a parked join does not become empty"
         return pending
 
-    # ---- who was a static member before
+    # ---- static members that restarted
 
     def _replace_static_member(self, old: Member, new_id: str) -> Result:
-        """A static member came back (KIP-345): if that does not change the protocol, the generation goes on."""
+        """Replaces a restarted static member (KIP-345); the generation continues if the protocol stays the same."""
         group = self.group
         if group.state is not STABLE:
             assert group.state is not EMPTY, f"{group!r} has members"
             member = group.replace_static_member(old, new_id)
-            return self._rejoin(member, "a static member came back")
+            return self._rejoin(member, "a static member rejoined")
         former_leader_id = group.leader_id or ""
         member = group.replace_static_member(old, new_id)
         self._update(member)
         leader = group.members[group.leader_id or ""]
         if select_protocol(group.members, group.supported_protocols, leader) != group.protocol_name:
-            return self._go_on(self._park(member), "a static member came back with other protocols")
+            return self._after_join(self._park(member), "a static member rejoined with other protocols")
         record = group_snapshot(group)
         if size_bound_bytes(record) > group.shard.max_record_bytes:
-            return self._go_on(self._park(member), "a static member came back with more than a record can hold")
-        return Outcome([record], self._goes_on(member, former_leader_id))
+            return self._after_join(
+                self._park(member), "a static member rejoined and the group record became too large"
+            )
+        return Outcome([record], self._same_generation_response(member, former_leader_id))
 
-    def _goes_on(self, member: Member, former_leader_id: str) -> JoinGroupResponse:
-        """What a static member is told that came back into a generation that goes on (KIP-814).
+    def _same_generation_response(self, member: Member, former_leader_id: str) -> JoinGroupResponse:
+        """Returns the response for a static member that rejoins a generation which continues (KIP-814).
 
-        Before version 9 the leader itself cannot be told that its assignment stands: it is told that its old id leads,
-        so that it takes itself for a follower and assigns nothing.
+        Before version 9 the response cannot tell the leader that its assignment remains valid. It names the leader's
+        old id as the leader instead, so that the client acts as a follower and computes no assignment.
         """
         group = self.group
         if self.context.api_version < SKIPS_ASSIGNMENT:

@@ -1,4 +1,4 @@
-"""LeaveGroup on a classic group: members go, by their own will or an administrator's."""
+"""LeaveGroup on a classic group, sent by members or by an administrator."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def leave_group(group: ClassicGroup, members: Sequence[MemberIdentity]) -> tuple[list[ErrorCode], list[Record]]:
-    """Takes members out, one after the other, and then rebalances once.
+    """Removes the members one after the other, then rebalances once.
 
     Args:
         group: the group, not Dead.
-        members: who leaves.
+        members: the leaving members.
 
     Returns:
-        What each is answered, in order, and the records that follow (the group may be empty now).
+        The error code for each member, in order, and the records to write (if the group became empty).
     """
     codes = [_leave(group, identity.member_id, identity.group_instance_id) for identity in members]
     if NO_ERROR not in codes or group.state is EMPTY:
@@ -35,7 +35,7 @@ def leave_group(group: ClassicGroup, members: Sequence[MemberIdentity]) -> tuple
 
 def _leave(group: ClassicGroup, member_id: str, group_instance_id: str | None) -> ErrorCode:
     if not member_id:
-        # An administrator removes a static member by the name it keeps (KIP-345).
+        # An administrator removes a static member by its group instance id (KIP-345).
         static_id = group.static_members.get(group_instance_id) if group_instance_id is not None else None
         if static_id is None:
             return ErrorCode.UNKNOWN_MEMBER_ID

@@ -1,4 +1,4 @@
-"""Members of classic groups, and ids that were given out but not yet used."""
+"""Members of classic groups, and member ids that were assigned but not yet used."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ if TYPE_CHECKING:
     from kcore_ext.runtime.timer_wheel import Timer
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""What a member can do, best first: (protocol name, metadata), each name once."""
+"""Protocols that a member supports, in order of preference: (protocol name, metadata), each name once."""
 
 
 class Member(ShardTimer):
     """A member of a classic group.
 
-    It is itself what its session timer carries, so that a member is one object and one timer: a node may have a
-    hundred thousand of them. The timer is the *DelayedHeartbeat* of older Kafka, except that a sign of life does not
-    complete and replace it, it only moves the deadline.
+    The member is also the operation of its session timer, so that a member is one object and one timer: a node may have
+    a hundred thousand of them. The timer is the *DelayedHeartbeat* of older Kafka versions; but a heartbeat moves its
+    deadline instead of replacing it.
 
     Attributes:
-        group: the group it is in.
-        member_id: the id the coordinator gave it.
+        group: the group of the member.
+        member_id: the id that the coordinator assigned.
         group_instance_id: the name that a static member keeps over restarts (KIP-345), None for a dynamic member.
-        client_id: the client's name for itself.
+        client_id: the client id of its requests.
         client_host: the client's address.
-        rebalance_timeout_ms: how long a rebalance may wait for it.
-        session_timeout_ms: how long it may be silent.
-        protocols: what it can do.
-        assignment: what it works on, as the leader said; opaque.
+        rebalance_timeout_ms: maximum time that a rebalance waits for it.
+        session_timeout_ms: maximum time without a heartbeat.
+        protocols: the protocols it supports.
+        assignment: its assignment from the leader; opaque.
         awaiting_join: its parked JoinGroup, or None.
         awaiting_sync: its parked SyncGroup, or None.
-        is_new: whether its first join is still unanswered.
-        timer: the timer of its session; there from when it joined, or from when its shard is loaded.
+        is_new: True until its first join gets a response.
+        timer: its session timer; set when it joins, or when the shard is loaded.
     """
 
     __slots__ = (
@@ -82,35 +82,35 @@ class Member(ShardTimer):
         self.awaiting_join: Pending | None = None
         self.awaiting_sync: Pending | None = None
         self.is_new = is_new
-        self.timer = None  # type: ignore[assignment]  # only while the log is replayed: see ClassicGroup.on_loaded
+        self.timer = None  # type: ignore[assignment]  # None only during replay, until ClassicGroup.on_loaded
 
     def __repr__(self) -> str:
         return f"<Member {self.member_id} of {self.group.group_id}>"
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What it said with that protocol; empty if it does not know it."""
+        """Returns the metadata of that protocol; empty if the member does not support it."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
         return b""
 
     def stop(self) -> None:
-        """Its session does not count any more."""
+        """Cancels the session timer."""
         if self.timer is not None:
             self.timer.cancel()
 
     def fire(self) -> Outcome | None:
-        """Its session is over."""
+        """Expires the member's session."""
         return self.group.expire_member(self)
 
 
 class PendingMember(ShardTimer):
-    """An id that a member was told to join with (KIP-394), until it does or its session timeout is over.
+    """A member id that the coordinator assigned (KIP-394) and that the client has not used yet.
 
     Attributes:
-        group: the group that gave it out.
+        group: the group that assigned it.
         member_id: the id.
-        timer: when it is forgotten.
+        timer: removes the id after the session timeout.
     """
 
     __slots__ = ("group", "member_id", "timer")
@@ -122,5 +122,5 @@ class PendingMember(ShardTimer):
         self.member_id = member_id
 
     def fire(self) -> Outcome | None:
-        """Nobody came with the id."""
+        """Expires the unused member id."""
         return self.group.expire_pending(self)

@@ -1,4 +1,4 @@
-"""Choosing the protocol that all members share, and what consumers said in it."""
+"""Choice of the protocol that all members share, and the subscriptions in its metadata."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ VERSION_BYTES = 2  # the int16 in front of a subscription
 
 
 def protocols_of(requested: Iterable[JoinGroupRequestProtocol]) -> Protocols:
-    """A request's protocols as a member keeps them: names shared, each once (the first counts)."""
-    found: dict[str, bytes] = {}
+    """Converts a request's protocols to a member's form: names interned, each once (the first counts)."""
+    protocols: dict[str, bytes] = {}
     for protocol in requested:
         name = intern(protocol.name)
-        if name not in found:
-            found[name] = protocol.metadata
-    return tuple(found.items())
+        if name not in protocols:
+            protocols[name] = protocol.metadata
+    return tuple(protocols.items())
 
 
 def select_protocol(members: Mapping[str, Member], supported: Mapping[str, int], leader: Member) -> str:
-    """The protocol of the next generation: each member votes for the first of its own that all support.
+    """Returns the protocol of the next generation: each member votes for its first one that all members support.
 
-    Kafka leaves ties to the order of a hash map; here the leader's preference decides.
+    Kafka breaks ties by the order of a hash map; kcore uses the leader's preference.
 
     Args:
-        members: everybody, at least one.
-        supported: how many members support each protocol.
-        leader: one of them.
+        members: all members, at least one.
+        supported: number of members that support each protocol.
+        leader: one of the members.
     """
     candidates = [name for name, _ in leader.protocols if supported[name] == len(members)]
     assert candidates, "members without a common protocol are not admitted"
@@ -46,23 +46,23 @@ def select_protocol(members: Mapping[str, Member], supported: Mapping[str, int],
             if name in votes:
                 votes[name] += 1
                 break
-    return max(votes, key=votes.__getitem__)  # the first of the best, in the leader's order
+    return max(votes, key=votes.__getitem__)  # the first one with the most votes, in the leader's order
 
 
 def subscribed_topics(members: Iterable[Member], protocol_name: str) -> frozenset[str] | None:
-    """The topics that consumers want, all members together; None if any of them cannot be read.
+    """Returns the topics to which any member subscribes; None if a subscription cannot be decoded.
 
-    Only what every version of the embedded protocol begins with is read: topics and user data.
+    Only the prefix that all versions of the embedded protocol share is decoded: topics and user data.
     """
     read: set[bytes] = set()
     topics: set[str] = set()
     for member in members:
         metadata = member.metadata(protocol_name)
-        if metadata in read:  # most members of a group say the same
+        if metadata in read:  # most members of a group send identical metadata
             continue
         read.add(metadata)
         try:
-            if len(metadata) < VERSION_BYTES or metadata[0] & 0x80:  # cut short, or a negative version
+            if len(metadata) < VERSION_BYTES or metadata[0] & 0x80:  # truncated, or a negative version
                 return None
             topics.update(Subscription.decode(metadata, 0, VERSION_BYTES).topics)
         except DecodeError:

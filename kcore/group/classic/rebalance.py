@@ -1,7 +1,7 @@
-"""The rebalance engine: join phases begin and end here.
+"""The rebalance of classic groups: begins and ends join phases.
 
-Functions change the group's soft state, answer whoever was waiting, and return the records that follow, for the caller
-to put into its Outcome.
+The functions change the group's soft state and complete parked requests. They return the records to write, which the
+caller puts into its Outcome.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 def maybe_prepare_rebalance(group: ClassicGroup, reason: str) -> list[Record]:
-    """Begins a join phase if the group is in a state where one may begin."""
+    """Begins a join phase if the group's state permits one."""
     return prepare_rebalance(group, reason) if group.rules.can_rebalance else []
 
 
 def prepare_rebalance(group: ClassicGroup, reason: str) -> list[Record]:
     """Begins a join phase.
 
-    From Empty it is the *initial* one, which waits `group.initial.rebalance.delay.ms` for company (KIP-134). Otherwise
-    it lasts until all members are here, at most as long as the longest rebalance timeout of the members as of now;
-    later joiners do not prolong it.
+    From Empty it is the *initial* one, which waits `group.initial.rebalance.delay.ms` for further members (KIP-134).
+    Otherwise it lasts until all members have joined, at most the longest rebalance timeout of the current members;
+    members that join later do not prolong it.
     """
     if group.state is COMPLETING:
         fail_sync_phase(group, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -50,14 +50,14 @@ def prepare_rebalance(group: ClassicGroup, reason: str) -> list[Record]:
 
 
 def maybe_complete_join_phase(group: ClassicGroup) -> list[Record]:
-    """Ends the join phase if everybody is here; the initial one is ended by its timer alone."""
+    """Ends the join phase if all members have joined. Only its timer ends the initial join phase."""
     if group.state is PREPARING and group.previous_state is not EMPTY and group.has_all_members_joined():
         return complete_join_phase(group)
     return []
 
 
 def initial_delay_over(group: ClassicGroup, operation: InitialDelayedJoin) -> list[Record]:
-    """A turn of the initial delay is over: another one if somebody came meanwhile and time is left."""
+    """Starts another initial delay if a member joined meanwhile and time remains; otherwise ends the join phase."""
     if group.new_member_added and operation.remaining_ms:
         group.new_member_added = False
         delay_ms = min(group.shard.config.group_initial_rebalance_delay_ms, operation.remaining_ms)
@@ -68,7 +68,7 @@ def initial_delay_over(group: ClassicGroup, operation: InitialDelayedJoin) -> li
 
 
 def fail_sync_phase(group: ClassicGroup, code: ErrorCode) -> None:
-    """Nobody gets an assignment: parked syncs are answered with `code`, their members' sessions begin anew."""
+    """Completes parked syncs with `code` and no assignment, and restarts their members' sessions."""
     response = sync_error(code)
     for member in group.members.values():
         member.assignment = b""
@@ -78,14 +78,14 @@ def fail_sync_phase(group: ClassicGroup, code: ErrorCode) -> None:
 
 
 def complete_join_phase(group: ClassicGroup) -> list[Record]:
-    """Ends the join phase: who is here forms the next generation.
+    """Ends the join phase: the members that have joined form the next generation.
 
-    Dynamic members that did not come are out. Static ones stay (KIP-345): they may be restarting; their session
-    timeout decides. If nobody but absent static members is left, the phase goes on.
+    Dynamic members that have not joined are removed. Static ones stay (KIP-345): they may be restarting, and their
+    session timeout decides. If only absent static members remain, the phase continues.
 
     Returns:
-        The record of the empty generation if nobody is left, else nothing: a generation is written when its
-        assignment is there.
+        The record of the empty generation if no member remains, else nothing: a generation is written together with its
+        assignment.
     """
     group.end_join_phase()
     absent = [
@@ -106,7 +106,7 @@ def complete_join_phase(group: ClassicGroup) -> list[Record]:
 
 
 def _has_present_leader(group: ClassicGroup) -> bool:
-    """Whether the leader, or another one chosen now, is here."""
+    """Returns True if the leader has joined; otherwise tries to choose a leader among the members that have joined."""
     leader = group.members.get(group.leader_id) if group.leader_id is not None else None
     if leader is not None and leader.awaiting_join is not None:
         return True
@@ -118,19 +118,19 @@ def _has_present_leader(group: ClassicGroup) -> bool:
 
 
 def _begin_generation(group: ClassicGroup) -> None:
-    """The next generation, with everybody who is in the group: joins are answered, syncs awaited."""
+    """Begins the next generation with all current members: completes their joins and waits for their syncs."""
     members = group.members
     assert group.leader_id is not None
     group.generation_id += 1
     group.protocol_name = select_protocol(members, group.supported_protocols, members[group.leader_id])
     group.find_subscribed_topics()
-    group.transition(COMPLETING, "the join phase is over")
+    group.transition(COMPLETING, "the join phase ended")
     group.new_member_added = False
-    everybody = response_members(group)
+    leader_view = response_members(group)
     for member in members.values():
         if member.awaiting_join is not None:
             leads = member.member_id == group.leader_id
-            group.answer_join(member, join_success(group, member.member_id, everybody if leads else ()))
+            group.answer_join(member, join_success(group, member.member_id, leader_view if leads else ()))
         member.is_new = False
         group.keep_session(member)
     group.pending_syncs = dict.fromkeys(members)

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from kcore.group.classic.group import ClassicGroup
 
 VALUE_VERSION: Final = 3
-"""What Kafka has written since 2.3; version 4 is read."""
+"""The version that Kafka has written since 2.3; version 4 can be read."""
 
 _FIXED_BYTES: Final = 160  # at most: batch and record overhead, versions, counts, numbers
 _MEMBER_FIXED_BYTES: Final = 26  # lengths and timeouts of one member
 
 
 def group_created(group_id: str, wall_ms: int) -> Record:
-    """A group without anything in it: what the first JoinGroup leaves behind, whatever becomes of it."""
+    """Returns the record of a group without members, which the first JoinGroup writes even if it is refused."""
     value = GroupMetadataValue(
         protocol_type="", generation=0, protocol=None, leader=None, current_state_timestamp=wall_ms, members=()
     )
@@ -27,7 +27,7 @@ def group_created(group_id: str, wall_ms: int) -> Record:
 
 
 def group_emptied(group: ClassicGroup, wall_ms: int) -> Record:
-    """The next generation, in which nobody is. The protocol type is kept."""
+    """Returns the record of the next generation, without members. The protocol type is kept."""
     value = GroupMetadataValue(
         protocol_type=group.protocol_type,
         generation=group.generation_id + 1,
@@ -40,11 +40,12 @@ def group_emptied(group: ClassicGroup, wall_ms: int) -> Record:
 
 
 def group_snapshot(group: ClassicGroup, assignments: Mapping[str, bytes] | None = None) -> Record:
-    """The present generation with everybody in it.
+    """Returns the record of the current generation with all members.
 
     Args:
         group: the group; it has members and a protocol.
-        assignments: what the leader said, by member id; who is not in it gets nothing. None: the present ones.
+        assignments: the leader's assignments by member id; members without an entry get an empty one. None: the
+            current assignments.
     """
     name = group.protocol_name
     members = [
@@ -72,15 +73,15 @@ def group_snapshot(group: ClassicGroup, assignments: Mapping[str, bytes] | None 
 
 
 def group_tombstone(group_id: str) -> Record:
-    """The group is gone."""
+    """Returns the record that deletes the group."""
     return Record(GroupMetadataKey(group=group_id), None)
 
 
 def size_bound_bytes(record: Record) -> int:
-    """An upper bound of what a snapshot takes in a batch of its own, without encoding it.
+    """Returns an upper bound of the size of a snapshot in a batch of its own, without encoding it.
 
-    A record that does not fit must be refused before anybody is told an assignment. The bound takes text as ASCII
-    where it is, so that it is exact but for a few bytes a member.
+    A record that is too large must be refused before any member receives its assignment. ASCII text counts its exact
+    size, so that the bound exceeds the real size by only a few bytes per member.
     """
     key, value = record.key, record.value
     assert isinstance(key, GroupMetadataKey)

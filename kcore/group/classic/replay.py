@@ -1,8 +1,8 @@
-"""Replay of classic groups' records: the only code that changes what is durable of them.
+"""Replay of classic groups' records: the only code that changes their durable state.
 
-Live, a record finds the group that it was decided for, with everything soft that belongs to it: timers, waiting
-members, all the protocols that each member can speak. At recovery it finds what the record before it left. In both
-cases the group afterwards is what the record says.
+Live, a record meets the group for which it was decided, with its soft state: timers, parked requests, all protocols of
+each member. At recovery it meets the state that the previous records left. In both cases the group afterwards matches
+the record.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from kcore.protocol.records.group_metadata import GroupMetadataKey, GroupMetadat
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
 
-UNKNOWN_TIMEOUT: Final = -1  # what records before version 1 say of the rebalance timeout
+UNKNOWN_TIMEOUT: Final = -1  # the rebalance timeout in records before version 1
 
 
 def replay_group_metadata(
     shard: GroupShard, offset: int, producer_id: int, key: GroupMetadataKey, value: GroupMetadataValue | None
 ) -> None:
-    """Applies a generation of a classic group, or its end.
+    """Applies a generation of a classic group, or its deletion.
 
     Args:
         shard: the state to change.
-        offset: where the record stands; of no meaning here.
-        producer_id: of no meaning here.
-        key: which group.
-        value: its generation; None removes the group.
+        offset: the record's offset; not used.
+        producer_id: not used.
+        key: names the group.
+        value: the generation; None deletes the group.
     """
     group = shard.groups.get(key.group)
     if value is None:
@@ -46,10 +46,11 @@ def replay_group_metadata(
 
 
 def install(group: ClassicGroup, value: GroupMetadataValue) -> None:
-    """Makes a group what a record says."""
+    """Makes the group match a record."""
     if group.state is PREPARING and value.generation == group.generation_id:
-        # A group's creation, decided together with its first join: that has begun to form the next generation already.
-        assert not value.members, f"{group!r}: a generation that was left behind is not written again"
+        # This is the group's creation, decided together with its first join, which has already begun the next
+        # generation.
+        assert not value.members, f"{group!r}: a record of a past generation has no members"
         return
     group.protocol_type = value.protocol_type
     group.generation_id = value.generation
@@ -60,10 +61,10 @@ def install(group: ClassicGroup, value: GroupMetadataValue) -> None:
     for metadata in value.members:
         _install_member(group, metadata, value.protocol or "")
     group.leader_id = value.leader if value.leader in group.members else next(iter(group.members), None)
-    if group.state is not COMPLETING:  # live they were found when the join phase was over
+    if group.state is not COMPLETING:  # live, they were computed at the end of the join phase
         group.find_subscribed_topics()
     state = STABLE if value.members else EMPTY
-    group.transition(state, "a record says so", timestamp_ms=value.current_state_timestamp, recorded=True)
+    group.transition(state, "replayed a record", timestamp_ms=value.current_state_timestamp, recorded=True)
 
 
 def _install_member(group: ClassicGroup, metadata: MemberMetadata, protocol_name: str) -> None:
@@ -88,12 +89,12 @@ def _install_member(group: ClassicGroup, metadata: MemberMetadata, protocol_name
     member.rebalance_timeout_ms = rebalance_timeout_ms
     member.session_timeout_ms = metadata.session_timeout
     member.assignment = metadata.assignment
-    if not _speaks(member, protocol_name, metadata.subscription):
-        # Only at recovery: live, the record was made of what the member said itself.
+    if not _has_protocol(member, protocol_name, metadata.subscription):
+        # Only at recovery: live, the record was built from the member's own protocols.
         group.set_protocols(member, ((intern(protocol_name), metadata.subscription),))
 
 
-def _speaks(member: Member, protocol_name: str, subscription: bytes) -> bool:
+def _has_protocol(member: Member, protocol_name: str, subscription: bytes) -> bool:
     return any(name == protocol_name and metadata == subscription for name, metadata in member.protocols)
 
 

@@ -1,4 +1,4 @@
-"""Responses of the classic protocol. Those that are always the same are made once and shared by all."""
+"""Responses of the classic protocol. Constant ones are created once and shared."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 UNKNOWN_GENERATION: Final = -1
 
 HEARTBEAT: Final[dict[ErrorCode, HeartbeatResponse]] = {code: HeartbeatResponse(error_code=code) for code in ErrorCode}
-"""The heartbeat's answer for each code; immutable by agreement, like everything shared here."""
+"""The heartbeat response for each error code; immutable by convention, like all shared responses here."""
 
 HEARTBEAT_IN_STATE: Final[dict[GroupState, HeartbeatResponse]] = {
     state: HEARTBEAT[rules.heartbeat] for state, rules in STATES.items()
 }
-"""The answer to a valid member's heartbeat, by the group's state."""
+"""The heartbeat response for a valid member, by the group's state."""
 
 _SYNC_ERRORS: Final[dict[ErrorCode, SyncGroupResponse]] = {
     code: SyncGroupResponse(error_code=code) for code in ErrorCode if code is not ErrorCode.NONE
@@ -31,19 +31,20 @@ _SYNC_ERRORS: Final[dict[ErrorCode, SyncGroupResponse]] = {
 
 
 def sync_error(code: ErrorCode) -> SyncGroupResponse:
-    """A refused SyncGroup: no assignment, no protocol."""
+    """Returns the response to a refused SyncGroup: no assignment, no protocol."""
     return _SYNC_ERRORS[code]
 
 
 def sync_success(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
-    """A member's assignment, with the protocol it was made with (KIP-559)."""
+    """Returns a response with a member's assignment and its protocol (KIP-559)."""
     return SyncGroupResponse(
         protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=assignment
     )
 
 
 def join_error(api_version: int, member_id: str, code: ErrorCode) -> JoinGroupResponse:
-    """A refused JoinGroup. An absent protocol name is null since KIP-559 (version 7), before it was empty."""
+    """Returns the response to a refused JoinGroup. A missing protocol name is null since KIP-559 (version 7), before:
+    empty."""
     return JoinGroupResponse(
         error_code=code,
         generation_id=UNKNOWN_GENERATION,
@@ -55,7 +56,7 @@ def join_error(api_version: int, member_id: str, code: ErrorCode) -> JoinGroupRe
 def join_success(
     group: ClassicGroup, member_id: str, members: Sequence[JoinGroupResponseMember] = ()
 ) -> JoinGroupResponse:
-    """A member of the present generation; `members` for its leader alone."""
+    """Returns the response for a member of the current generation; only its leader gets `members`."""
     return JoinGroupResponse(
         generation_id=group.generation_id,
         protocol_type=group.protocol_type,
@@ -67,7 +68,7 @@ def join_success(
 
 
 def response_members(group: ClassicGroup) -> list[JoinGroupResponseMember]:
-    """Everybody with what they said in the chosen protocol, for the leader."""
+    """Returns all members with their metadata of the chosen protocol, for the leader."""
     name = group.protocol_name
     return [
         JoinGroupResponseMember(
@@ -78,5 +79,5 @@ def response_members(group: ClassicGroup) -> list[JoinGroupResponseMember]:
 
 
 def is_leader(group: ClassicGroup, member: Member) -> bool:
-    """Whether the member leads the group."""
+    """Returns True if the member leads the group."""
     return group.leader_id == member.member_id

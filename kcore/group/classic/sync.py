@@ -1,4 +1,4 @@
-"""SyncGroup on a classic group: the leader hands in the assignment, the others wait for theirs."""
+"""SyncGroup on a classic group: the leader sends the assignment, the other members wait for theirs."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def sync_group(shard: GroupShard, api: Api[Any, Any], context: RequestContext, r
     """Decides a SyncGroup.
 
     Args:
-        shard: where the group lives.
-        api: answers the request if it is parked and its shard goes.
+        shard: the shard of the group.
+        api: completes the request if it is parked when the shard is unloaded.
         context: version and client.
         request: the request; the group id has been checked.
     """
@@ -50,7 +50,7 @@ def sync_group(shard: GroupShard, api: Api[Any, Any], context: RequestContext, r
 
 
 def validate_sync(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
-    """NONE if the request goes on, in the group's state, else why not; in Kafka's order."""
+    """Returns NONE if the request is valid in the group's state, else the first error in Kafka's order of checks."""
     state = group.state
     if state is EMPTY:
         return ErrorCode.UNKNOWN_MEMBER_ID
@@ -69,20 +69,22 @@ def validate_sync(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
 
 
 def _assign(group: ClassicGroup, leader: Member, request: SyncGroupRequest) -> Result:
-    """The leader's assignment: written, and everybody who waits for it is answered with it.
+    """Writes the leader's assignment and completes all parked syncs with it.
 
-    Members that the leader forgot get nothing, members that nobody knows are ignored. The group is Stable when the
-    record is replayed, right after this decision; nobody sees any of it before the record is durable.
+    Members without an entry in the assignment get an empty one; entries of unknown members are ignored. The group
+    becomes Stable when the record is replayed, right after this decision. No client sees the assignment before the
+    record is durable.
     """
     shard = group.shard
     assignments = {entry.member_id: entry.assignment for entry in request.assignments}
     record = group_snapshot(group, assignments)
     if size_bound_bytes(record) > shard.max_record_bytes:
-        # Kafka's MESSAGE_TOO_LARGE, as members are told it. They join again; perhaps the leader then says less.
+        # Clients see Kafka's MESSAGE_TOO_LARGE as this code. They join again; the leader's next assignment may be
+        # smaller.
         fail_sync_phase(group, ErrorCode.UNKNOWN_SERVER_ERROR)
         group.keep_session(leader)
-        records = prepare_rebalance(group, "the assignment is too large to be written")
-        assert not records, "nobody joins while assignments are awaited"
+        records = prepare_rebalance(group, "the assignment exceeds the maximum record size")
+        assert not records, "no joins are parked in the sync phase"
         return sync_error(ErrorCode.UNKNOWN_SERVER_ERROR)
     for member in group.members.values():
         if member.awaiting_sync is not None:

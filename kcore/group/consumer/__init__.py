@@ -1,10 +1,13 @@
-"""Consumer groups (KIP-848): one heartbeat instead of joins and syncs, assignments made here, members that move alone.
+"""Consumer groups (KIP-848): one heartbeat instead of joins and syncs, assignments computed by the coordinator, members
+that rebalance independently.
 
-Three epochs tell how far a group is. The *group epoch* is one more whenever something changes that an assignment
-depends on. The *assignment epoch* is the group epoch for which the present target assignment was computed. Each
-member's *member epoch* follows when what it has agrees with its target: it first gives up what is not its own any
-more, and is given what others have let go of. Nobody waits for anybody else, and no partition has two owners.
+Three epochs describe the progress of a group. The *group epoch* grows by one with every change that affects the
+assignment. The *assignment epoch* is the group epoch for which the current target assignment was computed. Each *member
+epoch* follows when the member's partitions match its target. A member first revokes partitions that are no longer in
+its target, and then gets partitions that other members have released. Members do not wait for each other, and a
+partition never has two owners.
 
-`heartbeat` decides a heartbeat; `reconcile` is the member's way to its target, as a table in `states`; `target` makes
-targets; `regex` resolves patterns; `leave` removes members; `replay` is the only code that changes what is durable.
+`heartbeat` decides a heartbeat. `reconcile` moves a member towards its target, with the table in `states`. `target`
+computes targets, `regex` resolves patterns, `leave` removes members. `replay` is the only code that changes durable
+state.
 """

@@ -1,8 +1,8 @@
-"""Partitions of a member: what it may use, what it must give up, what it shall have; to records and back.
+"""Assignments of members (assigned, revoking, target), and their conversion from and to records.
 
-An assignment is a dictionary from topic id (16 bytes) to partitions. What a member may use says for each partition in
-which member epoch it was given out, its *assignment epoch* (KIP-1251): commits of an older epoch are good for what was
-the member's own by then.
+An assignment is a dictionary from topic id (16 bytes) to partitions. An assigned partition carries its *assignment
+epoch*: the member epoch in which it was assigned (KIP-1251). A commit with an older member epoch is valid for
+partitions that the member already owned in that epoch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NO_TARGET: Final[Target] = {}
 
 
 class ReportedTopic(Protocol):
-    """Partitions of one topic as a client reports them."""
+    """Partitions of one topic in a client's report."""
 
     topic_id: bytes
     partitions: Sequence[int]
@@ -37,14 +37,14 @@ Reported = Sequence[ReportedTopic]
 
 
 class CurrentAssignment:
-    """Where a member is. Immutable by agreement: a change is another object.
+    """A member's epochs, state and partitions. Immutable by convention: a change creates another object.
 
     Attributes:
-        member_epoch: the epoch that the member must echo; -2 for a static member that left for a while.
-        previous_epoch: the one before, which a member that missed an answer may still say.
+        member_epoch: the epoch that the member must send; -2 for a static member that left temporarily.
+        previous_epoch: the epoch before, which a member that missed a response may still send.
         state: its state.
-        assigned: what it may use.
-        revoking: what it was told to give up.
+        assigned: the partitions it may use.
+        revoking: the partitions it must revoke.
     """
 
     __slots__ = ("assigned", "member_epoch", "previous_epoch", "revoking", "state")
@@ -77,15 +77,15 @@ class CurrentAssignment:
     __hash__ = None  # type: ignore[assignment]  # compared, never a key
 
     def __repr__(self) -> str:
-        return f"<{self.state.name} epoch {self.member_epoch} has {self.assigned} gives up {self.revoking}>"
+        return f"<{self.state.name} epoch {self.member_epoch} assigned {self.assigned} revoking {self.revoking}>"
 
 
 NEW_MEMBER: Final = CurrentAssignment()
-"""A member before its first answer."""
+"""A member before its first response."""
 
 
 def is_part_of(reported: Reported, owned: Owned) -> bool:
-    """Whether every reported partition is in `owned`."""
+    """Returns True if every reported partition is in `owned`."""
     for topic in reported:
         partitions = owned.get(topic.topic_id, NO_PARTITIONS)
         for partition in topic.partitions:
@@ -95,7 +95,7 @@ def is_part_of(reported: Reported, owned: Owned) -> bool:
 
 
 def overlaps(reported: Reported | None, owned: Owned) -> bool:
-    """Whether a member may still use any of `owned`: it said so, or it did not say what it uses."""
+    """Returns True if the member may still use a partition of `owned`: it reported one, or sent no report."""
     if reported is None:
         return True
     for topic in reported:
@@ -108,7 +108,7 @@ def overlaps(reported: Reported | None, owned: Owned) -> bool:
 
 
 def merged(one: Owned, other: Owned) -> Owned:
-    """What is in one of two assignments, or in both."""
+    """Returns the union of two assignments."""
     if not other:
         return one
     both = {topic_id: dict(partitions) for topic_id, partitions in one.items()}
@@ -118,7 +118,7 @@ def merged(one: Owned, other: Owned) -> Owned:
 
 
 def with_epoch(owned: Owned, epoch: int) -> Owned:
-    """The same partitions, all given out in `epoch`."""
+    """Returns the same partitions, all with assignment epoch `epoch`."""
     return {topic_id: dict.fromkeys(partitions, epoch) for topic_id, partitions in owned.items()}
 
 
@@ -126,7 +126,7 @@ def with_epoch(owned: Owned, epoch: int) -> Owned:
 
 
 def heartbeat_assignment(owned: Owned) -> HeartbeatAssignment:
-    """An assignment as a heartbeat's answer says it."""
+    """Converts an assignment to the form of a heartbeat response."""
     return HeartbeatAssignment(
         topic_partitions=[
             HeartbeatTopic(topic_id=topic_id, partitions=list(partitions)) for topic_id, partitions in owned.items()
@@ -138,7 +138,7 @@ def heartbeat_assignment(owned: Owned) -> HeartbeatAssignment:
 
 
 def to_current_topics(owned: Owned) -> list[CurrentTopic]:
-    """Partitions with their assignment epochs, as a record holds them."""
+    """Converts partitions and their assignment epochs to the form of a record."""
     return [
         CurrentTopic(topic_id=topic_id, partitions=list(partitions), assignment_epochs=list(partitions.values()))
         for topic_id, partitions in owned.items()
@@ -146,9 +146,10 @@ def to_current_topics(owned: Owned) -> list[CurrentTopic]:
 
 
 def from_current_topics(topics: Sequence[Any], member_epoch: int) -> Owned:
-    """Partitions of a record; records before Kafka 4.3 do not say when each was given out: in `member_epoch`."""
+    """Converts a record's partitions. Records before Kafka 4.3 have no assignment epochs: `member_epoch` replaces
+    them."""
     if not topics:
-        return NOTHING  # most members give up nothing, and an empty dictionary is 64 bytes for each of them
+        return NOTHING  # most members revoke nothing, and an empty dictionary takes 64 bytes for each of them
     owned: Owned = {}
     for topic in topics:
         partitions, epochs = topic.partitions, topic.assignment_epochs
@@ -160,10 +161,10 @@ def from_current_topics(topics: Sequence[Any], member_epoch: int) -> Owned:
 
 
 def to_target_topics(target: Mapping[bytes, Sequence[int]]) -> list[TargetTopic]:
-    """A target as a record holds it."""
+    """Converts a target to the form of a record."""
     return [TargetTopic(topic_id=topic_id, partitions=list(partitions)) for topic_id, partitions in target.items()]
 
 
 def from_target_topics(topics: Iterable[Any]) -> Target:
-    """A target of a record."""
+    """Converts a record's target."""
     return {topic.topic_id: tuple(sorted(topic.partitions)) for topic in topics if topic.partitions}

@@ -1,4 +1,4 @@
-"""What ConsumerGroupDescribe shows of a consumer group."""
+"""The ConsumerGroupDescribe response for a consumer group."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONSUMER_MEMBER: Final = 1
 
 
 def describe(group: ConsumerGroup) -> DescribedGroup:
-    """The group as it is now. What a member has includes what it was told to give up and has not confirmed."""
+    """Returns the current description of the group. A member's assignment includes partitions that it is revoking."""
     return DescribedGroup(
         group_id=group.group_id,
         group_state=group.state_name(),
@@ -31,7 +31,7 @@ def describe(group: ConsumerGroup) -> DescribedGroup:
 
 
 def topics_of(described: DescribedGroup) -> set[str]:
-    """The topics that a description names in assignments."""
+    """Returns the topics that occur in the assignments of a description."""
     return {
         topic.topic_name
         for member in described.members

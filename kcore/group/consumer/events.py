@@ -1,4 +1,4 @@
-"""What groups tell: who watches a group hears of each durable change of it, without asking."""
+"""Events that report each durable change of a consumer group to its watchers."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Partitions = Mapping[str, tuple[int, ...]]
-"""Topic name -> partitions, ascending; topics that are gone are left out."""
+"""Topic name -> partitions, ascending; deleted topics are omitted."""
 
 
 class MemberView(NamedTuple):
-    """A member as of an event.
+    """A member at the time of an event.
 
     Attributes:
         member_id: its id.
         instance_id: its instance id, None for a dynamic member.
-        client_id: its client's name for itself.
-        member_epoch: its epoch; -2 for a static member that is away.
+        client_id: the client id of its requests.
+        member_epoch: its epoch; -2 for a static member that left temporarily.
         state: its state.
-        assigned: what it may use. While it may, nobody else may, and its `member_epoch` fences it.
-        revoking: what it was told to give up and has not confirmed; nobody else may use it yet.
-        target: what it shall have.
+        assigned: the partitions it may use. No other member may use them meanwhile, and its `member_epoch` fences
+            it.
+        revoking: the partitions it must revoke and has not confirmed; no other member may use them yet.
+        target: its target assignment.
     """
 
     member_id: str
@@ -46,11 +47,11 @@ class MemberView(NamedTuple):
 
 
 class GroupChanged(NamedTuple):
-    """A group as of a commit that changed it.
+    """A group after a commit that changed it.
 
     Attributes:
         group_id: the group.
-        state: its state, in Kafka's words; "Dead" if it is no consumer group any more.
+        state: its state, in Kafka's words; "Dead" if it is no longer a consumer group.
         group_epoch: its epoch.
         assignment_epoch: the epoch of the targets.
         members: its members by id.
@@ -67,14 +68,14 @@ Watcher = Callable[[GroupChanged], None]
 
 
 class GroupEvents:
-    """Who watches which group. One event a commit and group, however many facts it held.
+    """The watchers of groups. Each commit that changes a group produces one event, however many records it has.
 
     Args:
-        topics: names of topic ids.
-        pipeline: says when what changed is durable.
+        topics: maps topic ids to names.
+        pipeline: reports when changes are durable.
     """
 
-    allows_background_commit = False  # an event tells of a group as it is when the commit is over
+    allows_background_commit = False  # an event must show the group as of the end of its commit
 
     __slots__ = ("_changed", "_pipeline", "_topics", "_watchers")
 
@@ -85,13 +86,13 @@ class GroupEvents:
         self._changed: dict[str, ConsumerGroup] = {}
 
     def watch(self, group_id: str, watcher: Watcher) -> Callable[[], None]:
-        """Calls `watcher` after each commit that changed the group, from now on; the group need not exist yet.
+        """Calls `watcher` after each later commit that changes the group; the group need not exist yet.
 
-        It is called on the engine's own thread, before answers go out, and must not call the engine: it hands the event
-        over. What it raises is logged.
+        The call happens on the engine's own thread, before responses are sent. The watcher must not call the engine: it
+        passes the event on. Exceptions are logged.
 
         Returns:
-            What to call to hear no more.
+            A function that removes the watcher.
         """
         self._watchers.setdefault(group_id, []).append(watcher)
 
@@ -107,7 +108,7 @@ class GroupEvents:
     # ---- for replay
 
     def touch(self, group: ConsumerGroup) -> None:
-        """A group changed in this round."""
+        """Registers that a group changed in this round."""
         if group.group_id in self._watchers and self._pipeline is not None:
             self._changed[group.group_id] = group
             self._pipeline.enlist(self)
@@ -115,10 +116,10 @@ class GroupEvents:
     # ---- Participant
 
     def seal(self) -> None:
-        """Nothing to write."""
+        """Does nothing: events add no records."""
 
     def committed(self) -> None:
-        """What changed is durable: tells."""
+        """Sends the events of the changes that are now durable."""
         changed, self._changed = self._changed, {}
         for group_id, group in changed.items():
             event = self.event_of(group)
@@ -126,17 +127,17 @@ class GroupEvents:
                 try:
                     watcher(event)
                 except Exception:
-                    logger.exception("whoever watches group %s failed", group_id)
+                    logger.exception("watcher of group %s failed: it missed one event", group_id)
 
     def failed(self, error: LogError) -> None:
-        """Nothing changed."""
+        """Discards the changes of a failed commit."""
         self._changed = {}
 
     # ---- views
 
     def event_of(self, group: ConsumerGroup) -> GroupChanged:
-        """A group as it is now."""
-        there = group.shard.groups.get(group.group_id) is group
+        """Returns the current state of a group as an event."""
+        exists = group.shard.groups.get(group.group_id) is group
         members = {
             member.member_id: MemberView(
                 member.member_id,
@@ -150,13 +151,13 @@ class GroupEvents:
             )
             for member in group.members.values()
         }
-        state = group.state_name() if there else "Dead"
+        state = group.state_name() if exists else "Dead"
         return GroupChanged(group.group_id, state, group.group_epoch, group.assignment_epoch, members)
 
     def _named(self, partitions: Owned | Mapping[bytes, tuple[int, ...]]) -> Partitions:
-        found = {}
+        named = {}
         for topic_id, of_topic in partitions.items():
             topic = self._topics.by_id(topic_id)
             if topic is not None:
-                found[topic.name] = tuple(sorted(of_topic))
-        return found
+                named[topic.name] = tuple(sorted(of_topic))
+        return named

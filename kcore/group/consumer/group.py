@@ -1,4 +1,4 @@
-"""A consumer group: who is in it, what it reads, its epochs, and what others may ask of it."""
+"""A consumer group: its members, its subscriptions, its epochs, and the rules for its offsets."""
 
 from __future__ import annotations
 
@@ -31,47 +31,48 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_EPOCH: Final = 1
-"""Group and assignment epoch of a group that nobody joined yet, since Kafka 4.3."""
+"""Group and assignment epoch of a group without any join yet, since Kafka 4.3."""
 NO_EPOCH: Final = -1
-"""The assignment epoch once its record is gone."""
+"""The assignment epoch after its tombstone."""
 REFRESH_INTERVAL_MS: Final = (1 << 31) - 1
-"""When topics are looked at again by themselves: never, as good as; a change of a topic says so."""
-EMPTY, ASSIGNING, RECONCILING, REACHED = GroupState  # found once: see `states.STABLE`
+"""Interval at which topics are checked again without a change: practically never, since changes set `refresh_at_ms`."""
+EMPTY, ASSIGNING, RECONCILING, REACHED = GroupState  # looked up once: see `states.STABLE`
 MEMBER_EPOCHS_SINCE: Final = 9
-"""The version of OffsetCommit from which on it can say STALE_MEMBER_EPOCH."""
+"""The first version of OffsetCommit that supports STALE_MEMBER_EPOCH."""
 
 
 class ConsumerGroup(Group):
-    """A group of the new protocol. Its members may speak the classic one, in a group that migrates.
+    """A group of the new protocol. During a migration, some members may use the classic one.
 
     Args:
-        shard: the state machine it lives in.
+        shard: the state machine that holds the group.
         group_id: its id.
         live: see the attribute.
-        registered: whether it is one of the shard's groups; False for one that is only thought of, which nobody is told
-            of and nobody counts.
+        registered: whether it is one of the shard's groups. False for a tentative group, which a decision builds
+            before its records are replayed: it has no watchers and no metrics.
 
     Attributes:
-        shard: the state machine it lives in.
-        group_epoch: counts changes that the assignment depends on.
-        metadata_hash: of the topics that are read, as of that epoch.
-        assignment_epoch: the group epoch that the target assignment was computed for.
-        assigned_at_ms: when it was computed, milliseconds since the epoch; 0 for never.
-        members: by member id, in the order in which they came.
+        shard: the state machine that holds the group.
+        group_epoch: counts changes that affect the assignment.
+        metadata_hash: hash of the subscribed topics as of that epoch.
+        assignment_epoch: the group epoch for which the target assignment was computed.
+        assigned_at_ms: time of that computation, milliseconds since the epoch; 0 for never.
+        members: by member id, in the order of joining.
         static_members: member ids by instance id.
-        targets: what each member shall have, by member id.
-        subscriptions: what the members read.
-        owners: who has which partition.
+        targets: target assignments by member id.
+        subscriptions: the subscriptions of all members.
+        owners: the owners of partitions.
         has_legacy_metadata: whether a record of Kafka 4.0 lists its topics.
-        reconciled: how many members are at rest in each epoch.
-        refresh_at_ms: the monotonic time at which the topics are looked at again. A change of a topic sets it to 0.
-        refresh_epoch: the group epoch when that was set: a write that was refused is not taken for done.
-        target_job: whether a target is being computed beside other work.
-        last_assignment: what the assignor returned last, while the targets are just that.
-        last_members: what it was given, while they and their subscriptions are just that; others may have come.
-        next_assignment: the group epoch, and what will be these two once the records that say so are replayed.
-        counted_state: the state as of its last change, in which the shard's table counts it.
-        live: whether members have timers: not while a log is read, nor in a group that is only thought of.
+        reconciled: number of members in state STABLE, by member epoch.
+        refresh_at_ms: the monotonic time of the next check of the topics. A change of a topic sets it to 0.
+        refresh_epoch: the group epoch when `refresh_at_ms` was set; a check whose write failed is repeated.
+        target_job: whether a target is being computed in slices or in the background.
+        last_assignment: the assignor's last result, as long as it equals the targets.
+        last_members: the assignor's last input, as long as these members and their subscriptions are unchanged;
+            more members may have joined.
+        next_assignment: the group epoch, and the next values of these two; valid when their records are replayed.
+        counted_state: the state in which the shard's table counts the group.
+        live: whether members have timers: False during replay and in a tentative group.
     """
 
     __slots__ = (
@@ -132,7 +133,7 @@ class ConsumerGroup(Group):
 
     @property
     def state(self) -> GroupState:
-        """Where the group is, as its members and epochs say."""
+        """The state of the group, derived from its members and epochs."""
         if not self.members:
             return EMPTY
         if self.group_epoch > self.assignment_epoch:
@@ -142,26 +143,27 @@ class ConsumerGroup(Group):
         return REACHED
 
     def target_of(self, member_id: str) -> Target:
-        """What a member shall have."""
+        """Returns a member's target assignment."""
         return self.targets.get(member_id, NO_TARGET)
 
     def session_timeout_ms(self, metadata: MemberMetadata) -> int:
-        """How long a member may be silent: classic members say it themselves, for others the group's setting counts."""
+        """Returns a member's session timeout: of the member itself if it is classic, else of the group's settings."""
         if metadata.classic is not None:
             return metadata.classic.session_timeout_ms
         return self.shard.consumer.settings(self.group_id).session_timeout_ms
 
     def topics_seen(self, group_epoch: int) -> None:
-        """The topics were looked at, in a decision after which the group is in `group_epoch`. Soft."""
+        """Registers that a decision checked the topics; `group_epoch` is the epoch after that decision. Soft state."""
         self.refresh_at_ms = self.shard.now.now_ms + REFRESH_INTERVAL_MS
         self.refresh_epoch = group_epoch
 
     def refresh_due(self) -> bool:
-        """Whether the topics must be looked at again."""
+        """Returns True if the topics must be checked again."""
         return self.shard.now.now_ms >= self.refresh_at_ms or self.group_epoch < self.refresh_epoch
 
     def target_must_wait(self) -> bool:
-        """Whether no new target is begun now: one is being computed, or the last one is too young (KIP-1263)."""
+        """Returns True while no new target may be started: one is being computed, or the last one is too recent
+        (KIP-1263)."""
         if self.target_job:
             return True
         shard, assigned_at_ms = self.shard, self.assigned_at_ms
@@ -171,30 +173,30 @@ class ConsumerGroup(Group):
         return interval_ms > 0 and shard.now.wall_ms < assigned_at_ms + interval_ms
 
     def is_quiet(self) -> bool:
-        """Whether nothing waits for the next heartbeat, whoever sends it: no target is due, no topic changed, no
-        pattern is to be looked up."""
+        """Returns True if a heartbeat of any member would find no work for the group: no target is due, no topic
+        changed, no pattern needs resolution."""
         return (
-            self.shard.now.now_ms < self.refresh_at_ms  # this and the next are `refresh_due`, without a call
+            self.shard.now.now_ms < self.refresh_at_ms  # this line and the next are `refresh_due`, without a call
             and self.group_epoch >= self.refresh_epoch
             and (self.group_epoch == self.assignment_epoch or self.target_must_wait())
             and (not self.subscriptions.regexes or not resolution_is_due(self))
         )
 
-    # ---- what records say; called by replay alone
+    # ---- changes by records; only replay calls these
 
     def put_epoch(self, epoch: int, metadata_hash: int) -> None:
-        """A new group epoch."""
+        """Sets a new group epoch."""
         if self.live and self._registered and epoch > self.group_epoch:
             self.shard.consumer_rebalances += 1
             if logger.isEnabledFor(logging.INFO):
                 event = fields(group=self.group_id, epoch=epoch, members=len(self.members))
-                logger.info("a new epoch: the partitions are shared out anew", extra=event)
+                logger.info("new group epoch: partitions will be reassigned", extra=event)
         self.group_epoch = epoch
         self.metadata_hash = metadata_hash
         self._changed()
 
     def put_assignment_epoch(self, epoch: int, timestamp_ms: int) -> None:
-        """A new target assignment is complete."""
+        """Sets the epoch of a complete target assignment."""
         self.assignment_epoch = epoch
         self.assigned_at_ms = timestamp_ms
         if self.next_assignment is not None and self.next_assignment[0] == epoch:
@@ -203,7 +205,7 @@ class ConsumerGroup(Group):
         self._changed()
 
     def put_metadata(self, member_id: str, metadata: MemberMetadata) -> None:
-        """A member says something (else) of itself; it may be new."""
+        """Sets a member's metadata; adds the member if it is new."""
         member = self.members.get(member_id)
         if member is None:
             member = self.members[member_id] = ConsumerMember(self, member_id, metadata)
@@ -217,7 +219,7 @@ class ConsumerGroup(Group):
             member.say(metadata)
             self.last_members = None
             if self.live and (before.classic is None) is not (metadata.classic is None):
-                self._speaks_another_protocol(member)
+                self._change_protocol_timers(member)
             if before.instance_id is not None and before.instance_id != metadata.instance_id:
                 self._forget_instance(before.instance_id, member_id)
         if metadata.instance_id is not None:
@@ -225,7 +227,7 @@ class ConsumerGroup(Group):
         self._changed()
 
     def remove(self, member: ConsumerMember) -> None:
-        """A member is gone."""
+        """Removes a member."""
         member_id, metadata = member.member_id, member.metadata
         self._count(member, -1)
         del self.members[member_id]
@@ -238,7 +240,7 @@ class ConsumerGroup(Group):
         self._changed()
 
     def put_current(self, member: ConsumerMember, current: CurrentAssignment) -> None:
-        """A member is somewhere else. Live, it is given its time if it has something to give up."""
+        """Sets a member's current assignment. Live, it also arms the revocation timer if partitions must be revoked."""
         self.owners.replace(member.current, current)
         self._count(member, -1)
         member.move(current)
@@ -248,17 +250,17 @@ class ConsumerGroup(Group):
         self._changed()
 
     def put_target(self, member_id: str, target: Target | None) -> None:
-        """A member shall have something else; None: nothing is said of it any more."""
+        """Sets a member's target assignment; None removes it."""
         if target is None:
             self.targets.pop(member_id, None)
         else:
             self.targets[member_id] = target
-            self.last_assignment = None  # until the record behind all targets says that they are those
+            self.last_assignment = None  # until the record that follows all targets confirms the assignment
         if self.live:
             self.shard.consumer.events.touch(self)
 
     def put_regex(self, regex: str, resolved: ResolvedRegex | None) -> None:
-        """A pattern was looked up, or is gone."""
+        """Sets the topics that a pattern matched; None removes the pattern."""
         self.subscriptions.resolve(regex, resolved)
         self.last_members = None
         for member in self.members.values():
@@ -297,24 +299,24 @@ class ConsumerGroup(Group):
     # ---- timers
 
     def keep_session(self, member: ConsumerMember) -> None:
-        """A sign of life: the session begins anew, in full."""
+        """Starts a member's session anew, in full."""
         deadline_ms = self.shard.now.now_ms + self.session_timeout_ms(member.metadata)
         if member.timer is None:
             member.timer = self.shard.context.schedule(deadline_ms, member)
         else:
             member.timer.extend(deadline_ms)
 
-    def _speaks_another_protocol(self, member: ConsumerMember) -> None:
-        """A member moved between the protocols: the timers are those of the one it speaks now."""
+    def _change_protocol_timers(self, member: ConsumerMember) -> None:
+        """Replaces the timers of a member that changed between the two protocols."""
         member.stop_classic_timers()
         self.keep_session(member)
         self.await_revocation(member)
 
     def await_revocation(self, member: ConsumerMember) -> None:
-        """Arms the time a member has to give up partitions, anew with each time it is told to; or stops it.
+        """Arms a member's revocation timer, anew with each revocation, or cancels it.
 
-        Classic members have none: they must join again, for which they have one already. Nor has a static member that
-        is away: it has given up what it was to.
+        Classic members have none: they must rejoin, and their join timer covers that. A static member that left
+        temporarily has none either: it uses no partitions any more.
         """
         if member.rebalance_timer is not None:
             member.rebalance_timer.cancel()
@@ -325,20 +327,20 @@ class ConsumerGroup(Group):
             member.rebalance_timer = MemberTimer.armed(member, Awaited.REVOCATION, delay_ms)
 
     def expire(self, member: ConsumerMember, reason: str) -> Outcome | None:
-        """A timer of a member fired: it is out, if it is still there."""
+        """Removes a member whose timer fired, if it is still in the group."""
         if self.shard.groups.get(self.group_id) is not self or self.members.get(member.member_id) is not member:
             return None
-        logger.debug("group %s: member %s is out: %s", self.group_id, member.member_id, reason)
+        logger.debug("group %s: removed member %s: %s", self.group_id, member.member_id, reason)
         return Outcome(leave.fence(self, [member]))
 
     # ---- Group
 
     def state_name(self) -> str:
-        """See Group."""
+        """Returns Kafka's name of the state."""
         return self.state.kafka_name
 
     def is_empty(self) -> bool:
-        """See Group."""
+        """Returns True if the group has no members."""
         return not self.members
 
     def validate_offset_commit(
@@ -350,7 +352,7 @@ class ConsumerGroup(Group):
         transactional: bool,
         topics: Iterable[PlannedTopic] = (),
     ) -> ErrorCode:
-        """See Group. An older epoch is good for partitions that the member had by then (KIP-1251)."""
+        """Returns NONE if the commit is allowed; an older epoch is valid for partitions owned since then (KIP-1251)."""
         if generation_id < 0 and not self.members:
             return NO_ERROR
         if transactional and generation_id < 0 and not member_id and group_instance_id is None:
@@ -368,10 +370,11 @@ class ConsumerGroup(Group):
         return ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
 
     def offset_commit_accepted(self, member_id: str) -> None:
-        """See Group: a commit is no sign of life here."""
+        """Does nothing: in a consumer group, a commit does not extend the session."""
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """See Group. An epoch without a member is a client's bug, which Kafka answers as its own."""
+        """Checks member id and epoch. An epoch without a member id is a client error, which Kafka reports as its
+        own."""
         if member_id is None:
             return NO_ERROR if member_epoch < 0 else ErrorCode.UNKNOWN_SERVER_ERROR
         member = self.members.get(member_id)
@@ -382,27 +385,27 @@ class ConsumerGroup(Group):
         return NO_ERROR
 
     def validate_offset_delete(self) -> ErrorCode:
-        """See Group: offsets of topics that nobody reads may go at any time."""
+        """Returns NONE: offsets of topics without subscribers may be deleted at any time."""
         return NO_ERROR
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """See Group."""
+        """Returns True if a member subscribes to `topic`."""
         return topic in self.subscriptions
 
     def offset_expiration_base(self) -> ExpirationBase | None:
-        """See Group: every offset ages from its commit, but for topics that a member reads."""
+        """Returns the commit time of each offset as its start; offsets of subscribed topics do not expire."""
         return ExpirationBase(None, self.subscriptions)
 
     def validate_delete(self) -> ErrorCode:
-        """See Group."""
+        """Returns NON_EMPTY_GROUP while the group has members."""
         return ErrorCode.NON_EMPTY_GROUP if self.members else NO_ERROR
 
     def tombstones(self) -> list[Record]:
-        """See Group."""
+        """Returns the tombstones of all records of the group."""
         return group_tombstones(self)
 
     def on_loaded(self) -> None:
-        """See Group. Who was to give up partitions has its whole time again."""
+        """Starts all timers. Members that must revoke partitions get their full rebalance timeout again."""
         self.live = True
         for member in self.members.values():
             timeout_ms = self.shard.consumer.settings(self.group_id).session_timeout_ms
@@ -410,22 +413,22 @@ class ConsumerGroup(Group):
             self.await_revocation(member)
 
     def on_unloaded(self) -> None:
-        """See Group."""
+        """Cancels all timers."""
         self.live = False
         for member in self.members.values():
             member.stop()
 
 
 def _had_all(current: CurrentAssignment, epoch: int, topics: Iterable[PlannedTopic]) -> bool:
-    """Whether a member had every partition of a commit in `epoch` already, and still has."""
-    for topic_asked, topic, codes in topics:
+    """Returns True if the member has owned every partition of a commit since `epoch` or earlier."""
+    for requested_topic, topic, codes in topics:
         topic_id = topic.topic_id
         assigned = current.assigned.get(topic_id, NO_PARTITIONS)
         revoking = current.revoking.get(topic_id, NO_PARTITIONS)
-        for i, asked in enumerate(topic_asked.partitions):
+        for i, requested in enumerate(requested_topic.partitions):
             if codes is not None and codes[i]:
-                continue  # refused before it came here
-            partition = asked.partition_index
+                continue  # already refused
+            partition = requested.partition_index
             since = assigned.get(partition, revoking.get(partition))
             if since is None or since > epoch:
                 return False

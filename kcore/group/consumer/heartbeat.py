@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: a member comes, stays, says what it reads and uses, is told what it may use, or goes."""
+"""ConsumerGroupHeartbeat: adds, updates or removes a member and returns its assignment."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from kcore.runtime.machine import Record
 
 JOIN: Final = 0
-"""The epoch of a member that comes."""
+"""The epoch of a joining member."""
 UNCHANGED: Final = -1
-"""A rebalance timeout that a heartbeat does not say."""
+"""The rebalance timeout of a heartbeat that does not set one."""
 
 Request = ConsumerGroupHeartbeatRequest
 Response = ConsumerGroupHeartbeatResponse
@@ -46,13 +46,13 @@ def heartbeat(
     """Decides a heartbeat.
 
     Args:
-        shard: where the group lives.
+        shard: the shard of the group.
         context: client id and host.
-        request: the request; what does not need the group has been checked.
-        visible: which topics whoever asks may see, for patterns; None: all.
+        request: the request; checks that need no group are done.
+        visible: returns True for topics that the client may see, for patterns; None: all.
 
     Raises:
-        KafkaError: whatever is wrong; nothing is written then, and no timer renewed.
+        KafkaError: the request is refused; nothing is written, and no timer is renewed.
     """
     epoch = request.member_epoch
     if epoch < JOIN:
@@ -69,7 +69,7 @@ def heartbeat(
     change.reconcile(request.topic_partitions)
     if change.member is not None and group.live:
         group.keep_session(change.member)
-    if not group.live:  # it is only thought of yet
+    if not group.live:  # a tentative group
         former = shard.groups.get(request.group_id)
         if isinstance(former, ClassicGroup):
             dismiss_waiting(former)
@@ -78,12 +78,12 @@ def heartbeat(
 
 
 def not_found(group_id: str) -> KafkaError:
-    """What is answered where there is no consumer group of that id."""
+    """Returns the error for a group id without a consumer group."""
     return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
 
 
 def find_group(shard: GroupShard, group_id: str, create: bool, records: list[Record]) -> ConsumerGroup:
-    """The group; for a member that comes also one that is to be made, of nothing or of a classic group.
+    """Returns the group; for a joining member, also a tentative one that is new or replaces a classic group.
 
     Raises:
         KafkaError: GROUP_ID_NOT_FOUND.
@@ -104,7 +104,7 @@ def find_group(shard: GroupShard, group_id: str, create: bool, records: list[Rec
 
 
 def check_size(group: ConsumerGroup, member_id: str) -> None:
-    """Refuses strangers while the group is full.
+    """Refuses new members while the group is full.
 
     Raises:
         KafkaError: GROUP_MAX_SIZE_REACHED.
@@ -113,23 +113,23 @@ def check_size(group: ConsumerGroup, member_id: str) -> None:
     if len(members) >= group.shard.config.group_consumer_max_size and (not member_id or member_id not in members):
         raise KafkaError(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"{group.group_id} has {len(members)} members, as many as group.consumer.max.size allows",
+            f"{group.group_id} has {len(members)} members, the maximum of group.consumer.max.size",
         )
 
 
 def new_member_id(shard: GroupShard) -> str:
-    """A random uuid as Kafka writes it: 22 characters that do not begin with a dash."""
+    """Returns a random UUID in Kafka's form: 22 characters that do not begin with a dash."""
     while True:
         text = to_text(bytes.fromhex(shard.ids().replace("-", "")))
         if not text.startswith("-"):
             return text
 
 
-# ---- who it is
+# ---- member identification
 
 
 def identify(group: ConsumerGroup, member_id: str, request: Request, records: list[Record]) -> MemberChange:
-    """The member that a heartbeat is of: one of the group's, a new one, or one that takes a static member's place.
+    """Returns the member of a heartbeat: an existing one, a new one, or one that replaces a static member.
 
     Raises:
         KafkaError: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID.
@@ -139,7 +139,7 @@ def identify(group: ConsumerGroup, member_id: str, request: Request, records: li
         member = group.members.get(member_id)
         if member is None:
             if epoch != JOIN:
-                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is no member of {group.group_id}")
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not a member of group {group.group_id}")
             return new_member(group, member_id, records)
         check_epoch(member, request)
         return MemberChange(group, member_id, member, member.current, records)
@@ -152,20 +152,21 @@ def identify(group: ConsumerGroup, member_id: str, request: Request, records: li
         member = group.members.get(member_id)
         if member is None:
             return new_member(group, member_id, records)
-        return MemberChange(group, member_id, member, member.current, records)  # a dynamic one becomes static
+        return MemberChange(group, member_id, member, member.current, records)  # a dynamic member becomes static
     old = group.members[current_id]
     if old.current.member_epoch != LEFT_FOR_A_WHILE and not old.is_classic:
-        raise KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, f"the instance id {instance_id} is in use")
+        raise KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, f"the instance id {instance_id} belongs to an active member")
     return replacement(group, member_id, old, records)
 
 
 def new_member(group: ConsumerGroup, member_id: str, records: list[Record]) -> MemberChange:
-    """A member that nobody knew."""
+    """Returns the change for a new member."""
     return MemberChange(group, member_id, None, CurrentAssignment(), records)
 
 
 def replacement(group: ConsumerGroup, member_id: str, old: ConsumerMember, records: list[Record]) -> MemberChange:
-    """A member that takes a static member's place: partitions and target pass on, its epochs begin anew."""
+    """Returns the change for a member that replaces a static one: it inherits partitions and target, its epochs
+    restart."""
     current = CurrentAssignment(0, 0, old.current.state, old.current.assigned, old.current.revoking)
     change = MemberChange(group, member_id, None, current, records, replaced=old)
     change.replace(old)
@@ -173,9 +174,10 @@ def replacement(group: ConsumerGroup, member_id: str, old: ConsumerMember, recor
 
 
 def check_epoch(member: ConsumerMember, request: Request) -> None:
-    """Refuses a member that is not where it believes to be.
+    """Refuses a member with a wrong epoch.
 
-    Its previous epoch passes if it reports what it uses, and all of that is its own now: it missed an answer.
+    The previous epoch is accepted if the member reports its partitions and all of them are assigned to it: it missed a
+    response.
 
     Raises:
         KafkaError: FENCED_MEMBER_EPOCH.
@@ -190,14 +192,17 @@ def check_epoch(member: ConsumerMember, request: Request) -> None:
     raise KafkaError(
         ErrorCode.FENCED_MEMBER_EPOCH,
         f"member {member.member_id} is in epoch {current.member_epoch}, not {received}: "
-        "it must give up its partitions and rejoin",
+        "it must drop its partitions and rejoin",
     )
 
 
 def _metadata(
     shard: GroupShard, context: RequestContext, request: Request, before: MemberMetadata | None
 ) -> MemberMetadata:
-    """What the member says now: what the request is silent of stays, as the same object if it is silent of all."""
+    """Returns the member's metadata after the request: fields that are not set keep their value.
+
+    Returns the same object if the request sets none.
+    """
     names = request.subscribed_topic_names
     timeout_ms = request.rebalance_timeout_ms
     if (
@@ -226,7 +231,7 @@ def _metadata(
     )
 
 
-# ---- the answer
+# ---- the response
 
 
 def _response(change: MemberChange, request: Request) -> Response:
@@ -247,7 +252,7 @@ def _response(change: MemberChange, request: Request) -> Response:
 
 
 def _is_full(request: Request) -> bool:
-    """Whether the request says everything, as a member does that is not sure what its coordinator knows."""
+    """Returns True if the request has all fields: the member is unsure of the coordinator's state."""
     return (
         request.rebalance_timeout_ms != UNCHANGED
         and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)

@@ -1,4 +1,4 @@
-"""Members go: by their own will, because a timer fired, or because an administrator says so."""
+"""Removal of members: by their own request, by a timer, or by an administrator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Outcome:
-    """Decides a heartbeat with epoch -1 (for good) or -2 (a static member that may come back). Epochs do not matter.
+    """Decides a heartbeat with epoch -1 (leave) or -2 (a static member that may return). Epochs are not checked.
 
     Raises:
         KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
@@ -34,7 +34,7 @@ def leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Outco
 
 
 def member_of(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
-    """The member that a request names: a dynamic one by its id, a static one by its instance id.
+    """Returns the member of a request: a dynamic one by its member id, a static one by its instance id.
 
     Raises:
         KafkaError: UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID if the instance has another member id.
@@ -42,20 +42,23 @@ def member_of(group: ConsumerGroup, member_id: str, instance_id: str | None) -> 
     if instance_id is None:
         member = group.members.get(member_id)
         if member is None:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is no member of {group.group_id}")
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not a member of group {group.group_id}")
         return member
     current_id = group.static_members.get(instance_id)
     if current_id is None:
-        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{group.group_id} has no instance {instance_id}")
+        raise KafkaError(
+            ErrorCode.UNKNOWN_MEMBER_ID, f"group {group.group_id} has no member with instance id {instance_id}"
+        )
     if current_id != member_id:
         raise KafkaError(ErrorCode.FENCED_INSTANCE_ID, f"another member has the instance id {instance_id}")
     return group.members[current_id]
 
 
 def leave_for_a_while(member: ConsumerMember) -> list[Record]:
-    """A static member keeps its partitions until it comes back, or its session ends; nobody else is told anything.
+    """Returns the record for a static member that leaves temporarily.
 
-    What it was to give up it has given up: it is not running.
+    It keeps its partitions until it returns or its session ends; the other members see no change. Partitions it was
+    revoking are released: the client is not running.
     """
     current = member.current
     away = CurrentAssignment(
@@ -65,9 +68,10 @@ def leave_for_a_while(member: ConsumerMember) -> list[Record]:
 
 
 def fence(group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> list[Record]:
-    """Removes members, all with one new group epoch. The others get what they had with their next heartbeats.
+    """Returns the records that remove members, all with one new group epoch. Their partitions are reassigned in later
+    heartbeats.
 
-    If only members of the classic protocol stay, the group becomes a classic one, if the policy allows it.
+    If only classic members remain, the group becomes a classic one, if the migration policy allows it.
     """
     downgraded = downgrade_after(group, leaving)
     if downgraded is not None:

@@ -1,4 +1,4 @@
-"""Members of consumer groups: what they say of themselves, where they are, and their timers."""
+"""Members of consumer groups: metadata, current assignment and timers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kcore_ext.runtime.timer_wheel import Timer
 
 LEFT_FOR_A_WHILE: Final = -2
-"""The member epoch of a static member that left and may come back (KIP-345, KIP-848)."""
+"""The member epoch of a static member that left temporarily (KIP-345, KIP-848)."""
 
 NEVER: Final = -1_000
 """An epoch that no request has."""
@@ -26,11 +26,11 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 
 class ClassicMetadata:
-    """What a member that speaks the classic protocol said in its JoinGroup. Immutable by agreement.
+    """The JoinGroup metadata of a member that uses the classic protocol. Immutable by convention.
 
     Attributes:
-        session_timeout_ms: how long it may be silent.
-        protocols: (name, metadata), best first.
+        session_timeout_ms: its session timeout.
+        protocols: (name, metadata), in order of preference.
     """
 
     __slots__ = ("protocols", "session_timeout_ms")
@@ -48,18 +48,18 @@ class ClassicMetadata:
 
 
 class MemberMetadata:
-    """What a member says of itself. Immutable by agreement: a change is another object.
+    """The metadata that a member sends about itself. Immutable by convention: a change creates another object.
 
     Attributes:
         instance_id: the name that a static member keeps over restarts, or None.
-        rack_id: where it stands, or None.
-        client_id: the client's name for itself.
+        rack_id: its rack, or None.
+        client_id: the client id of its requests.
         client_host: its address.
-        rebalance_timeout_ms: how long it may take to give up partitions.
+        rebalance_timeout_ms: maximum time to revoke partitions.
         names: the topics it subscribes to by name.
         regex: the pattern it subscribes to; "" for none.
-        server_assignor: the assignor it wants, or None.
-        classic: what it said in the classic protocol; None for a member of the new one.
+        server_assignor: the assignor it requests, or None.
+        classic: its metadata of the classic protocol; None for a member of the new one.
     """
 
     __slots__ = (
@@ -117,20 +117,20 @@ class MemberMetadata:
 class ConsumerMember(ShardTimer):
     """A member of a consumer group, of either protocol.
 
-    It is itself what its session timer carries, so that a member is one object and one timer.
+    The member is also the operation of its session timer, so that a member is one object and one timer.
 
     Attributes:
-        group: the group it is in.
+        group: the group of the member.
         member_id: its id.
-        metadata: what it says of itself.
-        current: where it is.
-        timer: its session's timer; None in a group that is only thought of, and while a log is replayed.
-        rebalance_timer: armed while it has something to give up.
-        join_timer: armed while a classic member is to send JoinGroup.
-        sync_timer: armed while a classic member is to send SyncGroup.
-        settled_epoch: its epoch while it is at rest there and speaks the new protocol, else `NEVER`.
-        reply: the answer to a heartbeat that changes nothing, as of `settled_epoch`.
-        assignor_member: what the assignor is told of it; made when it is asked for.
+        metadata: its metadata.
+        current: its current assignment and epochs.
+        timer: its session timer; None in a tentative group and during replay.
+        rebalance_timer: armed while it must revoke partitions.
+        join_timer: armed while a classic member must send JoinGroup.
+        sync_timer: armed while a classic member must send SyncGroup.
+        settled_epoch: its epoch while it is STABLE and uses the new protocol, else `NEVER`.
+        reply: the response to a heartbeat that changes nothing, as of `settled_epoch`.
+        assignor_member: the assignor's view of it; created on first use.
     """
 
     __slots__ = (
@@ -165,24 +165,24 @@ class ConsumerMember(ShardTimer):
 
     @property
     def is_classic(self) -> bool:
-        """Whether it speaks the classic protocol."""
+        """Returns True if the member uses the classic protocol."""
         return self.metadata.classic is not None
 
     def say(self, metadata: MemberMetadata) -> None:
-        """It says something else of itself."""
+        """Sets the member's metadata."""
         self.metadata = metadata
         self.assignor_member = None
         self.settle()
 
     def settle(self) -> None:
-        """Works out anew whether a plain heartbeat of it can change anything."""
+        """Recomputes whether a heartbeat without changes leaves the member unchanged (`settled_epoch`)."""
         current = self.current
         rests = current.state is STABLE and self.metadata.classic is None and current.member_epoch > 0
         self.settled_epoch = current.member_epoch if rests else NEVER
         self.reply = None
 
     def reply_at_rest(self, heartbeat_interval_ms: int) -> ConsumerGroupHeartbeatResponse:
-        """The answer to a heartbeat that changes nothing; the same object while it says the same."""
+        """Returns the response to a heartbeat that changes nothing; the same object until its contents change."""
         reply = self.reply
         if reply is None or reply.heartbeat_interval_ms != heartbeat_interval_ms:
             reply = self.reply = ConsumerGroupHeartbeatResponse(
@@ -193,12 +193,12 @@ class ConsumerMember(ShardTimer):
         return reply
 
     def move(self, after: CurrentAssignment) -> None:
-        """It is somewhere else now."""
+        """Sets the member's current assignment."""
         self.current = after
         self.settle()
 
     def stop(self) -> None:
-        """Nothing of it counts any more: its timers stop."""
+        """Cancels all timers of the member."""
         if self.timer is not None:
             self.timer.cancel()
         if self.rebalance_timer is not None:
@@ -207,12 +207,12 @@ class ConsumerMember(ShardTimer):
         self.stop_classic_timers()
 
     def stop_classic_timers(self) -> None:
-        """Neither a join nor a sync is awaited."""
+        """Cancels the join timer and the sync timer."""
         for timer in (self.join_timer, self.sync_timer):
             if timer is not None:
                 timer.cancel()
         self.join_timer = self.sync_timer = None
 
     def fire(self) -> Outcome | None:
-        """Its session is over."""
-        return self.group.expire(self, "its session is over")
+        """Removes the member: its session timeout ended."""
+        return self.group.expire(self, "its session expired")

@@ -1,7 +1,7 @@
-"""One member's step: what it says, what follows for the group's epoch, its target, and where the member is then.
+"""The update of one member in a decision: metadata, group epoch, target, and its resulting assignment.
 
-Both protocols come here: a heartbeat of the new one, and a JoinGroup of a member that speaks the classic one. Nothing
-of the group is changed; the records say what is to be.
+Heartbeats of the new protocol and JoinGroup requests of classic members use it. It does not change the group; it
+creates records.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 
 class MemberChange:
-    """A member on its way through one decision.
+    """The change of one member in one decision.
 
     Attributes:
-        group: its group, as it is.
+        group: its group, before the decision.
         member_id: its id.
-        member: what the group has under that id; None for a new member, also for one that takes another's place.
-        replaced: the static member whose place it takes, or None.
-        before: what it said; what the replaced one said; None for a new member.
-        metadata: what it says now.
-        current: where it is before the decision.
-        after: where it is after it.
-        records: what the decision writes.
+        member: the existing member of that id; None for a new member, including one that replaces another.
+        replaced: the static member that it replaces, or None.
+        before: its previous metadata, or that of the replaced member; None for a new member.
+        metadata: its new metadata.
+        current: its assignment before the decision.
+        after: its assignment after the decision.
+        records: the records of the decision.
         group_epoch: the group's epoch after the decision.
-        subscription_changed: whether it reads something else now.
+        subscription_changed: whether its subscription changed.
     """
 
     __slots__ = (
@@ -71,8 +71,8 @@ class MemberChange:
         self.member_id = member_id
         self.member = member
         self.replaced = replaced
-        told = member if member is not None else replaced
-        self.before = None if told is None else told.metadata
+        predecessor = member if member is not None else replaced
+        self.before = None if predecessor is None else predecessor.metadata
         self.current = current
         self.after = current
         self.records = records
@@ -82,28 +82,28 @@ class MemberChange:
 
     @property
     def target(self) -> Target:
-        """What it shall have, before a new target is computed: a replaced member's passes on to it."""
+        """The member's target before a new one is computed; a replaced member's target passes on to it."""
         return self.group.target_of(self.member_id if self.replaced is None else self.replaced.member_id)
 
     def replace(self, old: ConsumerMember) -> None:
-        """Writes that the member takes a static member's place: whatever that one had is the new one's."""
+        """Adds the records by which the member replaces a static one and inherits its state."""
         group_id = self.group.group_id
         self.records += group_records.member_tombstones(group_id, old.member_id)
         self.records.append(group_records.member_metadata(group_id, self.member_id, old.metadata))
         self.records.append(group_records.target_assignment(group_id, self.member_id, self.target))
         self.records.append(group_records.current_assignment(group_id, self.member_id, self.current))
 
-    # ---- what it says
+    # ---- metadata
 
     def say(
         self, metadata: MemberMetadata, *, visible: Callable[[str], bool] | None, any_regex_counts: bool = False
     ) -> None:
-        """The member says something of itself; the group's epoch moves if that changes what the group reads.
+        """Sets the member's metadata; raises the group epoch if that changes the group's topics.
 
         Args:
-            metadata: what it says.
-            visible: which topics whoever asks may see; None: all.
-            any_regex_counts: whether a pattern that is not resolved yet moves the epoch, too.
+            metadata: the new metadata.
+            visible: returns True for topics that the client may see; None: all.
+            any_regex_counts: whether an unresolved pattern raises the epoch, too.
 
         Raises:
             KafkaError: INVALID_REGULAR_EXPRESSION; UNKNOWN_SERVER_ERROR for more names than a record can hold.
@@ -123,14 +123,14 @@ class MemberChange:
         schedule_resolution(group, metadata.regex if regex_changed else "", self._dropped_regex, visible)
 
     def _check_names(self, names: frozenset[str]) -> None:
-        """Refuses what could not be written in the end, before much is done with it: a million names took seconds."""
+        """Refuses names that exceed the record size early: processing a million names took seconds."""
         most = self.group.shard.max_record_bytes
         if sum(map(len, names)) > most:
-            message = f"a subscription to {len(names)} topics is longer than the {most} bytes that may be written"
+            message = f"a subscription to {len(names)} topics exceeds the maximum record size of {most} bytes"
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
 
     def _change_regex(self, old: str, new: str) -> tuple[bool, bool]:
-        """Whether the pattern changed, and whether what it matches is known already."""
+        """Returns whether the pattern changed, and whether its matches are known already."""
         if old == new:
             return False, False
         group = self.group
@@ -151,7 +151,7 @@ class MemberChange:
         if not (bump or refresh_due):
             return
         metadata_hash = group.metadata_hash
-        if refresh_due or self._reads_other_topics():
+        if refresh_due or self._changes_group_topics():
             topics = group.subscriptions.topics_after(self.before, self.metadata, self._dropped_regex)
             metadata_hash = group.shard.consumer.metadata.hash_of(topics)
             bump = bump or metadata_hash != group.metadata_hash
@@ -162,8 +162,8 @@ class MemberChange:
         if group.has_legacy_metadata:
             self.records.append(group_records.legacy_metadata_tombstone(group.group_id))
 
-    def _reads_other_topics(self) -> bool:
-        """Whether the group as a whole begins or ceases to read a topic: only then the hash can be another one."""
+    def _changes_group_topics(self) -> bool:
+        """Returns True if the topics of the whole group change; otherwise their hash stays the same."""
         if self._dropped_regex:
             return True
         subscriptions = self.group.subscriptions
@@ -175,13 +175,13 @@ class MemberChange:
             subscriptions.names[name] == 1 for name in old - new
         )
 
-    # ---- what it shall have, and has
+    # ---- target and assignment
 
     def reconcile(self, reported: Reported | None) -> None:
-        """Computes a new target if one is due, and takes the member a step towards its own.
+        """Computes a new target if one is due, and moves the member one step towards its own.
 
         Args:
-            reported: what the member says it uses; None if it does not say.
+            reported: the partitions that the member reports; None if it sends no report.
 
         Raises:
             KafkaError: FENCED_MEMBER_EPOCH (see `states.Step.FENCE`); UNKNOWN_SERVER_ERROR if the assignor failed.
@@ -190,7 +190,7 @@ class MemberChange:
         target_epoch, target = targets.update(self)
         current = self.current
         if not self.subscription_changed and current.member_epoch == target_epoch and not current.state:
-            return  # at rest
+            return  # already reconciled
         topics, by_id = group.subscriptions.topics_of(self.metadata), group.shard.topics.by_id
 
         def subscribed(topic_id: bytes) -> bool:

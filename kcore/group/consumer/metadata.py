@@ -1,7 +1,7 @@
-"""The topics as groups see them: what exists, hashes that tell whether anything changed, and when something was made.
+"""Topic metadata for groups: existing topics, hashes that detect changes, and the version of the last topic creation.
 
-A group keeps one hash of all topics that it reads. It is Kafka's (KIP-1101), so that a group whose log was written by a
-Kafka broker does not see a change where there is none.
+A group stores one hash of all its subscribed topics. It equals Kafka's hash (KIP-1101), so that a group from a Kafka
+broker's log sees no false change.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from xxhash import xxh3_64_intdigest
 if TYPE_CHECKING:
     from kcore.runtime.topics import TopicImage, TopicInfo
 
-_MAGIC: Final = b"\x00"  # the version of what is hashed
+_MAGIC: Final = b"\x00"  # the version of the hash's input
 _INT64_SIGN: Final = 1 << 63
 
 
 def topic_hash(topic: TopicInfo, racks: Iterable[str] = ()) -> int:
-    """The hash of one topic: id, name, partitions, and the racks of each.
+    """Returns the hash of one topic: id, name, partitions, and the racks of each.
 
     Args:
         topic: the topic.
-        racks: the racks on which every partition of it stands.
+        racks: the racks that hold a replica of every partition.
 
     Returns:
         A signed 64-bit number.
@@ -37,13 +37,13 @@ def topic_hash(topic: TopicInfo, racks: Iterable[str] = ()) -> int:
 
 
 def group_hash(hashes: Iterable[int]) -> int:
-    """The hash of all topics that a group reads, by the hashes of each in the order of their names; 0 for none."""
+    """Returns the hash of a group's topics from their hashes in the order of their names; 0 for none."""
     data = b"".join(struct.pack("<q", value) for value in hashes)
     return _signed(xxh3_64_intdigest(data)) if data else 0
 
 
 def _text(text: str) -> bytes:
-    """Text as it is hashed: UTF-16 units and their number."""
+    """Returns the hash input of a text: its UTF-16 units and their number."""
     units = text.encode("utf-16-le", "surrogatepass")
     return units + struct.pack("<i", len(units) // 2)
 
@@ -53,16 +53,18 @@ def _signed(value: int) -> int:
 
 
 class TopicMetadata:
-    """The topics of the cluster with what groups keep of them; one for all shards of a node.
+    """The topics of the cluster with their hashes; one object for all shards of a node.
 
     Args:
         topics: the topics.
-        version: the version of the metadata as of now: a number that grows with every change, over restarts too.
-        rack: where this node stands, None if it does not say.
+        version: returns the current version of the metadata: a number that grows with every change, over restarts
+            too.
+        rack: the rack of this node, None if unset.
 
     Attributes:
         topics: the topics.
-        created_version: the version in which a topic was made last; what is older has not seen it.
+        created_version: the version of the last topic creation; older resolutions of patterns have not seen that
+            topic.
     """
 
     __slots__ = ("_hashes", "_racks", "created_version", "topics", "version")
@@ -75,20 +77,20 @@ class TopicMetadata:
         self._hashes: dict[str, int] = {}
 
     def created(self, name: str) -> None:
-        """A topic was made, in the version that comes next."""
+        """Handles the creation of a topic, which takes effect in the next version."""
         self._hashes.pop(name, None)
         self.created_version = self.version() + 1
 
     def loaded(self) -> None:
-        """All topics that there are were told of: what was looked at in the present version has seen them."""
+        """Handles the end of the initial load: resolutions of the current version include all topics."""
         self.created_version = self.version()
 
     def changed(self, name: str) -> None:
-        """A topic was grown or deleted."""
+        """Handles new partitions or the deletion of a topic."""
         self._hashes.pop(name, None)
 
     def hash_of(self, names: Iterable[str]) -> int:
-        """The hash of those of the topics that exist."""
+        """Returns the hash of the existing ones of these topics."""
         known, by_name = self._hashes, self.topics.by_name
         existing: list[str] = []
         for name in names:

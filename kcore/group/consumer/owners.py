@@ -1,4 +1,4 @@
-"""Who has which partition, as far as it matters: the epoch in which its owner is. Derived from the members."""
+"""The member epoch of each partition's owner, derived from the members."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from kcore.group.consumer.assignment import NO_PARTITIONS, CurrentAssignment, Ow
 
 
 class PartitionOwners:
-    """The member epoch of each partition's owner; a partition that nobody has is not in it.
+    """The member epochs of partition owners; partitions without an owner have no entry.
 
-    A partition is a member's own as long as it may use it or has not confirmed to have given it up.
+    A member owns a partition while it may use it, and until it confirms the revocation.
     """
 
     __slots__ = ("_epochs",)
@@ -17,14 +17,15 @@ class PartitionOwners:
         self._epochs: dict[bytes, dict[int, int]] = {}
 
     def of(self, topic_id: bytes) -> dict[int, int]:
-        """The owned partitions of a topic, with their owners' epochs; to be read alone."""
+        """Returns the owned partitions of a topic with their owners' epochs; callers must not change them."""
         return self._epochs.get(topic_id, NO_PARTITIONS)
 
     def replace(self, before: CurrentAssignment | None, after: CurrentAssignment | None) -> None:
-        """A member's assignment changed: takes out what it had, and puts in what it has.
+        """Replaces the partitions of a member whose assignment changed.
 
         Raises:
-            ValueError: somebody else has a partition in the same epoch or a newer one; two owners must not be.
+            ValueError: another member owns a partition in the same epoch or a newer one; a partition must not have
+                two owners.
         """
         if before is not None:
             self._remove(before.assigned, before.member_epoch)
@@ -40,7 +41,7 @@ class PartitionOwners:
             if of_topic is None:
                 continue
             for partition in partitions:
-                # Another epoch is another owner, who came while records in between were compacted away.
+                # Another epoch belongs to a later owner; the records in between were compacted away.
                 if of_topic.get(partition) == member_epoch:
                     del of_topic[partition]
             if not of_topic:
@@ -56,7 +57,7 @@ class PartitionOwners:
                 present = of_topic.get(partition)
                 if present is not None and present >= member_epoch:
                     raise ValueError(
-                        f"partition {partition} of {topic_id.hex()} is owned in epoch {present}, "
-                        f"and cannot be given out in epoch {member_epoch}"
+                        f"partition {partition} of {topic_id.hex()} has an owner in epoch {present} "
+                        f"and cannot be assigned in epoch {member_epoch}"
                     )
                 of_topic[partition] = member_epoch

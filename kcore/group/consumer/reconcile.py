@@ -1,7 +1,7 @@
-"""A member's way to its target, one heartbeat at a time: pure functions of where it is and what it says it uses.
+"""The steps of a member towards its target, one per heartbeat, as pure functions of its assignment and its report.
 
-The steps of a rebalance that moves a partition from A to B: A's heartbeat is answered without the partition, A reports
-what it uses and the partition is not in it any more, B's next heartbeat is answered with it. No other member notices.
+A partition moves from member A to member B in three steps. A's heartbeat response omits the partition. A sends a report
+without the partition. B's next heartbeat response contains it. No other member is involved.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ def reconcile(
     subscribes_to_something: Callable[[], bool],
     changed: bool,
 ) -> CurrentAssignment:
-    """Where the member is after a heartbeat.
+    """Returns the member's assignment after a heartbeat.
 
     Args:
-        current: where it is.
+        current: its assignment before.
         target_epoch: the assignment epoch.
-        target: what it shall have by then.
-        owners: who has which partition.
-        reported: what the member says it uses; None if it does not say.
-        subscribed: whether it reads the topic of that id, now.
-        subscribes_to_something: whether it reads any topic that exists.
-        changed: whether this heartbeat changed what it reads.
+        target: its target in that epoch.
+        owners: the owners of partitions.
+        reported: the partitions that the member reports; None if it sends no report.
+        subscribed: returns True if the member now subscribes to the topic of that id.
+        subscribes_to_something: returns True if it subscribes to any existing topic.
+        changed: whether this heartbeat changed its subscription.
 
     Returns:
         The same object if nothing changes.
@@ -70,7 +70,7 @@ def reconcile(
     if step is FENCE:
         raise KafkaError(
             ErrorCode.FENCED_MEMBER_EPOCH,
-            "the member is in a state that this coordinator does not know: it must give up its partitions and rejoin",
+            "the member is in a state that this coordinator does not support: it must drop its partitions and rejoin",
         )
     base_epoch = target_epoch if step is NEXT_IN_TARGET_EPOCH else current.member_epoch
     after = _next(current, base_epoch, target_epoch, target, owners, reported, subscribed)
@@ -88,31 +88,33 @@ def _next(
 ) -> CurrentAssignment:
     kept: Owned = {}
     revoking: Owned = {}
-    given: dict[bytes, list[int]] = {}
+    granted: dict[bytes, list[int]] = {}
     waits = False
     for topic_id, partitions in current.assigned.items():
         if not (topic_id in target and subscribed(topic_id)):
             revoking[topic_id] = partitions
             continue
-        wanted = target[topic_id]
-        if len(wanted) == len(partitions) and all(map(partitions.__contains__, wanted)):
-            kept[topic_id] = partitions  # most heartbeats change nothing in most topics: the same object
+        target_partitions = target[topic_id]
+        if len(target_partitions) == len(partitions) and all(map(partitions.__contains__, target_partitions)):
+            kept[topic_id] = partitions  # most heartbeats leave most topics unchanged: keep the same object
             continue
-        shall = set(wanted)
-        stay = {partition: epoch for partition, epoch in partitions.items() if partition in shall}
+        target_set = set(target_partitions)
+        stay = {partition: epoch for partition, epoch in partitions.items() if partition in target_set}
         if stay:
             kept[topic_id] = stay
         if len(stay) < len(partitions):
-            revoking[topic_id] = {partition: epoch for partition, epoch in partitions.items() if partition not in shall}
-    for topic_id, wanted in target.items():
+            revoking[topic_id] = {
+                partition: epoch for partition, epoch in partitions.items() if partition not in target_set
+            }
+    for topic_id, target_partitions in target.items():
         if not subscribed(topic_id):
             continue
         has = kept.get(topic_id, NO_PARTITIONS)
-        if len(has) == len(wanted):
+        if len(has) == len(target_partitions):
             continue
         taken, own = owners.of(topic_id), current.revoking.get(topic_id, NO_PARTITIONS)
         free = []
-        for partition in wanted:
+        for partition in target_partitions:
             if partition in has:
                 continue
             if partition in taken and partition not in own:
@@ -120,10 +122,10 @@ def _next(
             else:
                 free.append(partition)
         if free:
-            given[topic_id] = free
+            granted[topic_id] = free
     if revoking and overlaps(reported, revoking):
         return CurrentAssignment(base_epoch, current.member_epoch, UNREVOKED, kept, revoking)
-    for topic_id, free in given.items():
+    for topic_id, free in granted.items():
         kept[topic_id] = {**kept.get(topic_id, NO_PARTITIONS), **dict.fromkeys(free, target_epoch)}
     return CurrentAssignment(target_epoch, current.member_epoch, UNRELEASED if waits else STABLE, kept)
 
@@ -135,7 +137,7 @@ def _shrunk(
     subscribes_to_something: Callable[[], bool],
 ) -> CurrentAssignment:
     dropped = {topic_id: parts for topic_id, parts in current.assigned.items() if not subscribed(topic_id)}
-    # Kafka takes a member that reads nothing at all through here even if it has nothing: its previous epoch moves up.
+    # Kafka also takes this branch for a member without any topics and partitions: its previous epoch is updated.
     if not dropped and (current.revoking or subscribes_to_something()):
         return current
     kept = {topic_id: parts for topic_id, parts in current.assigned.items() if topic_id not in dropped}

@@ -1,6 +1,6 @@
 """The records of consumer groups, as pure functions: types 3 to 8 and 16 of `__consumer_offsets`.
 
-Those that a join writes, and every step behind it, hold what memory holds: `plain_records` says what they are.
+The records of a join and of the steps after it share the objects in memory; `reference_records` defines their contents.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
     from kcore.group.consumer.group import ConsumerGroup
     from kcore.group.consumer.member import MemberMetadata
 
-MAX_TARGET_RECORD_BYTES: Final = 128  # about what one member's target takes beside its ids and partitions
+MAX_TARGET_RECORD_BYTES: Final = 128  # approximate size of one member's target besides its ids and partitions
 
 
 group_epoch: Final[Callable[[str, int, int], Record]] = consumer_records.group_epoch
 """(group id, epoch, metadata hash): the group's epoch, and the hash of its topics (type 3)."""
 
 assignment_epoch: Final[Callable[[str, int, int], Record]] = consumer_records.assignment_epoch
-"""(group id, epoch, timestamp in ms): the epoch of the target assignment, and when it was computed (type 6)."""
+"""(group id, epoch, timestamp in ms): the epoch of the target assignment and the time of its computation (type 6)."""
 
 target_assignment: Final[Callable[[str, str, Target], Record]] = consumer_records.target_assignment
-"""(group id, member id, target): what a member shall have (type 7)."""
+"""(group id, member id, target): a member's target assignment (type 7)."""
 
 current_assignment: Final[Callable[[str, str, CurrentAssignment], Record]] = consumer_records.current_assignment
-"""(group id, member id, assignment): where a member is (type 8)."""
+"""(group id, member id, assignment): a member's current assignment (type 8)."""
 
 in_one: Final[Callable[[list[Record]], Any]] = consumer_records.in_one
-"""The records of a decision as a block that is written and applied at once, if all of them are of these kinds."""
+"""Combines the records of a decision into a block that is written and applied at once, if all have these types."""
 
 
 def member_metadata(group_id: str, member_id: str, metadata: MemberMetadata) -> Record:
-    """What a member says of itself (type 5)."""
+    """Returns the record of a member's metadata (type 5)."""
     if metadata.classic is not None:
         return reference_records.member_metadata(group_id, member_id, metadata)
     record: Record = consumer_records.member_metadata(group_id, member_id, metadata)
@@ -55,27 +55,27 @@ def member_metadata(group_id: str, member_id: str, metadata: MemberMetadata) -> 
 
 
 def member_metadata_tombstone(group_id: str, member_id: str) -> Record:
-    """A member is gone."""
+    """Returns the record that deletes a member's metadata."""
     return Record(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
 
 
 def legacy_metadata_tombstone(group_id: str) -> Record:
-    """The topics as Kafka 4.0 wrote them are gone (type 4)."""
+    """Returns the record that deletes the topics as Kafka 4.0 wrote them (type 4)."""
     return Record(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
 
 
 def target_assignment_tombstone(group_id: str, member_id: str) -> Record:
-    """A member shall have nothing any more: it is gone."""
+    """Returns the record that deletes a member's target."""
     return Record(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
 
 
 def current_assignment_tombstone(group_id: str, member_id: str) -> Record:
-    """A member is nowhere any more."""
+    """Returns the record that deletes a member's current assignment."""
     return Record(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None)
 
 
 def regular_expression(group_id: str, regex: str, topics: Iterable[str], version: int, timestamp_ms: int) -> Record:
-    """The topics that a pattern matches (type 16)."""
+    """Returns the record of the topics that a pattern matches (type 16)."""
     return Record(
         ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex),
         ConsumerGroupRegularExpressionValue(topics=sorted(topics), version=version, timestamp=timestamp_ms),
@@ -83,12 +83,15 @@ def regular_expression(group_id: str, regex: str, topics: Iterable[str], version
 
 
 def regular_expression_tombstone(group_id: str, regex: str) -> Record:
-    """Nobody subscribes to a pattern any more."""
+    """Returns the record that deletes a pattern without subscribers."""
     return Record(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[Record]:
-    """A member goes: its present assignment first, so that replay finds nobody who owns and is not there."""
+    """Returns the records that delete a member.
+
+    The current assignment comes first, so that replay never sees an owner that is not a member.
+    """
     return [
         current_assignment_tombstone(group_id, member_id),
         target_assignment_tombstone(group_id, member_id),
@@ -97,11 +100,11 @@ def member_tombstones(group_id: str, member_id: str) -> list[Record]:
 
 
 def group_tombstones(group: ConsumerGroup, renamed: tuple[str, str] | None = None) -> list[Record]:
-    """The whole group goes, in Kafka's order; some of it whether it was ever written or not.
+    """Returns the records that delete the whole group, in Kafka's order; some of them may delete nothing.
 
     Args:
         group: the group.
-        renamed: a member that records before these replaced, and the id that took its place.
+        renamed: a member that earlier records of the decision replace, and its new id.
     """
     group_id = group.group_id
     old, new = renamed or ("", "")

@@ -1,6 +1,6 @@
-"""What the records of consumer groups stand for that hold what memory holds (`kcore_ext.group.consumer_records`).
+"""The reference implementation of the compiled records in `kcore_ext.group.consumer_records`.
 
-These are the records by definition: whoever writes and replays them gets the same log and the same groups.
+Both implementations must produce the same log and the same groups.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def member_metadata(group_id: str, member_id: str, metadata: MemberMetadata) -> Record:
-    """What a member says of itself (type 5)."""
+    """Returns the record of a member's metadata (type 5)."""
     classic = metadata.classic
     value = ConsumerGroupMemberMetadataValue(
         instance_id=metadata.instance_id,
@@ -59,7 +59,7 @@ def member_metadata(group_id: str, member_id: str, metadata: MemberMetadata) -> 
 
 
 def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> Record:
-    """The group's epoch, and the hash of its topics (type 3)."""
+    """Returns the record of the group's epoch and the hash of its topics (type 3)."""
     return Record(
         ConsumerGroupMetadataKey(group_id=group_id),
         ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash),
@@ -67,7 +67,7 @@ def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> Record:
 
 
 def target_assignment(group_id: str, member_id: str, target: Target) -> Record:
-    """What a member shall have (type 7)."""
+    """Returns the record of a member's target (type 7)."""
     return Record(
         ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
         ConsumerGroupTargetAssignmentMemberValue(topic_partitions=to_target_topics(target)),
@@ -75,7 +75,7 @@ def target_assignment(group_id: str, member_id: str, target: Target) -> Record:
 
 
 def assignment_epoch(group_id: str, epoch: int, timestamp_ms: int) -> Record:
-    """The epoch of the target assignment, and when it was computed (type 6)."""
+    """Returns the record of the target assignment's epoch and computation time (type 6)."""
     return Record(
         ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
         ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp_ms),
@@ -83,7 +83,7 @@ def assignment_epoch(group_id: str, epoch: int, timestamp_ms: int) -> Record:
 
 
 def current_assignment(group_id: str, member_id: str, current: CurrentAssignment) -> Record:
-    """Where a member is (type 8)."""
+    """Returns the record of a member's current assignment (type 8)."""
     return Record(
         ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id),
         ConsumerGroupCurrentMemberAssignmentValue(
@@ -103,4 +103,4 @@ PLAIN: Final[dict[int, Callable[[ConsumerRecord], Record]]] = {
     7: lambda record: target_assignment(record.group_id, record.member_id or "", record.said),
     8: lambda record: current_assignment(record.group_id, record.member_id or "", record.said),
 }
-"""What each is, by the type of its key."""
+"""The reference function of each record type, by the type of its key."""

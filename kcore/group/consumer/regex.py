@@ -1,7 +1,7 @@
-"""Patterns that members subscribe to: compiled by RE2, resolved beside other work, for all of a group at once.
+"""Patterns to which members subscribe: compiled by RE2, resolved in slices, all patterns of a group together.
 
-RE2 matches in time linear in the text, so that no pattern of a client can keep a node busy. What a pattern matched is a
-record; members read what the record says, not what would match now.
+RE2 matches in time linear in the text, so that a client's pattern cannot block a node. The matches of a pattern are a
+record; members read the topics of the record, not those that would match now.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_SHOWN: Final = 100  # characters of a pattern in an error
+MAX_SHOWN: Final = 100  # characters of a pattern in an error message
 MIN_INTERVAL_MS: Final = 10_000
-"""The least time between two resolutions of a group's patterns."""
+"""Minimum time between two resolutions of a group's patterns."""
 
 SLICE_NAMES: Final = 1_000
-"""How many names are matched between two rounds of requests, if they are short and the pattern is small."""
+"""Names matched per slice, if they are short and the pattern is small."""
 
 SLICE_STEPS: Final = 2_000_000
-"""The same in steps of the slowest way to match: characters times instructions of the program."""
+"""Limit per slice in steps of the slowest matching method: characters times instructions of the program."""
 
 
 def _compiled(regex: str) -> Any:
@@ -59,13 +59,13 @@ def check_regex(regex: str) -> None:
 def schedule_resolution(
     group: ConsumerGroup, new_regex: str, dropped_regex: str, visible: Callable[[str], bool] | None
 ) -> None:
-    """Has the group's patterns looked up, if that is due.
+    """Schedules the resolution of the group's patterns, if it is due.
 
     Args:
-        group: the group, as it is before the decision.
-        new_regex: a pattern that the present decision brings; "" for none.
-        dropped_regex: one that nobody has any more after it; "" for none.
-        visible: which topics whoever asks may see; None: all.
+        group: the group before the decision.
+        new_regex: a pattern that the decision adds; "" for none.
+        dropped_regex: a pattern that has no subscriber after the decision; "" for none.
+        visible: returns True for topics that the client may see; None: all.
     """
     subscriptions = group.subscriptions
     required = bool(new_regex) and new_regex not in subscriptions.regexes
@@ -81,30 +81,30 @@ def schedule_resolution(
 def resolution_is_due(
     group: ConsumerGroup, new_regex: str = "", dropped_regex: str = "", required: bool = False
 ) -> bool:
-    """Whether a heartbeat has the group's patterns looked up; see `schedule_resolution`."""
+    """Returns True if a heartbeat must schedule a resolution of the group's patterns."""
     if group.group_id in group.shard.regex_jobs:
         return False
     subscriptions = group.subscriptions
     now_ms = group.shard.now.wall_ms
     resolved = subscriptions.resolved
-    some = next(iter(resolved.values()), None)  # all are looked up together
-    if some is not None and now_ms <= some.timestamp_ms + MIN_INTERVAL_MS:
+    sample = next(iter(resolved.values()), None)  # all are resolved together
+    if sample is not None and now_ms <= sample.timestamp_ms + MIN_INTERVAL_MS:
         return False
-    wanted = len(subscriptions.regexes) + (new_regex not in subscriptions.regexes and bool(new_regex))
-    wanted -= bool(dropped_regex)
-    if not wanted:
+    subscribed = len(subscriptions.regexes) + (new_regex not in subscriptions.regexes and bool(new_regex))
+    subscribed -= bool(dropped_regex)
+    if not subscribed:
         return False
-    if required or wanted != len(resolved):  # a pattern that goes is still resolved: the others are looked up anew
+    if required or subscribed != len(resolved):  # `resolved` still has the dropped pattern
         return True
-    assert some is not None, "as many resolved patterns as are wanted, and some are"
+    assert sample is not None, "there are as many resolved patterns as subscribed ones, at least one"
     services = group.shard.consumer
-    if some.version < services.metadata.created_version:
+    if sample.version < services.metadata.created_version:
         return True
-    return now_ms > some.timestamp_ms + services.config.group_consumer_regex_refresh_interval_ms
+    return now_ms > sample.timestamp_ms + services.config.group_consumer_regex_refresh_interval_ms
 
 
 def _resolution(shard: GroupShard, group_id: str, visible: Callable[[str], bool] | None) -> Iterator[Outcome | None]:
-    """Looks up all patterns of a group, some names a slice; then decides what follows."""
+    """Resolves all patterns of a group in slices, then decides the records."""
     try:
         group = _consumer_group(shard, group_id)
         if group is None:
@@ -114,8 +114,8 @@ def _resolution(shard: GroupShard, group_id: str, visible: Callable[[str], bool]
         names = [topic.name for topic in metadata.topics.all()]
         matches: dict[str, list[str]] = {regex: [] for regex in group.subscriptions.regexes}
         for regex in matches:
-            for some in _matching(regex, names):
-                matches[regex] += some if visible is None else filter(visible, some)
+            for batch in _matching(regex, names):
+                matches[regex] += batch if visible is None else filter(visible, batch)
                 yield None
         yield _resolved(shard, group_id, matches, version, started_ms)
     finally:
@@ -123,33 +123,33 @@ def _resolution(shard: GroupShard, group_id: str, visible: Callable[[str], bool]
 
 
 def _matching(regex: str, names: list[str]) -> Iterator[list[str]]:
-    """The names that a pattern matches, a bounded piece of work at a time.
+    """Yields the names that a pattern matches, in bounded slices.
 
-    A pattern that cannot be served matches nothing. None comes here from clients; a log of another coordinator may
-    have one.
+    A pattern that does not compile matches nothing. Requests with such a pattern are refused, but a log of another
+    coordinator may contain one.
     """
     try:
         pattern = _compiled(regex)
     except KafkaError as error:
-        logger.error("%s", error.message)
+        logger.error("pattern from the log ignored, its subscribers get no topics for it: %s", error.message)
         return
     size = max(pattern.programsize, 1)
-    found: list[str] = []
-    looked_at = steps = 0
+    matched: list[str] = []
+    tested = steps = 0
     for name in names:
         if pattern.fullmatch(name) is not None:
-            found.append(name)
-        looked_at += 1
+            matched.append(name)
+        tested += 1
         steps += len(name) * size
-        if steps >= SLICE_STEPS or looked_at >= SLICE_NAMES:
-            yield found
-            found = []
-            looked_at = steps = 0
-    yield found
+        if steps >= SLICE_STEPS or tested >= SLICE_NAMES:
+            yield matched
+            matched = []
+            tested = steps = 0
+    yield matched
 
 
 def _consumer_group(shard: GroupShard, group_id: str) -> ConsumerGroup | None:
-    from kcore.group.consumer.group import ConsumerGroup  # noqa: PLC0415  (a group's steps come here)
+    from kcore.group.consumer.group import ConsumerGroup  # noqa: PLC0415  (circular: the group imports this module)
 
     group = shard.groups.get(group_id)
     return group if isinstance(group, ConsumerGroup) else None
@@ -158,7 +158,7 @@ def _consumer_group(shard: GroupShard, group_id: str) -> ConsumerGroup | None:
 def _resolved(
     shard: GroupShard, group_id: str, matches: dict[str, list[str]], version: int, started_ms: int
 ) -> Outcome | None:
-    """A record for each pattern that somebody still has; a new group epoch if any matches something else."""
+    """Returns a record for each pattern that still has subscribers, and a new group epoch if any match changed."""
     group = _consumer_group(shard, group_id)
     if group is None:
         return None
@@ -169,10 +169,10 @@ def _resolved(
     for regex in subscriptions.regexes:
         known = subscriptions.resolved.get(regex)
         if regex in matches:
-            found = frozenset(matches[regex])
-            records.append(group_records.regular_expression(group_id, regex, found, version, started_ms))
-            bump = bump or found != (frozenset() if known is None else known.topics)
-            topics |= found
+            matched = frozenset(matches[regex])
+            records.append(group_records.regular_expression(group_id, regex, matched, version, started_ms))
+            bump = bump or matched != (frozenset() if known is None else known.topics)
+            topics |= matched
         elif known is not None:
             topics |= known.topics
     if not records:

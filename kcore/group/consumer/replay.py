@@ -1,4 +1,4 @@
-"""Replay of consumer groups' records: the only code that changes what is durable of them."""
+"""Replay of consumer groups' records: the only code that changes their durable state."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from kcore.runtime.machine import Record
 
 NO_MEMBER = CurrentAssignment(-1, -1)
-"""Where a member is whose present assignment is gone: it goes with the next record."""
+"""The assignment of a member after the tombstone of its current assignment, until its own tombstone."""
 
 
 class ReplayError(ValueError):
@@ -53,26 +53,26 @@ class ReplayError(ValueError):
 
 
 def _group(shard: GroupShard, group_id: str) -> ConsumerGroup:
-    """The group that a value is about. A group that held offsets alone is no obstacle."""
+    """Returns the consumer group of a record; creates it, also in place of a simple group (offsets only)."""
     group = shard.groups.get(group_id)
     if isinstance(group, ConsumerGroup):
         return group
     if group is not None and not (isinstance(group, ClassicGroup) and not group.protocol_type and group.is_empty()):
-        raise ReplayError(f"a record of a consumer group, but {group!r} is there")
+        raise ReplayError(f"record of a consumer group, but {group!r} has the same id")
     if group is not None:
         group.on_unloaded()
-    made = shard.groups[group_id] = ConsumerGroup(shard, group_id, live=shard.live)
-    return made
+    created = shard.groups[group_id] = ConsumerGroup(shard, group_id, live=shard.live)
+    return created
 
 
-def _known(shard: GroupShard, group_id: str) -> ConsumerGroup | None:
-    """The group that a tombstone is about; None if it is gone already."""
+def _existing_group(shard: GroupShard, group_id: str) -> ConsumerGroup | None:
+    """Returns the consumer group of a tombstone; None if it is already deleted."""
     group = shard.groups.get(group_id)
     return group if isinstance(group, ConsumerGroup) else None
 
 
 def apply_metadata(group: ConsumerGroup, member_id: str, value: ConsumerGroupMemberMetadataValue) -> None:
-    """A member, as it describes itself."""
+    """Applies a member's metadata."""
     classic = value.classic_member_metadata
     group.put_metadata(
         member_id,
@@ -96,7 +96,7 @@ def apply_metadata(group: ConsumerGroup, member_id: str, value: ConsumerGroupMem
 
 
 def apply_current(group: ConsumerGroup, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue) -> None:
-    """Where a member is."""
+    """Applies a member's current assignment."""
     epoch = value.member_epoch
     current = CurrentAssignment(
         epoch,
@@ -109,7 +109,7 @@ def apply_current(group: ConsumerGroup, member_id: str, value: ConsumerGroupCurr
 
 
 def place(group: ConsumerGroup, member_id: str, current: CurrentAssignment) -> None:
-    """A member is there now. One that is not known yet is made: what it says of itself may stand behind it."""
+    """Sets a member's current assignment; creates an unknown member, whose metadata may follow in the log."""
     if member_id not in group.members:
         group.put_metadata(member_id, MemberMetadata())
     group.put_current(group.members[member_id], current)
@@ -122,16 +122,16 @@ def replay_member_metadata(
     key: ConsumerGroupMemberMetadataKey,
     value: ConsumerGroupMemberMetadataValue | None,
 ) -> None:
-    """Applies type 5: a member, or its end."""
+    """Applies type 5: a member's metadata, or its deletion."""
     if value is not None:
         apply_metadata(_group(shard, key.group_id), key.member_id, value)
         return
-    group = _known(shard, key.group_id)
+    group = _existing_group(shard, key.group_id)
     member = None if group is None else group.members.get(key.member_id)
     if group is None or member is None:
         return
     if member.current.member_epoch != NO_MEMBER.member_epoch or key.member_id in group.targets:
-        raise ReplayError(f"{member!r} ends before its assignments do")
+        raise ReplayError(f"{member!r} is deleted before its assignments")
     group.remove(member)
 
 
@@ -142,15 +142,15 @@ def replay_group_epoch(
     key: ConsumerGroupMetadataKey,
     value: ConsumerGroupMetadataValue | None,
 ) -> None:
-    """Applies type 3: a group epoch, or the end of the group."""
+    """Applies type 3: a group epoch, or the deletion of the group."""
     if value is not None:
         _group(shard, key.group_id).put_epoch(value.epoch, value.metadata_hash)
         return
-    group = _known(shard, key.group_id)
+    group = _existing_group(shard, key.group_id)
     if group is None:
         return
     if group.members or group.targets or group.assignment_epoch != NO_EPOCH:
-        raise ReplayError(f"{group!r} ends before its members and targets do")
+        raise ReplayError(f"{group!r} is deleted before its members and targets")
     group.on_unloaded()
     for regex in list(group.subscriptions.resolved):
         group.put_regex(regex, None)
@@ -166,8 +166,8 @@ def replay_partition_metadata(
     key: ConsumerGroupPartitionMetadataKey,
     value: ConsumerGroupPartitionMetadataValue | None,
 ) -> None:
-    """Applies type 4, which Kafka 4.0 wrote: all that matters is whether there is one."""
-    group = _known(shard, key.group_id) if value is None else _group(shard, key.group_id)
+    """Applies type 4, which Kafka 4.0 wrote: only its presence matters."""
+    group = _existing_group(shard, key.group_id) if value is None else _group(shard, key.group_id)
     if group is not None:
         group.has_legacy_metadata = value is not None
 
@@ -179,15 +179,15 @@ def replay_assignment_epoch(
     key: ConsumerGroupTargetAssignmentMetadataKey,
     value: ConsumerGroupTargetAssignmentMetadataValue | None,
 ) -> None:
-    """Applies type 6: a target assignment is complete, or there is none any more."""
+    """Applies type 6: the epoch of a complete target assignment, or its deletion."""
     if value is not None:
         _group(shard, key.group_id).put_assignment_epoch(value.assignment_epoch, value.assignment_timestamp)
         return
-    group = _known(shard, key.group_id)
+    group = _existing_group(shard, key.group_id)
     if group is None:
         return
     if group.targets:
-        raise ReplayError(f"the targets of {group!r} end before those of its members do")
+        raise ReplayError(f"the assignment epoch of {group!r} is deleted before its members' targets")
     group.put_assignment_epoch(NO_EPOCH, 0)
 
 
@@ -198,11 +198,11 @@ def replay_target(
     key: ConsumerGroupTargetAssignmentMemberKey,
     value: ConsumerGroupTargetAssignmentMemberValue | None,
 ) -> None:
-    """Applies type 7: what a member shall have."""
+    """Applies type 7: a member's target, or its deletion."""
     if value is not None:
         _group(shard, key.group_id).put_target(key.member_id, from_target_topics(value.topic_partitions))
         return
-    group = _known(shard, key.group_id)
+    group = _existing_group(shard, key.group_id)
     if group is not None:
         group.put_target(key.member_id, None)
 
@@ -214,11 +214,11 @@ def replay_current(
     key: ConsumerGroupCurrentMemberAssignmentKey,
     value: ConsumerGroupCurrentMemberAssignmentValue | None,
 ) -> None:
-    """Applies type 8: where a member is, or that it is nowhere any more."""
+    """Applies type 8: a member's current assignment, or its deletion."""
     if value is not None:
         apply_current(_group(shard, key.group_id), key.member_id, value)
         return
-    group = _known(shard, key.group_id)
+    group = _existing_group(shard, key.group_id)
     member = None if group is None else group.members.get(key.member_id)
     if group is not None and member is not None:
         group.put_current(member, NO_MEMBER)
@@ -231,8 +231,8 @@ def replay_regex(
     key: ConsumerGroupRegularExpressionKey,
     value: ConsumerGroupRegularExpressionValue | None,
 ) -> None:
-    """Applies type 16: what a pattern matched, or that nobody has it any more."""
-    group = _known(shard, key.group_id) if value is None else _group(shard, key.group_id)
+    """Applies type 16: the topics that a pattern matched, or its deletion."""
+    group = _existing_group(shard, key.group_id) if value is None else _group(shard, key.group_id)
     if group is not None:
         resolved = None if value is None else ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
         group.put_regex(key.regular_expression, resolved)
@@ -253,7 +253,7 @@ bind_consumer_records(PLAIN, _group, place)
 
 
 def apply_to_thought(group: ConsumerGroup, record: Record) -> None:
-    """Applies a value to a group that is only thought of: one that a decision makes and goes on from."""
+    """Applies a record to a tentative group: one that a decision creates and continues to use."""
     key, value = record.key, record.value
     if isinstance(value, ConsumerGroupMemberMetadataValue) and isinstance(key, ConsumerGroupMemberMetadataKey):
         apply_metadata(group, key.member_id, value)

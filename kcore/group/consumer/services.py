@@ -1,4 +1,4 @@
-"""What consumer groups need of the node they live on; one object for all of its group shards."""
+"""Services of a node for its consumer groups; one object for all of its group shards."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ if TYPE_CHECKING:
     from kcore.runtime.topics import TopicImage, TopicInfo
 
 KEPT_NAMES: Final = 262_144
-"""How many names the subscriptions have that are kept once for all members with the same."""
+"""Limit of the cached names, in all cached subscriptions of the node together."""
 
 MAX_KEPT_NAMES: Final = 16_384
-"""How many names a subscription has at most that is kept."""
+"""Limit of the names in a cached subscription."""
 
 MAX_KEPT_CHARACTERS: Final = 249
-"""Characters of a name in a subscription that is kept: no topic has a longer one, but clients may subscribe to it."""
+"""Limit of the characters of a name in a cached subscription: the maximum of topic names, but clients may send longer
+ones."""
 
 INLINE_MEMBERS: Final = 512
-"""Up to how many members a target is computed within the heartbeat that finds it due."""
+"""Maximum number of members for which a heartbeat computes a due target itself."""
 
 
 class GroupSettings(Protocol):
-    """What is in force for a group: its own setting, else the broker's."""
+    """The effective settings of groups: the group's own setting, else the broker's."""
 
     def get(self, group_id: str, key: str) -> Any:
-        """The value of `consumer.session.timeout.ms` and its like."""
+        """Returns the value of a setting such as `consumer.session.timeout.ms`."""
         ...
 
 
 class BrokerSettings:
-    """No group has settings of its own."""
+    """Settings without any group's own ones: always the broker's."""
 
     __slots__ = ("_config",)
 
@@ -45,25 +46,25 @@ class BrokerSettings:
         self._config = config
 
     def get(self, group_id: str, key: str) -> Any:
-        """The broker's setting."""
+        """Returns the broker's setting."""
         return self._config.get(f"group.{key}")
 
 
 class Background(Protocol):
-    """Runs a computation beside everything else, and hands its result back to the engine's own thread."""
+    """Runs a computation in the background, and passes its result to the engine's own thread."""
 
     def __call__(self, compute: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Runs `compute` anywhere; then `done(result)`, or `done(the exception)`, on the engine's thread."""
+        """Runs `compute` on any thread; then `done(result)` or `done(exception)` on the engine's thread."""
         ...
 
 
 class ConsumerSettings(NamedTuple):
-    """The settings of one group that are looked at with every heartbeat.
+    """The settings of one group that every heartbeat needs.
 
     Attributes:
-        session_timeout_ms: how long a silent member stays.
-        heartbeat_interval_ms: how often members are to beat.
-        assignment_interval_ms: the least time between two targets.
+        session_timeout_ms: the session timeout of members.
+        heartbeat_interval_ms: the interval between heartbeats.
+        assignment_interval_ms: minimum time between two targets.
     """
 
     session_timeout_ms: int
@@ -72,12 +73,12 @@ class ConsumerSettings(NamedTuple):
 
 
 class KeptTopics(NamedTuple):
-    """The topics of some subscriptions, and what they were when they were looked up.
+    """The topics of a set of subscriptions, with the topic metadata of the time they were built.
 
     Attributes:
         names: the names in the subscriptions, each once.
-        found: what was found under each name.
-        topics: those that were there, as the assignor takes them.
+        found: the topic of each name, None if it did not exist.
+        topics: the existing ones, as the assignor takes them.
     """
 
     names: tuple[str, ...]
@@ -86,14 +87,14 @@ class KeptTopics(NamedTuple):
 
 
 def check_times(config: Config) -> None:
-    """Refuses broker's settings of consumer groups that contradict each other, as Kafka does at its start.
+    """Refuses contradictory broker settings of consumer groups, as Kafka does at startup.
 
     Raises:
-        ConfigError: a time is outside of the bounds for groups' own settings, or a session no longer than a heartbeat's
-            interval.
+        ConfigError: a time is outside the bounds for groups' own settings, or a session timeout is not longer than
+            the heartbeat interval.
     """
-    for what in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
-        name, low, high = f"group.consumer.{what}", f"group.consumer.min.{what}", f"group.consumer.max.{what}"
+    for setting in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
+        name, low, high = f"group.consumer.{setting}", f"group.consumer.min.{setting}", f"group.consumer.max.{setting}"
         value, least, most = config.get(name), config.get(low), config.get(high)
         if not least <= value <= most:
             raise ConfigError(f"{name}={value} must be within {low}={least} and {high}={most}")
@@ -112,21 +113,21 @@ class ConsumerServices:
         config: the node's settings.
         topics: the cluster's topics.
         version: see `TopicMetadata`.
-        settings: groups' own settings; None: there are none.
-        enabled: whether the new protocol is on (`group.version`).
-        pipeline: says when changes are durable, for watchers.
+        settings: groups' own settings; None: existing are none.
+        enabled: returns True if the new protocol is enabled (`group.version`).
+        pipeline: reports when changes are durable, for watchers.
 
     Raises:
-        ConfigError: settings contradict each other, or an assignor cannot be had.
+        ConfigError: settings contradict each other, or an assignor cannot be loaded.
 
     Attributes:
         config: the node's settings.
         metadata: the topics.
-        events: who watches groups.
-        enabled: whether members of the new protocol are served at all.
-        settings_of: settings of groups, as far as they were asked for; `settings` is what to ask.
+        events: the watchers of groups.
+        enabled: whether members of the new protocol are served.
+        settings_of: cached settings of groups; callers use `settings`.
         assignors: by name, the default first.
-        background: where targets of large groups are computed; None: between two rounds.
+        background: computes targets of large groups; None: they are computed in slices.
         inline_members: see `INLINE_MEMBERS`.
     """
 
@@ -174,11 +175,11 @@ class ConsumerServices:
         self._topics: dict[tuple[tuple[str | bytes, ...], ...], KeptTopics] = {}
 
     def feature_changed(self) -> None:
-        """A feature of the cluster has another level: whether the protocol is on is asked anew."""
+        """Checks again whether the protocol is enabled, after a feature level changed."""
         self.enabled = "consumer" in self.config.group_coordinator_rebalance_protocols and self._enabled()
 
     def settings(self, group_id: str) -> ConsumerSettings:
-        """What is in force for a group."""
+        """Returns the effective settings of a group."""
         found = self.settings_of.get(group_id)
         if found is None:
             get = self._settings.get
@@ -190,15 +191,16 @@ class ConsumerServices:
         return found
 
     def settings_changed(self) -> None:
-        """A setting of a group or of the broker changed: all are read anew."""
+        """Discards the cached settings after one of a group or of the broker changed."""
         self.settings_of = {}
 
     def forget(self, group_id: str) -> None:
-        """A group is gone."""
+        """Discards the cached settings of a deleted group."""
         self.settings_of.pop(group_id, None)
 
     def names(self, names: Sequence[str]) -> frozenset[str]:
-        """Names as a set; equal ones are one object, since most members of a group read the same."""
+        """Returns the names as a set; equal lists give one object, since most members of a group have the same
+        subscription."""
         if len(names) > MAX_KEPT_NAMES:
             return frozenset(names)
         key = tuple(names)
@@ -206,7 +208,7 @@ class ConsumerServices:
         if found is None:
             if not _is_small(key):
                 return frozenset(key)
-            ordered = tuple(sorted(frozenset(key)))  # as a record lists them: replay finds the same object
+            ordered = tuple(sorted(frozenset(key)))  # in the order of a record, so that replay finds the same object
             found = self._names.get(ordered)
             self._make_room(len(key) if key == ordered or found is not None else len(key) + len(ordered) + 1)
             if found is None:
@@ -215,7 +217,7 @@ class ConsumerServices:
         return found
 
     def in_order(self, names: frozenset[str]) -> tuple[str, ...]:
-        """The names in order, for the assignor; equal sets give one object."""
+        """Returns the names in order, for the assignor; equal sets give one object."""
         found = self._sorted.get(names)
         if found is None:
             found = tuple(sorted(names))
@@ -225,9 +227,10 @@ class ConsumerServices:
         return found
 
     def topics(self, subscriptions: tuple[tuple[str | bytes, ...], ...]) -> Topics:
-        """The topics of subscriptions as they are now, for the assignor; one object as long as none of them changes.
+        """Returns the current topics of subscriptions, for the assignor; the same object until one of the topics
+        changes.
 
-        Assignors and assignments keep with that object what they derive from it.
+        Assignors and assignments store derived data in that object.
         """
         by_name = self.metadata.topics.by_name
         kept = self._topics.get(subscriptions)
@@ -235,19 +238,19 @@ class ConsumerServices:
             return kept.topics
         names = tuple(dict.fromkeys(str(name) for names in subscriptions for name in names))
         found = [by_name(name) for name in names]
-        there = [topic for topic in found if topic is not None]
-        made = Topics(
-            {topic.topic_id: topic.partitions for topic in there},
-            names={topic.name: topic.topic_id for topic in there},
+        existing = [topic for topic in found if topic is not None]
+        built = Topics(
+            {topic.topic_id: topic.partitions for topic in existing},
+            names={topic.name: topic.topic_id for topic in existing},
         )
         if _is_small(names):
             if kept is None:
                 self._make_room(len(names))
-            self._topics[subscriptions] = KeptTopics(names, found, made)
-        return made
+            self._topics[subscriptions] = KeptTopics(names, found, built)
+        return built
 
     def _make_room(self, count: int) -> None:
-        """Forgets what is kept if `count` names more would be too many; whoever uses a set has it still."""
+        """Clears the caches if `count` more names would exceed the limit; sets that are in use stay valid."""
         self._kept_names += count + 1
         if self._kept_names > KEPT_NAMES:
             self._names.clear()
@@ -257,5 +260,5 @@ class ConsumerServices:
 
 
 def _is_small(names: Sequence[str]) -> bool:
-    """Returns whether names may be kept: there are few enough of them, and none is too long."""
+    """Returns True if the names may be cached: existing are few enough of them, and none is too long."""
     return len(names) <= MAX_KEPT_NAMES and max(map(len, names), default=0) <= MAX_KEPT_CHARACTERS

@@ -1,5 +1,7 @@
-"""What a group reads, all members together: names, patterns and what they match, wishes for an assignor. Counted, so
-that a member that comes, goes or changes costs what it changes and not what the group is."""
+"""The subscriptions of all members of a group: names, patterns and their matches, requested assignors.
+
+They are counted, so that the cost of a change depends on the changed member, not on the size of the group.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,12 @@ NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
 class ResolvedRegex(NamedTuple):
-    """What a pattern matched.
+    """The topics that a pattern matched.
 
     Attributes:
         topics: the topics' names.
-        version: of the metadata that was looked at.
-        timestamp_ms: when it was looked at, milliseconds since the epoch.
+        version: the version of the metadata.
+        timestamp_ms: time of the resolution, milliseconds since the epoch.
     """
 
     topics: frozenset[str]
@@ -28,10 +30,10 @@ class ResolvedRegex(NamedTuple):
 
 
 def _count(counts: dict[str, int], key: str, change: int) -> bool:
-    """Counts; whether the key came or went with it."""
+    """Changes a count; returns True if the key was added or removed."""
     before = counts.get(key, 0)
     after = before + change
-    assert after >= 0, f"{key} is counted below nothing"
+    assert after >= 0, f"the count of {key} is negative"
     if after:
         counts[key] = after
     else:
@@ -43,13 +45,13 @@ class Subscriptions:
     """The subscriptions of a group's members.
 
     Attributes:
-        names: how many members subscribe to a topic by name.
-        regexes: how many members subscribe to a pattern.
-        resolved: what patterns matched.
-        matched: how many of the patterns matched a topic.
-        assignors: how many members want an assignor.
-        classic_members: how many members speak the classic protocol.
-        classic_protocols: how many of these support a protocol.
+        names: number of members that subscribe to a topic by name.
+        regexes: number of members that subscribe to a pattern.
+        resolved: the matches of patterns.
+        matched: number of patterns that matched a topic.
+        assignors: number of members that request an assignor.
+        classic_members: number of members that use the classic protocol.
+        classic_protocols: number of these that support a protocol.
     """
 
     __slots__ = (
@@ -64,7 +66,7 @@ class Subscriptions:
     )
 
     def __init__(self, on_topic: Callable[[str, bool], None]) -> None:
-        """`on_topic(name, subscribed)` is told of topics that begin or cease to be read by anybody."""
+        """Calls `on_topic(name, subscribed)` when a topic gets its first or loses its last subscriber."""
         self._on_topic = on_topic
         self.names: dict[str, int] = {}
         self.regexes: dict[str, int] = {}
@@ -75,11 +77,11 @@ class Subscriptions:
         self.classic_protocols: dict[str, int] = {}
 
     def __contains__(self, topic: object) -> bool:
-        """Whether any member reads the topic, by name or by a pattern."""
+        """Returns True if any member subscribes to the topic, by name or by a pattern."""
         return topic in self.names or topic in self.matched
 
     def __iter__(self) -> Iterator[str]:
-        """The topics that are read, each once."""
+        """Iterates over the subscribed topics, each once."""
         names = self.names
         yield from names
         for topic in self.matched:
@@ -89,7 +91,7 @@ class Subscriptions:
     # ---- changes, for replay
 
     def change(self, before: MemberMetadata | None, after: MemberMetadata | None) -> None:
-        """A member came (`before` is None), went (`after` is None) or changed."""
+        """Updates the counts for a member that joined (`before` is None), left (`after` is None) or changed."""
         names = self.names
         old_names = NO_NAMES if before is None else before.names
         new_names = NO_NAMES if after is None else after.names
@@ -115,7 +117,7 @@ class Subscriptions:
                     _count(self.classic_protocols, name, step)
 
     def resolve(self, regex: str, resolved: ResolvedRegex | None) -> None:
-        """A pattern was looked up (again), or is gone (None)."""
+        """Sets the matches of a pattern; None removes it."""
         before = self.resolved.pop(regex, None)
         if resolved is not None:
             self.resolved[regex] = resolved
@@ -132,22 +134,22 @@ class Subscriptions:
         if (name in self) is not known:
             self._on_topic(name, not known)
 
-    # ---- what would be
+    # ---- queries
 
     def topics_of(self, metadata: MemberMetadata) -> frozenset[str]:
-        """The topics a member reads: its names, and what its pattern matched when it was last looked up."""
+        """Returns the topics of a member: its names, and the last matches of its pattern."""
         resolved = self.resolved.get(metadata.regex) if metadata.regex else None
         return metadata.names if resolved is None else metadata.names | resolved.topics
 
     def topics_after(
         self, before: MemberMetadata | None, after: MemberMetadata | None, dropped_regex: str = ""
     ) -> set[str]:
-        """The topics that are read once a member has changed.
+        """Returns the group's topics after a change of one member.
 
         Args:
-            before: what it said; None for a new member.
-            after: what it says; None if it goes.
-            dropped_regex: a pattern that nobody has any more then.
+            before: its previous metadata; None for a new member.
+            after: its new metadata; None if it leaves.
+            dropped_regex: a pattern that has no subscriber after the change.
         """
         topics = set(self.names)
         old_names = frozenset() if before is None else before.names

@@ -1,8 +1,8 @@
-"""Target assignments: who shall have what, computed by the assignor that most members want.
+"""Target assignments, computed by the assignor that most members request.
 
-A target is due when the group's epoch is newer than that of the present one, and the assignment interval is over
-(KIP-1263). It is computed by the next heartbeat that comes: within it for most groups; for large ones beside other
-work, and then written in slices, so that no heartbeat waits behind it. Until it is there the old one counts.
+A target is due when the group epoch is newer than the assignment epoch and the assignment interval has passed
+(KIP-1263). The next heartbeat of any member computes it: immediately for most groups; for large ones in slices or in
+the background, so that no heartbeat waits for it. Until then the old target applies.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TOPIC_BYTES: Final = 24  # of a topic in a target's record: its id, the length of its array, tags
+TOPIC_BYTES: Final = 24  # size of a topic in a target's record: its id, the length of its array, tags
 PARTITION_BYTES: Final = 4
 SLICE_RECORDS: Final = 256
-"""How many members' targets are written between two rounds of requests."""
+"""Targets of members written per slice."""
 
 
 def update(change: MemberChange) -> tuple[int, Target]:
-    """The epoch of the target that counts for a member in this decision, and its target of that epoch.
+    """Returns the target epoch and the target that apply to a member in this decision.
 
-    If a new one is due, computes it and writes it to the decision's records, or begins to.
+    If a new target is due, computes it and adds it to the decision's records, or starts computing it.
 
     Raises:
-        KafkaError: UNKNOWN_SERVER_ERROR if the assignor failed; the group keeps its target, the next heartbeat tries.
+        KafkaError: UNKNOWN_SERVER_ERROR if the assignor failed; the group keeps its target, and the next heartbeat
+            retries.
     """
     group = change.group
     if change.group_epoch <= group.assignment_epoch or group.target_must_wait():
@@ -52,11 +53,15 @@ def update(change: MemberChange) -> tuple[int, Target]:
     try:
         assignment = job.compute()
     except Exception as error:
-        logger.exception("group %s: assignor %s failed", group.group_id, job.assignor_name)
+        logger.exception(
+            "group %s: assignor %s failed; the old target stays, the next heartbeat retries",
+            group.group_id,
+            job.assignor_name,
+        )
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the assignor failed: {error}") from error
     own = {} if change.replaced is None else {change.member_id: change.target}
     changed = dict(job.differing(assignment, own))
-    # Half of what a decision may write: the other half is for what the member said.
+    # Half of the bytes that a decision may write; the other half is for the member's metadata.
     most_bytes = group.shard.max_record_bytes // 2
     if job.most_bytes(len(changed)) > most_bytes and sum(map(_record_bytes, changed.values())) > most_bytes:
         job.write_in_slices(assignment)
@@ -69,9 +74,9 @@ def update(change: MemberChange) -> tuple[int, Target]:
 
 
 def preferred_assignor(group: ConsumerGroup, before: MemberMetadata | None, after: MemberMetadata | None) -> str:
-    """The assignor that most members want once a member has changed; the first of the setting if nobody says.
+    """Returns the assignor that most members request after a change; without requests, the first of the setting.
 
-    Kafka leaves ties to the order of a hash map; here the setting's order decides.
+    Kafka breaks ties by the order of a hash map; kcore uses the setting's order.
     """
     votes = group.subscriptions.assignors
     less = None if before is None else before.server_assignor
@@ -85,16 +90,16 @@ def preferred_assignor(group: ConsumerGroup, before: MemberMetadata | None, afte
 
 
 def _record_bytes(target: Target) -> int:
-    """What a member's target takes in the log, at most."""
+    """Returns an upper bound of the size of a member's target in the log."""
     partitions = sum(map(len, target.values()))
     return group_records.MAX_TARGET_RECORD_BYTES + TOPIC_BYTES * len(target) + PARTITION_BYTES * partitions
 
 
 class KnownMembers(NamedTuple):
-    """Everybody as the assignor saw them when it computed the present target.
+    """The assignor's view of all members when it computed the current target.
 
     Attributes:
-        members: in the order in which they came.
+        members: in the order of joining.
         kinds: their different subscriptions.
     """
 
@@ -103,13 +108,13 @@ class KnownMembers(NamedTuple):
 
 
 class AssignmentJob:
-    """One computation of a target: everything the assignor needs, taken from the group as it is at one moment.
+    """One computation of a target, with a snapshot of everything that the assignor needs.
 
     Attributes:
-        group: whose target.
-        group_epoch: the epoch that it is for.
-        assignor_name: who computes it.
-        members_count: how many members it is for.
+        group: the group.
+        group_epoch: the epoch of the target.
+        assignor_name: the assignor that computes it.
+        members_count: number of members.
     """
 
     __slots__ = (
@@ -144,7 +149,7 @@ class AssignmentJob:
                 id(topics): topics for topics in [member.topics for member in self._members]
             }  # one object if equal
             self._kinds = tuple(kinds.values())
-        else:  # everybody is as the assignor saw them last, and one comes
+        else:  # one member joins, the others are unchanged since the last assignment
             made = self._make_member(change.member_id, change.metadata, change.target, False)
             self._members = [*last.members, made]
             self._kinds = last.kinds if made.topics in last.kinds else (*last.kinds, made.topics)
@@ -153,16 +158,17 @@ class AssignmentJob:
 
     @property
     def known_members(self) -> KnownMembers | None:
-        """The members as they are once this target is in force, in their order; None if it is better to look again."""
+        """The members in order once this target applies; None if the next computation must collect them again."""
         return KnownMembers(self._members, self._kinds) if self._joins and not self._members[-1].owned else None
 
     def most_bytes(self, count: int) -> int:
-        """What the targets of so many members take in the log, if they have all partitions of all topics."""
+        """Returns an upper bound of the size of `count` targets in the log, if they contain all partitions of all
+        topics."""
         a_member = group_records.MAX_TARGET_RECORD_BYTES + TOPIC_BYTES * len(self._topics)
         return count * a_member + PARTITION_BYTES * self._topics.total_partitions
 
     def _make_members(self, change: MemberChange) -> list[AssignorMember]:
-        """Everybody as the assignor sees them: the changing member, last, as it is after the change."""
+        """Returns the assignor's view of all members: the changing member last, as it is after the change."""
         group = self.group
         replaced = change.replaced
         left_out = {change.member_id} if replaced is None else {change.member_id, replaced.member_id}
@@ -192,16 +198,16 @@ class AssignmentJob:
         )
 
     def compute(self) -> GroupAssignment:
-        """Runs the assignor; of the group nothing is read any more, so that it may run anywhere."""
+        """Runs the assignor; reads nothing of the group, so that it may run on any thread."""
         result: GroupAssignment = self._assignor.assign(self._members, self._topics, self._previous)
         return result
 
     def differing(self, assignment: GroupAssignment, own: dict[str, Target]) -> Iterator[tuple[str, Target]]:
-        """The members whose target is another one, or is none yet, with their new targets.
+        """Yields the members whose target is missing or differs, with their new targets.
 
         Args:
-            assignment: what the assignor returned.
-            own: targets that pass on to members in this decision.
+            assignment: the assignor's result.
+            own: targets that members inherit in this decision.
         """
         group, previous = self.group, self._previous
         targets = group.targets
@@ -210,13 +216,15 @@ class AssignmentJob:
             changes = [(member.member_id, assignment.get(member.member_id)) for member in self._members]
         else:
             changes = [*assignment.changes(previous)]
-            silent = [self._member_id]  # the others mostly have targets
+            without_target = [self._member_id]  # the others usually have targets
             if not group.members.keys() <= targets.keys():
-                silent = [member.member_id for member in self._members]
-            silent = [member_id for member_id in silent if member_id not in targets]
-            if silent:
+                without_target = [member.member_id for member in self._members]
+            without_target = [member_id for member_id in without_target if member_id not in targets]
+            if without_target:
                 known = {member_id for member_id, _ in changes}
-                changes += [(member_id, assignment.get(member_id)) for member_id in silent if member_id not in known]
+                changes += [
+                    (member_id, assignment.get(member_id)) for member_id in without_target if member_id not in known
+                ]
         for member_id, assigned in changes:
             target: Target = {} if assigned is None else dict(assigned)  # type: ignore[arg-type]
             stored = targets.get(member_id)
@@ -225,10 +233,10 @@ class AssignmentJob:
             if stored is None or stored != target:
                 yield member_id, target
 
-    # ---- beside other work
+    # ---- in slices or in the background
 
     def begin(self) -> None:
-        """Has the target computed beside other work and then written; until then no other one is begun."""
+        """Starts the computation and writing of the target; no other one starts until it is done."""
         group = self.group
         group.target_job = True
         background = group.shard.consumer.background
@@ -238,7 +246,7 @@ class AssignmentJob:
             background(self.compute, self._computed)
 
     def write_in_slices(self, assignment: GroupAssignment) -> None:
-        """Has a target written that does not fit into one decision."""
+        """Starts writing a target that does not fit into one decision."""
         self.group.target_job = True
         self.group.shard.context.in_slices(self._write(assignment))
 
@@ -252,19 +260,24 @@ class AssignmentJob:
         yield from self._write(assignment)
 
     def _computed(self, result: Any) -> None:
-        """The result is there, or why there is none; the next heartbeat then tries again."""
+        """Handles the result of the computation; after an exception, the next heartbeat retries."""
         group = self.group
         if isinstance(result, BaseException):
-            logger.error("group %s: assignor %s failed: %s", group.group_id, self.assignor_name, result)
+            logger.error(
+                "group %s: assignor %s failed; the old target stays, the next heartbeat retries: %s",
+                group.group_id,
+                self.assignor_name,
+                result,
+            )
             group.target_job = False
-        elif group.shard.context.shard.machine is group.shard:  # else it was loaded again meanwhile
+        elif group.shard.context.shard.machine is group.shard:  # otherwise the shard was reloaded meanwhile
             group.shard.context.in_slices(self._write(result))
 
     def _write(self, assignment: GroupAssignment) -> Iterator[Outcome | None]:
-        """Writes the target: members that are still there, some a slice, and behind them the epoch.
+        """Writes the targets of the remaining members in slices, and then the epoch.
 
-        A crash in between leaves some members with targets of two computations. Ownership does not depend on targets,
-        and the epoch says that a target is due, so that the next heartbeat computes it anew.
+        A crash in between leaves targets of two computations. This is harmless: ownership does not depend on targets,
+        and the unchanged epoch shows that a target is due, so that the next heartbeat computes it anew.
         """
         group = self.group
         group_id, shard = group.group_id, group.shard

@@ -1,4 +1,4 @@
-"""The timers of a member beside its session: to give up partitions, and for classic members to join and to sync."""
+"""The timers of a member besides its session: for revocation, and for the join and sync of classic members."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ if TYPE_CHECKING:
 
 
 class Awaited(Enum):
-    """What a member must do before its time is up; the value says so in the log."""
+    """The action that a timer awaits; the value is the log text if it does not happen."""
 
-    REVOCATION = "it did not give up its partitions in time"
-    JOIN = "it did not join again in time"
+    REVOCATION = "it did not revoke its partitions in time"
+    JOIN = "it did not rejoin in time"
     SYNC = "it did not sync in time"
 
 
 class MemberTimer(ShardTimer):
-    """A time within which a member must do something, or is out.
+    """A timer that removes a member unless the member acts in time.
 
     Attributes:
-        member: who.
-        awaited: what.
-        member_epoch: in which epoch; a revocation that is due in another one is not this one.
-        timer: on the wheel.
+        member: the member.
+        awaited: the awaited action.
+        member_epoch: the epoch of the member when the timer was armed; in another epoch a revocation timer has no
+            effect.
+        timer: the scheduled timer.
     """
 
     __slots__ = ("awaited", "member", "member_epoch", "timer")
@@ -42,18 +43,18 @@ class MemberTimer(ShardTimer):
 
     @classmethod
     def armed(cls, member: ConsumerMember, awaited: Awaited, delay_ms: int) -> MemberTimer:
-        """A timer for `member` that fires in `delay_ms`."""
+        """Returns a timer for `member` that fires in `delay_ms`."""
         made = cls(member, awaited)
         shard = member.group.shard
         made.timer = shard.context.schedule(shard.now.now_ms + max(delay_ms, 0), made)
         return made
 
     def cancel(self) -> None:
-        """It was done, or does not matter any more."""
+        """Cancels the timer: the action happened or is no longer needed."""
         self.timer.cancel()
 
     def fire(self) -> Outcome | None:
-        """The time is up."""
+        """Removes the member."""
         member = self.member
         if self.awaited is Awaited.REVOCATION and member.current.member_epoch != self.member_epoch:
             return None

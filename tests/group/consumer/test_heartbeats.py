@@ -354,7 +354,7 @@ def test_a_subscription_that_no_record_can_hold_is_refused_at_once(world: World)
     answer = world.beat(**fields, subscribed_topic_names=names)
     assert (answer.error_code, answer.member_id) == (ErrorCode.UNKNOWN_SERVER_ERROR, None)
     assert answer.error_message == (
-        f"a subscription to {len(names)} topics is longer than the {most} bytes that may be written"
+        f"a subscription to {len(names)} topics exceeds the maximum record size of {most} bytes"
     )
     assert (world.records(), world.describe().error_code) == ([], ErrorCode.GROUP_ID_NOT_FOUND)
     assert world.beat(**fields, subscribed_topic_names=["a" * 200] * (most // 100)).error_code == ErrorCode.NONE
