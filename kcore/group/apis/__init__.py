@@ -1,4 +1,4 @@
-"""The APIs of the group coordinator, one a file; a class is imported when it is first used.
+"""The APIs of the group coordinator, one per file; a class is imported at its first use.
 
 `kcore.group.served_apis` builds them.
 """
@@ -42,4 +42,4 @@ VERSIONS: Final[dict[ApiKey, tuple[int, int]]] = {
     ApiKey.OFFSET_DELETE: (0, 0),
     ApiKey.TXN_OFFSET_COMMIT: (0, 5),
 }
-"""The versions of each API that are served, as its class says: they are told to clients before any class is needed."""
+"""The served versions of each API, equal to those of its class: clients need them before any class is imported."""

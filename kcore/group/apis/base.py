@@ -1,4 +1,4 @@
-"""What APIs about groups have in common: what is checked before a request goes to the shard of its group."""
+"""Checks that APIs about groups share, before a request reaches the shard of its group."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 MAX_TEXT_BYTES: Final = 32_767
-"""The longest text that requests, responses and records can hold: lengths are an int16."""
+"""Maximum length of text in requests, responses and records: the length is an int16."""
 
 UUID_BYTES: Final = 37
-"""What a member id has behind the name that it begins with: a dash and a uuid."""
+"""Length of a member id's suffix: a dash and a UUID."""
 
-READ: Final = Operation.READ  # found once: see `NO_ERROR`
+READ: Final = Operation.READ  # looked up once: see `NO_ERROR`
 
 READ_GROUP: Final = (Operation.READ, ResourceType.GROUP)
 """The permission that the fast paths of both heartbeats require."""
@@ -33,27 +33,28 @@ READ_GROUP: Final = (Operation.READ, ResourceType.GROUP)
 READ_GROUP_AND_TOPICS: Final = (Operation.READ, ResourceType.GROUP, ResourceType.TOPIC)
 """The permissions that the fast paths of both commits require."""
 
-_SURELY_FITS = (MAX_TEXT_BYTES - UUID_BYTES) // 4  # characters: UTF-8 takes four bytes for one at most
+_SURELY_FITS = (MAX_TEXT_BYTES - UUID_BYTES) // 4  # characters: UTF-8 takes at most four bytes per character
 
 
 def can_name_a_member(text: str | None) -> bool:
-    """Whether a member id can be made of a client id or an instance id, and still be written."""
+    """Returns True if a member id made of this client id or instance id does not exceed the maximum length."""
     return text is None or len(text) <= _SURELY_FITS or len(text.encode("utf-8")) <= MAX_TEXT_BYTES - UUID_BYTES
 
 
 def visible_topics(authorizer: Authorizer | None, context: RequestContext) -> Callable[[str], bool] | None:
-    """Which topics the one who asks may see: a pattern matches these alone (KIP-848). None: all."""
+    """Returns a function that is True for topics that the client may DESCRIBE; patterns match only these (KIP-848).
+    None: all."""
     if authorizer is None:
         return None
     return lambda name: authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
 
 
 class GroupApi(Api[Request, Response]):
-    """An API about groups, each of which is asked in its own shard.
+    """An API about groups, each of which is served by its own shard.
 
     Args:
         shards: the group shards.
-        authorizer: who may do what; None allows all.
+        authorizer: checks permissions; None allows all.
     """
 
     __slots__ = ("_authorizer", "_shards")
@@ -63,36 +64,36 @@ class GroupApi(Api[Request, Response]):
         self._authorizer = authorizer
 
     def allowed(self, context: RequestContext, operation: Operation, group_id: str) -> bool:
-        """Whether the one who asks may do that to the group."""
+        """Returns True if the client may do the operation on the group."""
         authorizer = self._authorizer
         return authorizer is None or authorizer.allowed(context, operation, ResourceType.GROUP, group_id)
 
     def refusal(
         self, context: RequestContext, operation: Operation, group_id: str, *, may_be_empty: bool = False
     ) -> ErrorCode:
-        """Why a request does not go to the group's shard, in Kafka's order; NONE if it does.
+        """Returns the first error in Kafka's order of checks, NONE if the request may reach the group's shard.
 
         Args:
-            context: who asks.
-            operation: what is to be done with the group.
+            context: the request's context.
+            operation: the operation on the group.
             group_id: the group.
-            may_be_empty: whether "" is a group: offsets may have been committed under it.
+            may_be_empty: whether "" is a valid group id: offsets may have been committed under it.
         """
         if self._authorizer is not None and not self.allowed(context, operation, group_id):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED
         return NO_ERROR if group_id or may_be_empty else ErrorCode.INVALID_GROUP_ID
 
     def ask(self, context: RequestContext, group_id: str, asked: Request, refusal: ErrorCode) -> Any:
-        """One group's part of a request about several.
+        """Runs the part of a request that concerns one of several groups.
 
         Args:
-            context: who asks.
+            context: the request's context.
             group_id: the group.
-            asked: the request, as if it were about that group alone.
-            refusal: why its shard is not asked; NONE if it is.
+            asked: the request, reduced to that group.
+            refusal: the error of earlier checks, which prevents the run; NONE to run it.
 
         Returns:
-            The response, or a `Pending`. Whatever is wrong is the group's own answer.
+            The response, or a `Pending`. An error affects only this group.
         """
         if refusal:
             return self.error(context, asked, refusal)

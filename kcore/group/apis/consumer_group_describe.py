@@ -1,6 +1,6 @@
-"""ConsumerGroupDescribe (API key 69), v0-1: epochs, members, what they have and what they shall have (KIP-848).
+"""ConsumerGroupDescribe (API key 69), v0-1: epochs, members, their assignments and targets (KIP-848).
 
-v1 tells members of the classic protocol apart (KIP-1099).
+v1 identifies members of the classic protocol (KIP-1099).
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ if TYPE_CHECKING:
 
 
 class ConsumerGroupDescribeApi(GroupApi[ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse]):
-    """Serves ConsumerGroupDescribe to those who may DESCRIBE a group and all topics that its members have: every group
-    by its own shard, each with an answer of its own.
+    """Serves ConsumerGroupDescribe.
+
+    The client needs DESCRIBE on a group and on all topics in its assignments. Each group is described by its own shard,
+    with its own error.
 
     Args:
         shards: the group shards.
-        services: whether the protocol is on.
-        authorizer: who may do what; None allows all.
+        services: enables or disables the protocol.
+        authorizer: checks permissions; None allows all.
     """
 
     key = ApiKey.CONSUMER_GROUP_DESCRIBE
@@ -53,7 +55,7 @@ class ConsumerGroupDescribeApi(GroupApi[ConsumerGroupDescribeRequest, ConsumerGr
         self._services = services
 
     def handle(self, context: RequestContext, request: ConsumerGroupDescribeRequest) -> Any:
-        """Asks the shard of each group; a group that is named twice is in the response twice."""
+        """Runs the request in the shard of each group; the response preserves duplicates."""
         if not self._services.enabled:
             return self.error(context, request, ErrorCode.UNSUPPORTED_VERSION)
         include_operations = request.include_authorized_operations
@@ -68,16 +70,16 @@ class ConsumerGroupDescribeApi(GroupApi[ConsumerGroupDescribeRequest, ConsumerGr
         )
 
     def _part(self, context: RequestContext, group_id: str, include_operations: bool) -> Any:
-        asked = ConsumerGroupDescribeRequest(group_ids=(group_id,), include_authorized_operations=include_operations)
-        return self.ask(context, group_id, asked, self.refusal(context, Operation.DESCRIBE, group_id))
+        part = ConsumerGroupDescribeRequest(group_ids=(group_id,), include_authorized_operations=include_operations)
+        return self.ask(context, group_id, part, self.refusal(context, Operation.DESCRIBE, group_id))
 
     def decide(
         self, machine: GroupShard, context: RequestContext, request: ConsumerGroupDescribeRequest
     ) -> ConsumerGroupDescribeResponse:
-        """Describes the one group that is left in `request`.
+        """Describes the one group in `request`.
 
         Raises:
-            KafkaError: GROUP_ID_NOT_FOUND if it is no consumer group.
+            KafkaError: GROUP_ID_NOT_FOUND if it is not a consumer group.
         """
         (group_id,) = request.group_ids
         group = machine.groups.get(group_id)
@@ -88,7 +90,12 @@ class ConsumerGroupDescribeApi(GroupApi[ConsumerGroupDescribeRequest, ConsumerGr
         if authorizer is not None and not all(
             authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, topic) for topic in topics_of(described)
         ):
-            return self.error(context, request, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not every topic may be seen")
+            return self.error(
+                context,
+                request,
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                "the client may not DESCRIBE all topics of the group",
+            )
         if request.include_authorized_operations:
             described.authorized_operations = authorized_operations(authorizer, context, ResourceType.GROUP, group_id)
         return ConsumerGroupDescribeResponse(groups=[described])
@@ -100,7 +107,7 @@ class ConsumerGroupDescribeApi(GroupApi[ConsumerGroupDescribeRequest, ConsumerGr
         code: ErrorCode,
         message: str | None = None,
     ) -> ConsumerGroupDescribeResponse:
-        """The code for every group, without a state."""
+        """Returns a response with the code for every group, without a state."""
         return ConsumerGroupDescribeResponse(
             groups=[
                 DescribedGroup(error_code=code, error_message=message, group_id=group_id)

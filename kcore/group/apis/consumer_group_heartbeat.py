@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 CLIENT_IDS_SINCE: Final = 1
 LEAVE: Final = -1
 MAX_SUBSCRIBED_TOPICS: Final = 20_000
-"""Names in one subscription. Each costs about 10 µs, during which no other request is served; a pattern costs less."""
+"""Maximum names in one subscription. Each takes about 10 µs, which delays all other requests; a pattern takes less."""
 
 
 def is_blank(text: str | None) -> bool:
-    """Tells if a text is not null and has only white space."""
+    """Returns True if a text is not null and has only white space."""
     return text is not None and not text.strip()
 
 
@@ -133,7 +133,7 @@ class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, Consumer
         return ErrorCode.NONE
 
     def decide(self, machine: GroupShard, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Any:
-        """See `kcore.group.consumer.heartbeat`."""
+        """Decides the heartbeat with `kcore.group.consumer.heartbeat`."""
         return heartbeat(machine, context, request, visible_topics(self._authorizer, context))
 
     def error(

@@ -1,4 +1,4 @@
-"""DeleteGroups (API key 42), v0-2: groups without members go, with their offsets (KIP-229)."""
+"""DeleteGroups (API key 42), v0-2: deletes groups without members, with their offsets (KIP-229)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ DELETION_COST = 40
 
 
 class DeleteGroupsApi(GroupApi[DeleteGroupsRequest, DeleteGroupsResponse]):
-    """Serves DeleteGroups to those who may DELETE a group: every group by its own shard, with an answer of its own."""
+    """Serves DeleteGroups to clients with DELETE on a group. Each group is deleted by its own shard, with its own
+    error."""
 
     key = ApiKey.DELETE_GROUPS
     request_type = DeleteGroupsRequest
@@ -33,7 +34,7 @@ class DeleteGroupsApi(GroupApi[DeleteGroupsRequest, DeleteGroupsResponse]):
     __slots__ = ()
 
     def handle(self, context: RequestContext, request: DeleteGroupsRequest) -> Any:
-        """Asks each group's shard, once for a group that is named twice."""
+        """Runs the request in the shard of each group, once for duplicates."""
         names = tuple(dict.fromkeys(request.groups_names))
         slices = self._shards.slices
         return gather_each(
@@ -48,12 +49,12 @@ class DeleteGroupsApi(GroupApi[DeleteGroupsRequest, DeleteGroupsResponse]):
         )
 
     def _part(self, context: RequestContext, group_id: str) -> Any:
-        asked = DeleteGroupsRequest(groups_names=(group_id,))
+        part = DeleteGroupsRequest(groups_names=(group_id,))
         refusal = self.refusal(context, Operation.DELETE, group_id, may_be_empty=True)
-        return self.ask(context, group_id, asked, refusal)
+        return self.ask(context, group_id, part, refusal)
 
     def decide(self, machine: GroupShard, context: RequestContext, request: DeleteGroupsRequest) -> Any:
-        """Deletes the one group that is left in `request`: its offsets first, then itself."""
+        """Deletes the one group in `request`: its offsets first, then itself."""
         (group_id,) = request.groups_names
         group = machine.groups.get(group_id)
         code = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.validate_delete()
@@ -67,7 +68,7 @@ class DeleteGroupsApi(GroupApi[DeleteGroupsRequest, DeleteGroupsResponse]):
     def error(
         self, context: RequestContext, request: DeleteGroupsRequest, code: ErrorCode, message: str | None = None
     ) -> DeleteGroupsResponse:
-        """The code for every group."""
+        """Returns a response with the code for every group."""
         return DeleteGroupsResponse(
             results=[DeletableGroupResult(group_id=group_id, error_code=code) for group_id in request.groups_names]
         )

@@ -1,7 +1,7 @@
 """DescribeGroups (API key 15), v0-6: state, protocol and members of classic groups.
 
-v3 may ask for authorized operations (KIP-430), v4 shows instance ids (KIP-345), v6 says that a group is not there
-instead of calling it Dead (KIP-1043). Groups of other kinds are not there for this API.
+v3 can request authorized operations (KIP-430), v4 returns instance ids (KIP-345), v6 returns an error for a missing
+group instead of the state Dead (KIP-1043). This API treats groups of other kinds as missing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NOT_FOUND_SINCE: Final = 6
 
 
 class DescribeGroupsApi(GroupApi[DescribeGroupsRequest, DescribeGroupsResponse]):
-    """Serves DescribeGroups to those who may DESCRIBE a group: every group by its own shard, each with its answer."""
+    """Serves DescribeGroups to clients with DESCRIBE on a group. Each group is described by its own shard."""
 
     key = ApiKey.DESCRIBE_GROUPS
     request_type = DescribeGroupsRequest
@@ -36,7 +36,7 @@ class DescribeGroupsApi(GroupApi[DescribeGroupsRequest, DescribeGroupsResponse])
     __slots__ = ()
 
     def handle(self, context: RequestContext, request: DescribeGroupsRequest) -> Any:
-        """Asks the shard of each group; the response keeps the request's order."""
+        """Runs the request in the shard of each group; the response preserves request order."""
         return gather_each(
             self,
             context,
@@ -48,16 +48,16 @@ class DescribeGroupsApi(GroupApi[DescribeGroupsRequest, DescribeGroupsResponse])
         )
 
     def _part(self, context: RequestContext, group_id: str, request: DescribeGroupsRequest) -> Any:
-        asked = DescribeGroupsRequest(
+        part = DescribeGroupsRequest(
             groups=(group_id,), include_authorized_operations=request.include_authorized_operations
         )
         refusal = self.refusal(context, Operation.DESCRIBE, group_id, may_be_empty=True)
-        return self.ask(context, group_id, asked, refusal)
+        return self.ask(context, group_id, part, refusal)
 
     def decide(
         self, machine: GroupShard, context: RequestContext, request: DescribeGroupsRequest
     ) -> DescribeGroupsResponse:
-        """Describes the one group that is left in `request`."""
+        """Describes the one group in `request`."""
         (group_id,) = request.groups
         group = machine.groups.get(group_id)
         if isinstance(group, ClassicGroup):
@@ -76,7 +76,7 @@ class DescribeGroupsApi(GroupApi[DescribeGroupsRequest, DescribeGroupsResponse])
     def error(
         self, context: RequestContext, request: DescribeGroupsRequest, code: ErrorCode, message: str | None = None
     ) -> DescribeGroupsResponse:
-        """The code for every group, without a state."""
+        """Returns a response with the code for every group, without a state."""
         return DescribeGroupsResponse(
             groups=[DescribedGroup(group_id=group_id, error_code=code) for group_id in request.groups]
         )

@@ -1,7 +1,7 @@
-"""FindCoordinator (API key 10), v0-6: which node coordinates a group, a transactional id, a share partition.
+"""FindCoordinator (API key 10), v0-6: finds the node that coordinates a group, a transactional id or a share partition.
 
-v1 brings the type of key, v4 several keys at once (KIP-699), v6 share partitions (KIP-932). Nothing is created by
-asking, and any text is a key, the empty one too.
+v1 adds the key type, v4 several keys at once (KIP-699), v6 share partitions (KIP-932). The request creates no group.
+Any text is a valid key, including the empty one.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 SEVERAL_KEYS_SINCE: Final = 4
 SHARE_SINCE: Final = 6
 NO_NODE: Final = -1
-_SUCCESS_TEXT: Final = "NONE"  # what Kafka says instead of no message, up to version 3
+_SUCCESS_TEXT: Final = "NONE"  # Kafka's error message of a success, up to version 3
 _INT32 = re.compile(r"[+-]?[0-9]+")
 
 
 class KeyType(IntEnum):
-    """What a key names."""
+    """The kind of object that a key names."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -49,13 +49,13 @@ TOPICS: Final[dict[int, str]] = {
     KeyType.TRANSACTION: TRANSACTION_STATE,
     KeyType.SHARE: SHARE_GROUP_STATE,
 }
-"""The internal topic in whose partitions keys of each type live."""
+"""The internal topic that stores the state of keys of each type."""
 
 
 def share_key(text: str) -> str | None:
-    """The canonical form of a share key `group:topic id:partition`, None if it is malformed.
+    """Returns the canonical form of a share key `group:topic id:partition`, None if it is malformed.
 
-    The group may contain colons; the topic id is a uuid in base64.
+    The group may contain colons; the topic id is a UUID in base64.
     """
     parts = text.rsplit(":", 2)
     if len(parts) != 3 or not parts[0].strip() or _INT32.fullmatch(parts[2]) is None:
@@ -74,11 +74,11 @@ class FindCoordinatorApi(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
     """Serves FindCoordinator.
 
     Args:
-        topics: the cluster's topics; the internal topic's number of partitions decides where a key lives.
-        cluster: who leads what, and where.
-        make_topic: begins to make an internal topic that is not there yet, by name; None where they always are.
-        authorizer: who may describe groups and transactional ids; None allows all.
-        slices: where a request about many keys is worked on; None: all of it is answered at once.
+        topics: the cluster's topics; the internal topic's number of partitions determines the partition of a key.
+        cluster: the leaders of partitions, and the nodes' addresses.
+        make_topic: starts creating a missing internal topic, by name; None if these topics always exist.
+        authorizer: checks DESCRIBE on groups and transactional ids; None allows all.
+        slices: runs a request with many keys in slices; None: the response is immediate.
     """
 
     key = ApiKey.FIND_COORDINATOR
@@ -104,7 +104,7 @@ class FindCoordinatorApi(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
         self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: FindCoordinatorRequest) -> Any:
-        """Answers at once, each key by itself."""
+        """Finds the coordinator of each key by itself."""
         if context.api_version >= SEVERAL_KEYS_SINCE:
             keys = request.coordinator_keys
             if len(keys) == 1:
@@ -118,7 +118,7 @@ class FindCoordinatorApi(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
     def error(
         self, context: RequestContext, request: FindCoordinatorRequest, code: ErrorCode, message: str | None = None
     ) -> FindCoordinatorResponse:
-        """The code for every key."""
+        """Returns a response with the code for every key."""
         if context.api_version >= SEVERAL_KEYS_SINCE:
             return FindCoordinatorResponse(
                 coordinators=[_refused(key, code, message or code.message) for key in request.coordinator_keys]
@@ -149,17 +149,18 @@ class FindCoordinatorApi(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
         )
 
     def _broker(self, topic: str, key: str, listener: str) -> Broker | None:
-        """The node that leads the key's partition, as clients of a listener reach it; None if there is none now."""
+        """Returns the leader of the key's partition, with its address for a listener; None if there is no leader
+        now."""
         info = self._topics.by_name(topic)
         if info is None:
             if self._make_topic is not None:
-                self._make_topic(topic)  # the client asks again
+                self._make_topic(topic)  # the client retries
             return None
         leader = self._cluster.leader(topic, partition_for(key, info.partitions))
         return None if leader is None else self._cluster.broker(leader.node_id, listener)
 
     def _validate(self, context: RequestContext, key_type: int, key: str) -> ErrorCode:
-        """NONE, or why a key is refused before anybody looks for it."""
+        """Returns NONE, or the error of a key that is refused without a lookup."""
         if key_type not in TOPICS or (key_type == KeyType.SHARE and context.api_version < SHARE_SINCE):
             return ErrorCode.INVALID_REQUEST
         authorizer = self._authorizer
@@ -176,19 +177,19 @@ class FindCoordinatorApi(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
         return ErrorCode.NONE
 
 
-def _several(found: list[Coordinator]) -> FindCoordinatorResponse:
-    return FindCoordinatorResponse(coordinators=found)
+def _several(coordinators: list[Coordinator]) -> FindCoordinatorResponse:
+    return FindCoordinatorResponse(coordinators=coordinators)
 
 
 def _refused(key: str, code: ErrorCode, message: str) -> Coordinator:
     return Coordinator(key=key, node_id=NO_NODE, host="", port=NO_NODE, error_code=code, error_message=message)
 
 
-def _single(found: Coordinator) -> FindCoordinatorResponse:
+def _single(coordinators: Coordinator) -> FindCoordinatorResponse:
     return FindCoordinatorResponse(
-        error_code=found.error_code,
-        error_message=found.error_message,
-        node_id=found.node_id,
-        host=found.host,
-        port=found.port,
+        error_code=coordinators.error_code,
+        error_message=coordinators.error_message,
+        node_id=coordinators.node_id,
+        host=coordinators.host,
+        port=coordinators.port,
     )

@@ -1,7 +1,8 @@
-"""JoinGroup (API key 11), v0-9: a member wants to be in the next generation.
+"""JoinGroup (API key 11), v0-9: a member joins the next generation.
 
-v1 has a rebalance timeout, v4 asks dynamic members to come back with an id (KIP-394), v5 brings static members
-(KIP-345), v7 protocol types in answers (KIP-559), v8 reasons (KIP-800), v9 leaders that skip the assignment (KIP-814).
+v1 adds a rebalance timeout, v4 makes dynamic members rejoin with an assigned id (KIP-394), v5 adds static members
+(KIP-345), v7 protocol types in responses (KIP-559), v8 reasons (KIP-800), v9 leaders that skip the assignment
+(KIP-814).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class JoinGroupApi(GroupApi[JoinGroupRequest, JoinGroupResponse]):
     Args:
         shards: the group shards.
         config: bounds of session timeouts.
-        authorizer: who may read groups; None allows all.
+        authorizer: checks READ on groups; None allows all.
     """
 
     key = ApiKey.JOIN_GROUP
@@ -46,7 +47,7 @@ class JoinGroupApi(GroupApi[JoinGroupRequest, JoinGroupResponse]):
         self._config = config
 
     def handle(self, context: RequestContext, request: JoinGroupRequest) -> Any:
-        """Checks what does not need the group, then goes to its shard."""
+        """Validates the request by itself, and runs it in the group's shard."""
         code = self._validate(context, request)
         if code:
             return self.error(context, request, code)
@@ -65,7 +66,7 @@ class JoinGroupApi(GroupApi[JoinGroupRequest, JoinGroupResponse]):
         return NO_ERROR
 
     def decide(self, machine: GroupShard, context: RequestContext, request: JoinGroupRequest) -> Any:
-        """See `kcore.group.classic.join`, and `kcore.group.migration.join` for consumer groups with members."""
+        """Decides the join with `classic.join`, or with `migration.join` for consumer groups with members."""
         group = machine.groups.get(request.group_id)
         if type(group) is ConsumerGroup and group.members:
             return join_consumer_group(group, context, request, visible_topics(self._authorizer, context))
@@ -74,5 +75,5 @@ class JoinGroupApi(GroupApi[JoinGroupRequest, JoinGroupResponse]):
     def error(
         self, context: RequestContext, request: JoinGroupRequest, code: ErrorCode, message: str | None = None
     ) -> JoinGroupResponse:
-        """The code, and the member id that the request had."""
+        """Returns a response with the code and the request's member id."""
         return join_error(context.api_version, request.member_id, code)

@@ -1,7 +1,7 @@
-"""LeaveGroup (API key 13), v0-5: members go.
+"""LeaveGroup (API key 13), v0-5: removes members.
 
-Up to v2 one member, whose error is the response's; from v3 on several, each with an answer of its own (KIP-345); v5
-brings reasons (KIP-800).
+Up to v2 one member, whose error is that of the response; from v3 on several, each with its own error (KIP-345); v5 adds
+reasons (KIP-800).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SEVERAL_SINCE: Final = 3
 
 
 class LeaveGroupApi(GroupApi[LeaveGroupRequest, LeaveGroupResponse]):
-    """Serves LeaveGroup to those who may READ the group."""
+    """Serves LeaveGroup to clients with READ on the group."""
 
     key = ApiKey.LEAVE_GROUP
     request_type = LeaveGroupRequest
@@ -45,7 +45,7 @@ class LeaveGroupApi(GroupApi[LeaveGroupRequest, LeaveGroupResponse]):
     __slots__ = ()
 
     def handle(self, context: RequestContext, request: LeaveGroupRequest) -> Any:
-        """Checks what does not need the group, then goes to its shard."""
+        """Validates the request by itself, and runs it in the group's shard."""
         group_id = request.group_id
         code = self.refusal(context, Operation.READ, group_id)
         if code:
@@ -53,7 +53,7 @@ class LeaveGroupApi(GroupApi[LeaveGroupRequest, LeaveGroupResponse]):
         return self._shards.of(group_id).run(self, context, request)
 
     def decide(self, machine: GroupShard, context: RequestContext, request: LeaveGroupRequest) -> Any:
-        """See `kcore.group.classic.leave`, and `kcore.group.migration` for consumer groups."""
+        """Decides the removal with `classic.leave`, or with `migration.classic_members` for consumer groups."""
         several = context.api_version >= SEVERAL_SINCE
         members = request.members if several else (MemberIdentity(member_id=request.member_id),)
         group = machine.groups.get(request.group_id)
@@ -72,7 +72,7 @@ class LeaveGroupApi(GroupApi[LeaveGroupRequest, LeaveGroupResponse]):
     def error(
         self, context: RequestContext, request: LeaveGroupRequest, code: ErrorCode, message: str | None = None
     ) -> LeaveGroupResponse:
-        """The code for the whole, without a word to single members."""
+        """Returns a response with the code for the whole request, without members."""
         return LeaveGroupResponse(error_code=code)
 
 

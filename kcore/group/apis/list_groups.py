@@ -1,6 +1,6 @@
-"""ListGroups (API key 16), v0-5: every group of this node.
+"""ListGroups (API key 16), v0-5: lists all groups of this node.
 
-v4 filters by state (KIP-518), v5 by type of group (KIP-848). Clients ask every node and put the answers together.
+v4 filters by state (KIP-518), v5 by type of group (KIP-848). Clients send it to every node and merge the responses.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GROUP_COST = 3
 
 
 class Selection(NamedTuple):
-    """The filters of a request, in lower case; an empty one passes all groups.
+    """The filters of a request, in lower case; an empty filter passes all groups.
 
     Attributes:
         states: names of states.
@@ -37,7 +37,7 @@ class Selection(NamedTuple):
 
 
 class ListGroupsApi(GroupApi[ListGroupsRequest, ListGroupsResponse]):
-    """Serves ListGroups: all shards that this node owns, the groups that whoever asks may DESCRIBE."""
+    """Serves ListGroups: all groups in this node's shards that the client may DESCRIBE."""
 
     key = ApiKey.LIST_GROUPS
     request_type = ListGroupsRequest
@@ -47,7 +47,7 @@ class ListGroupsApi(GroupApi[ListGroupsRequest, ListGroupsResponse]):
     __slots__ = ()
 
     def handle(self, context: RequestContext, request: ListGroupsRequest) -> Any:
-        """Asks every shard; one that is still being loaded makes the whole answer COORDINATOR_LOAD_IN_PROGRESS."""
+        """Runs the request in every shard; a shard that is loading makes the response COORDINATOR_LOAD_IN_PROGRESS."""
         selection = Selection(
             frozenset(state.strip().lower() for state in request.states_filter),
             frozenset(group_type.strip().lower() for group_type in request.types_filter),
@@ -71,7 +71,7 @@ class ListGroupsApi(GroupApi[ListGroupsRequest, ListGroupsResponse]):
     def decide(  # type: ignore[override]
         self, machine: GroupShard, context: RequestContext, request: Selection
     ) -> ListGroupsResponse:
-        """Lists the groups of one shard that pass the filters and may be seen."""
+        """Lists the groups of one shard that pass the filters and that the client may DESCRIBE."""
         states, types = request
         authorizer = self._authorizer
         sees_all = authorizer is None or authorizer.allowed(
@@ -95,12 +95,12 @@ class ListGroupsApi(GroupApi[ListGroupsRequest, ListGroupsResponse]):
     def error(
         self, context: RequestContext, request: Any, code: ErrorCode, message: str | None = None
     ) -> ListGroupsResponse:
-        """The code, without groups."""
+        """Returns a response with the code, without groups."""
         return ListGroupsResponse(error_code=code)
 
 
 def _merged(parts: list[ListGroupsResponse]) -> ListGroupsResponse:
-    """All groups; a shard that has gone meanwhile (NOT_COORDINATOR) is another node's to list."""
+    """Merges the responses; ignores shards that moved to another node meanwhile (NOT_COORDINATOR)."""
     for part in parts:
         if part.error_code and part.error_code != ErrorCode.NOT_COORDINATOR:
             return part

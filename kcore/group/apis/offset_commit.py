@@ -44,7 +44,7 @@ ANSWERS = Answers(OffsetCommitResponseTopic, True, OffsetCommitResponsePartition
 class OffsetCommitApi(GroupApi[OffsetCommitRequest, OffsetCommitResponse]):
     """Serves OffsetCommit.
 
-    The fast path serves commits of which nothing is refused.
+    The fast path serves commits without a refused partition.
 
     Args:
         shards: the group shards.

@@ -1,4 +1,4 @@
-"""OffsetDelete (API key 47), v0: an administrator makes a group forget offsets (KIP-496)."""
+"""OffsetDelete (API key 47), v0: deletes offsets of a group on behalf of an administrator (KIP-496)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 class DeletePlan(NamedTuple):
-    """A deletion after the checks in front.
+    """A deletion after the first checks.
 
     Attributes:
         request: the request.
-        refusals: for each of its topics the code that all partitions of it get; NONE if that depends on them.
-        partition_counts: how many partitions each of these topics has.
+        refusals: for each of its topics the code for all partitions; NONE if each partition is checked.
+        partition_counts: number of partitions of each topic.
     """
 
     request: OffsetDeleteRequest
@@ -45,8 +45,8 @@ class OffsetDeleteApi(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
 
     Args:
         shards: the group shards.
-        topics: the cluster's topics; offsets of others are refused.
-        authorizer: who may delete groups and read topics; None allows all.
+        topics: the cluster's topics; offsets of unknown topics are refused.
+        authorizer: checks DELETE on groups and READ on topics; None allows all.
     """
 
     key = ApiKey.OFFSET_DELETE
@@ -62,17 +62,18 @@ class OffsetDeleteApi(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
         self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: OffsetDeleteRequest) -> Any:
-        """Checks the topics. The group is asked even if none of them is left: it may be refused as a whole."""
+        """Checks the topics. Runs the request in the shard even if all are refused: the group may refuse it as a
+        whole."""
         authorizer = self._authorizer
         group_id = request.group_id
         if authorizer is not None and not authorizer.allowed(context, Operation.DELETE, ResourceType.GROUP, group_id):
             return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         plan = DeletePlan(request, [], [])
-        for asked in request.topics:
-            topic = self._topics.by_name(asked.name)
+        for requested_topic in request.topics:
+            topic = self._topics.by_name(requested_topic.name)
             refusal = ErrorCode.NONE
             if authorizer is not None and not authorizer.allowed(
-                context, Operation.READ, ResourceType.TOPIC, asked.name
+                context, Operation.READ, ResourceType.TOPIC, requested_topic.name
             ):
                 refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif topic is None:
@@ -84,7 +85,7 @@ class OffsetDeleteApi(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
         return self._shards.of(group_id).run(self, context, plan)
 
     def decide(self, machine: GroupShard, context: RequestContext, request: Any) -> Any:
-        """A tombstone for each partition that may be deleted and has an offset, materialised or pending."""
+        """Writes a tombstone for each partition that may be deleted and has an offset, materialised or pending."""
         plan: DeletePlan = request
         request = plan.request
         group = machine.groups.get(request.group_id)
@@ -95,16 +96,18 @@ class OffsetDeleteApi(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
             return self.error(context, request, refusal)
         records: list[Record] = []
         topics = []
-        for asked, refused, partition_count in zip(request.topics, plan.refusals, plan.partition_counts, strict=True):
+        for requested_topic, refused, partition_count in zip(
+            request.topics, plan.refusals, plan.partition_counts, strict=True
+        ):
             partitions = []
-            for wanted in asked.partitions:
-                partition = wanted.partition_index
+            for requested in requested_topic.partitions:
+                partition = requested.partition_index
                 code = refused
                 if code is ErrorCode.NONE:
-                    code = self._delete(machine, group, asked.name, partition, partition_count, records)
+                    code = self._delete(machine, group, requested_topic.name, partition, partition_count, records)
                 partitions.append(OffsetDeleteResponsePartition(partition_index=partition, error_code=code))
             if partitions:
-                topics.append(OffsetDeleteResponseTopic(name=asked.name, partitions=partitions))
+                topics.append(OffsetDeleteResponseTopic(name=requested_topic.name, partitions=partitions))
         machine.offsets.deletions += len(records)
         return Outcome(records, OffsetDeleteResponse(topics=topics))
 
@@ -112,9 +115,9 @@ class OffsetDeleteApi(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
     def _delete(
         machine: GroupShard, group: Group, topic: str, partition: int, partition_count: int, records: list[Record]
     ) -> ErrorCode:
-        """Answers one partition, adding its tombstone to `records`.
+        """Returns the code of one partition and adds its tombstone to `records`.
 
-        What is there is judged before any of the request's tombstones: a partition that is named twice gets two.
+        The check ignores other tombstones of the same request: a duplicate partition gets two tombstones.
         """
         if not 0 <= partition < partition_count:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -132,5 +135,5 @@ class OffsetDeleteApi(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
         code: ErrorCode,
         message: str | None = None,
     ) -> OffsetDeleteResponse:
-        """`code` at the top, without topics."""
+        """Returns a response with the code, without topics."""
         return OffsetDeleteResponse(error_code=code)

@@ -1,8 +1,8 @@
 """OffsetFetch (API key 9), v1-10: reads the committed offsets of groups.
 
 v2 can fetch all topics and adds an error for the group, v5 leader epochs (KIP-320), v7 the error for open transactions
-(KIP-447), v8 several groups (KIP-709), v9 the member (KIP-848), v10 topic ids. A group, topic or offset that does not
-exist is not an error: its offset is -1.
+(KIP-447), v8 several groups (KIP-709), v9 the member (KIP-848), v10 topic ids. A missing group, topic or offset is not
+an error: its offset is -1.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SEVERAL_GROUPS_SINCE = 8
 TOPIC_IDS_SINCE = 10
 NO_OFFSET = -1
 MAX_OFFSETS = 500_000
-"""Offsets in the response to a request about several groups. For one group they are bounded by its commits."""
+"""Maximum offsets in the response to a request about several groups. For one group, its commits limit them."""
 GROUP_COST = 10
 """The cost of one group, in microseconds."""
 OFFSETS_A_MICROSECOND = 4
@@ -56,16 +56,16 @@ NO_LEADER_EPOCH = -1
 
 
 class GroupQuery:
-    """One group of a fetch, after the checks in front.
+    """One group of a fetch, after the first checks.
 
     Attributes:
         group_id: the group.
-        member_id: who asks, None for nobody in particular (v9+).
-        member_epoch: the member epoch it believes to be in; -1 without one.
-        asked: the topics as they stand in the request; None for all.
-        wanted: the topics that the group is asked for, (asked, name, id or None); empty for all.
-        refused: topics of the response that were refused in front.
-        require_stable: whether partitions with an open transaction are answered UNSTABLE_OFFSET_COMMIT.
+        member_id: the member id of the request, None for a client that is not a member (v9+).
+        member_epoch: the member epoch of the request; -1 without one.
+        asked: the topics of the request; None for all.
+        wanted: the topics to read, (request topic, name, id or None); empty for all.
+        refused: topics of the response that the first checks refused.
+        require_stable: whether partitions with an open transaction return UNSTABLE_OFFSET_COMMIT.
     """
 
     __slots__ = ("asked", "group_id", "member_epoch", "member_id", "refused", "require_stable", "wanted")
@@ -88,12 +88,12 @@ class GroupQuery:
 
 
 class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
-    """Answers for one group: a whole response up to v7, the group's entry of it from v8 on.
+    """Reads the offsets of one group: returns a whole response up to v7, the group's part of it from v8 on.
 
     Args:
         shards: the group shards.
         topics: the cluster's topics.
-        authorizer: who may describe groups and topics; None allows all.
+        authorizer: checks DESCRIBE on groups and topics; None allows all.
     """
 
     __slots__ = ("_authorizer", "_shards", "_topics")
@@ -104,7 +104,7 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
         self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: GroupQuery) -> Any:
-        """Checks the right to see group and topics, and what the ids name; the shard does the rest."""
+        """Checks permissions on group and topics, resolves topic ids, and runs the rest in the group's shard."""
         if not self._may_see(context, ResourceType.GROUP, request.group_id):
             return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if request.asked is not None:
@@ -121,11 +121,11 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
 
     @property
     def slices(self) -> Slices | None:
-        """Where long work of the node runs."""
+        """The queues for long work of the node; None if the node owns no shard."""
         return self._shards.slices
 
     def count(self, group: OffsetFetchRequestGroup) -> int:
-        """The number of offsets in the response about a group."""
+        """Returns the number of offsets in the response for a group."""
         if group.topics is not None:
             return sum(len(topic.partition_indexes) for topic in group.topics)
         shard = self._shards.get(partition_for(group.group_id, self._shards.partitions))
@@ -153,7 +153,7 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
         return authorizer is None or authorizer.allowed(context, Operation.DESCRIBE, kind, name)
 
     def decide(self, machine: GroupShard, context: RequestContext, query: GroupQuery) -> Any:
-        """Reads. What it saw may not be durable yet: then the runtime gives the answer with the commit of that."""
+        """Reads the offsets. If they are not durable yet, the runtime delays the response until their commit."""
         group = machine.groups.get(query.group_id)
         offsets: Mapping[str, Mapping[int, OffsetAndMetadata]] = NO_TOPICS
         unstable: Mapping[str, Mapping[int, Any]] = {}
@@ -163,7 +163,7 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
                 offsets = machine.offsets.topics(query.group_id)
                 if query.require_stable:
                     unstable = machine.offsets.pending_topics(query.group_id)
-            elif code != ErrorCode.GROUP_ID_NOT_FOUND:  # a group that holds no offsets is as good as none
+            elif code != ErrorCode.GROUP_ID_NOT_FOUND:  # a group that holds no offsets is treated as missing
                 return self.error(context, query, code)
         version = context.api_version
         kind = _partition_type(version)
@@ -197,7 +197,8 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
         offsets: Mapping[str, Mapping[int, OffsetAndMetadata]],
         unstable: Mapping[str, Mapping[int, Any]],
     ) -> list[Any]:
-        """Every topic with a materialised offset that the client may see, and that has an id where one is sent."""
+        """Returns every topic with a materialised offset that the client may see, and that has an id if the version
+        sends ids."""
         version = context.api_version
         topics = []
         for name, partitions in offsets.items():
@@ -215,7 +216,7 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
         return topics
 
     def error(self, context: RequestContext, request: GroupQuery, code: ErrorCode, message: str | None = None) -> Any:
-        """`code` for the group, without topics; v1 has errors per partition alone."""
+        """Returns a response with the code for the group, without topics; v1 has only errors per partition."""
         version = context.api_version
         topics = []
         if version < GROUP_ERROR_SINCE:
@@ -303,11 +304,13 @@ class OffsetFetchApi(Api[OffsetFetchRequest, OffsetFetchResponse]):
         return slices.requests.run(self, context, request, work, join)
 
     def _parts(self, context: RequestContext, request: OffsetFetchRequest) -> Work:
-        """Asks the shard of each group in turn. All offsets of a group are looked up once, however often they are
-        asked for: a name of a few bytes can stand for thousands of them.
+        """Runs the request in the shard of each group in turn.
+
+        All offsets of a group are read once, even for duplicates: a group id of a few bytes can stand for thousands of
+        them.
 
         Raises:
-            KafkaError: POLICY_VIOLATION if there are too many.
+            KafkaError: POLICY_VIOLATION if there are too many offsets.
         """
         parts: list[Any] = []
         whole: dict[tuple[str, str | None, int], tuple[int, Any]] = {}
@@ -341,7 +344,7 @@ class OffsetFetchApi(Api[OffsetFetchRequest, OffsetFetchResponse]):
     def error(
         self, context: RequestContext, request: OffsetFetchRequest, code: ErrorCode, message: str | None = None
     ) -> OffsetFetchResponse:
-        """`code` for every group; for v1 for every partition."""
+        """Returns a response with the code for every group; for v1, for every partition."""
         if context.api_version < SEVERAL_GROUPS_SINCE:
             query = GroupQuery(request.group_id, None, -1, request.topics, request.require_stable)
             response: OffsetFetchResponse = self._of_group.error(context, query, code)

@@ -1,6 +1,6 @@
-"""SyncGroup (API key 14), v0-5: the leader hands in the assignment, a member asks for its own.
+"""SyncGroup (API key 14), v0-5: the leader sends the assignment, every member gets its own.
 
-v3 brings static members (KIP-345), v5 protocol type and name, to find members of another protocol early (KIP-559).
+v3 adds static members (KIP-345), v5 protocol type and name, to detect members of another protocol early (KIP-559).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROTOCOL_SINCE: Final = 5
 
 
 class SyncGroupApi(GroupApi[SyncGroupRequest, SyncGroupResponse]):
-    """Serves SyncGroup to those who may READ the group."""
+    """Serves SyncGroup to clients with READ on the group."""
 
     key = ApiKey.SYNC_GROUP
     request_type = SyncGroupRequest
@@ -34,7 +34,7 @@ class SyncGroupApi(GroupApi[SyncGroupRequest, SyncGroupResponse]):
     __slots__ = ()
 
     def handle(self, context: RequestContext, request: SyncGroupRequest) -> Any:
-        """Checks what does not need the group, then goes to its shard."""
+        """Validates the request by itself, and runs it in the group's shard."""
         if context.api_version >= PROTOCOL_SINCE and (request.protocol_type is None or request.protocol_name is None):
             return sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         group_id = request.group_id
@@ -44,7 +44,8 @@ class SyncGroupApi(GroupApi[SyncGroupRequest, SyncGroupResponse]):
         return self._shards.of(group_id).run(self, context, request)
 
     def decide(self, machine: GroupShard, context: RequestContext, request: SyncGroupRequest) -> Any:
-        """See `kcore.group.classic.sync`, and `kcore.group.migration` for classic members of consumer groups."""
+        """Decides the sync with `classic.sync`, or with `migration.classic_members` for classic members of consumer
+        groups."""
         group = machine.groups.get(request.group_id)
         if type(group) is ConsumerGroup:
             return classic_members.sync_group(group, request)
@@ -53,5 +54,5 @@ class SyncGroupApi(GroupApi[SyncGroupRequest, SyncGroupResponse]):
     def error(
         self, context: RequestContext, request: SyncGroupRequest, code: ErrorCode, message: str | None = None
     ) -> SyncGroupResponse:
-        """The code, without an assignment."""
+        """Returns a response with the code, without an assignment."""
         return sync_error(code)

@@ -47,7 +47,7 @@ ANSWERS = Answers(TxnOffsetCommitResponseTopic, False, TxnOffsetCommitResponsePa
 
 
 def transaction_error(code: ErrorCode, api_version: int) -> ErrorCode:
-    """How the transaction coordinator's refusal is answered to a producer that commits offsets."""
+    """Returns the error for a producer that commits offsets, given the transaction coordinator's error."""
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code is ErrorCode.TRANSACTION_ABORTABLE and api_version < ABORTABLE_SINCE:
@@ -60,7 +60,7 @@ def transaction_error(code: ErrorCode, api_version: int) -> ErrorCode:
 class TxnOffsetCommitApi(GroupApi[TxnOffsetCommitRequest, TxnOffsetCommitResponse]):
     """Serves TxnOffsetCommit.
 
-    The fast path serves commits of which nothing is refused, in a transaction that is verified at once.
+    The fast path serves commits without a refused partition, if their transaction is verified immediately.
 
     Args:
         shards: the group shards.
@@ -105,9 +105,10 @@ class TxnOffsetCommitApi(GroupApi[TxnOffsetCommitRequest, TxnOffsetCommitRespons
         self.fast = self.fast_path.serve
 
     def handle(self, context: RequestContext, request: TxnOffsetCommitRequest) -> Any:
-        """Authorizes the client, validates topics and partitions, verifies the transaction, and asks the group.
+        """Authorizes the client, validates topics and partitions, verifies the transaction, and runs the rest in the
+        shard.
 
-        A v5 commit that the group refuses has added its partition to the transaction all the same, as in Kafka.
+        If the group refuses a v5 commit, the partition has been added to the transaction anyway, as in Kafka.
         """
         authorizer = self._authorizer
         group_id = request.group_id
@@ -172,7 +173,7 @@ class TxnOffsetCommitApi(GroupApi[TxnOffsetCommitRequest, TxnOffsetCommitRespons
                 return self.error(context, plan, code)
         elif request.generation_id >= 0:
             return self.error(context, plan, ErrorCode.ILLEGAL_GENERATION)
-        # Kafka writes no topic ids here, though it knows them: the request's versions carry names.
+        # Kafka writes no topic ids here although it knows them: requests of this API have topic names.
         records, response = accept(ANSWERS, machine, plan, with_topic_ids=False)
         return Outcome(records, response, request.producer_id, request.producer_epoch)
 

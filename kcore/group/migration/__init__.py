@@ -1,7 +1,7 @@
-"""From classic groups to consumer groups and back, while members go on working (KIP-848).
+"""Migration between classic and consumer groups while members continue to work (KIP-848).
 
-A consumer member that joins a classic group makes a consumer group of it (`upgrade`); its classic members stay, and
-speak the classic protocol with a group that assigns by itself (`join`, `sync`, `heartbeat`, `leave`). When the last
-consumer member has gone the group becomes a classic one again (`downgrade`). `group.consumer.migration.policy` says
-which of the two ways is open; a group without members may go both ways at any time.
+A consumer member that joins a classic group converts it to a consumer group (`upgrade`). The classic members stay and
+use the classic protocol, but the coordinator assigns (`join`, `classic_members`). When the last consumer member leaves,
+the group becomes a classic one again (`downgrade`). `group.consumer.migration.policy` says which conversions are
+allowed; a group without members may always be converted.
 """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def heartbeat(group: ConsumerGroup, request: HeartbeatRequest) -> HeartbeatResponse:
-    """Decides a Heartbeat: the session begins anew, and the member hears whether it is to join again."""
+    """Decides a Heartbeat: restarts the session, and tells the member if it must rejoin."""
     try:
         member = _classic_member(group, request.member_id, request.group_instance_id)
     except KafkaError as error:
@@ -47,7 +47,7 @@ def heartbeat(group: ConsumerGroup, request: HeartbeatRequest) -> HeartbeatRespo
 
 
 def sync_group(group: ConsumerGroup, request: SyncGroupRequest) -> SyncGroupResponse:
-    """Decides a SyncGroup: the member's assignment, in the version of its subscription."""
+    """Decides a SyncGroup: returns the member's assignment, in the version of its subscription."""
     if not group.members:
         return sync_error(ErrorCode.UNKNOWN_MEMBER_ID)
     try:
@@ -79,7 +79,7 @@ def leave_group(group: ConsumerGroup, members: Sequence[MemberIdentity]) -> tupl
     """Removes members of either protocol, all at once.
 
     Returns:
-        What each is answered, in order, and the records that follow.
+        The error code for each member, in order, and the records to write.
     """
     codes: list[ErrorCode] = []
     leaving: dict[str, ConsumerMember] = {}
@@ -95,7 +95,7 @@ def leave_group(group: ConsumerGroup, members: Sequence[MemberIdentity]) -> tupl
 
 
 def await_join(member: ConsumerMember) -> None:
-    """A classic member was told to join again: it has its rebalance timeout for that, from the first time on."""
+    """Starts a classic member's rebalance timeout when it is first asked to rejoin."""
     if member.join_timer is None:
         member.join_timer = MemberTimer.armed(member, Awaited.JOIN, member.metadata.rebalance_timeout_ms)
 
@@ -108,7 +108,7 @@ def _classic_member(group: ConsumerGroup, member_id: str, instance_id: str | Non
 
 
 def _leaving(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:
-    """An administrator may name a static member by its instance id alone (KIP-345)."""
+    """Returns the leaving member; an administrator may name a static member by its instance id alone (KIP-345)."""
     instance_id = identity.group_instance_id
     if instance_id is not None and not identity.member_id:
         current_id = group.static_members.get(instance_id)
@@ -119,20 +119,20 @@ def _leaving(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:
 
 
 def _must_compute_target(group: ConsumerGroup) -> bool:
-    """Whether a target is due and no consumer member is left whose heartbeat would compute it.
+    """Returns True if a target is due and no consumer member remains whose heartbeat would compute it.
 
-    Only where the policy keeps such a group from becoming a classic one. Kafka 4.3 tells nobody: what the last consumer
-    member had then stays without an owner until somebody joins.
+    This occurs only if the policy prevents a downgrade. Kafka 4.3 does not ask the classic members to rejoin: the
+    partitions of the last consumer member stay without an owner until another member joins.
     """
     return group.group_epoch > group.assignment_epoch and group.subscriptions.classic_members == len(group.members)
 
 
 def _waits_for_others(member: ConsumerMember) -> bool:
-    """Whether another member still has any partition that this one shall have."""
+    """Returns True if another member still owns a partition of this member's target."""
     group, current = member.group, member.current
-    for topic_id, wanted in group.target_of(member.member_id).items():
+    for topic_id, target_partitions in group.target_of(member.member_id).items():
         taken = group.owners.of(topic_id)
         own = current.assigned.get(topic_id, NO_PARTITIONS)
-        if any(partition in taken and partition not in own for partition in wanted):
+        if any(partition in taken and partition not in own for partition in target_partitions):
             return True
     return False

@@ -1,7 +1,7 @@
-"""A consumer group becomes a classic group: its last consumer member went, and classic members stay.
+"""Conversion of a consumer group to a classic group after its last consumer member left.
 
-The group epoch becomes the generation, what each member was to have becomes its assignment. After a member went they
-rebalance at once, and one of them leads.
+The group epoch becomes the generation, and each member's target becomes its assignment. If a member left, the group
+rebalances at once, and one of the members leads.
 """
 
 from __future__ import annotations
@@ -29,67 +29,72 @@ if TYPE_CHECKING:
 
 
 def downgrade_after(group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> list[Record] | None:
-    """The records that make a classic group of what stays when members leave; None if it stays as it is."""
-    if not _only_classic_stay(group, leaving, joining=0):
+    """Returns the records that convert the group when members leave; None if it remains a consumer group."""
+    if not _only_classic_remain(group, leaving, joining=0):
         return None
-    gone = {member.member_id for member in leaving}
-    staying = {member_id: member.metadata for member_id, member in group.members.items() if member_id not in gone}
+    leaving_ids = {member.member_id for member in leaving}
+    remaining = {
+        member_id: member.metadata for member_id, member in group.members.items() if member_id not in leaving_ids
+    }
     records = group_records.group_tombstones(group)
-    records.append(_classic_group(group, group.group_epoch, staying, next(iter(staying)), {}, rebalance=True))
+    records.append(_classic_group(group, group.group_epoch, remaining, next(iter(remaining)), {}, rebalance=True))
     return records
 
 
 def downgrade_by_replacement(change: MemberChange) -> list[Record] | None:
-    """The records that make a classic group of one whose last consumer member is replaced by a classic one.
+    """Returns the records that convert a group whose last consumer member is replaced by a classic one; None if it
+    stays.
 
-    The member comes back under its instance id; nobody else notices, unless a target was due.
+    The member returns under its instance id; the others see no change, unless a target was due.
     """
     group, old = change.group, change.replaced
-    if old is None or old.is_classic or not _only_classic_stay(group, [old], joining=1):
+    if old is None or old.is_classic or not _only_classic_remain(group, [old], joining=1):
         return None
-    staying = {member_id: member.metadata for member_id, member in group.members.items() if member_id != old.member_id}
-    leader_id = next(iter(staying), change.member_id)
-    staying[change.member_id] = change.metadata
+    remaining = {
+        member_id: member.metadata for member_id, member in group.members.items() if member_id != old.member_id
+    }
+    leader_id = next(iter(remaining), change.member_id)
+    remaining[change.member_id] = change.metadata
     records = group_records.group_tombstones(group, (old.member_id, change.member_id))
     due = change.group_epoch > group.assignment_epoch
     targets = {change.member_id: old.member_id}
-    records.append(_classic_group(group, change.group_epoch, staying, leader_id, targets, rebalance=due))
+    records.append(_classic_group(group, change.group_epoch, remaining, leader_id, targets, rebalance=due))
     return records
 
 
-def _only_classic_stay(group: ConsumerGroup, leaving: Sequence[ConsumerMember], joining: int) -> bool:
-    staying = len(group.members) - len(leaving)
+def _only_classic_remain(group: ConsumerGroup, leaving: Sequence[ConsumerMember], joining: int) -> bool:
+    remaining = len(group.members) - len(leaving)
     classic = group.subscriptions.classic_members - sum(member.is_classic for member in leaving)
-    if classic != staying or staying + joining == 0:
+    if classic != remaining or remaining + joining == 0:
         return False
     config = group.shard.config
     if not migration_policy(config.group_consumer_migration_policy).downgrade:
         return False
-    return staying + joining <= config.group_max_size
+    return remaining + joining <= config.group_max_size
 
 
 def _classic_group(
     group: ConsumerGroup,
     generation_id: int,
-    staying: Mapping[str, MemberMetadata],
+    remaining: Mapping[str, MemberMetadata],
     leader_id: str,
     targets: Mapping[str, str],
     *,
     rebalance: bool,
 ) -> Record:
-    """The record of the classic group, with what follows in the living one.
+    """Returns the record of the classic group, with its live side effects.
 
     Args:
         group: the consumer group.
         generation_id: the group epoch.
-        staying: the members, all classic, by id.
-        leader_id: who leads.
-        targets: whose target a member has, where it is not its own.
+        remaining: the members, all classic, by id.
+        leader_id: the leader.
+        targets: for a member that inherits the target of another one, that other member's id.
         rebalance: whether a join phase begins at once.
     """
-    protocol = _choose_protocol(staying)
+    protocol = _choose_protocol(remaining)
     members = []
-    for member_id, metadata in staying.items():
+    for member_id, metadata in remaining.items():
         classic = metadata.classic
         assert classic is not None, member_id
         subscription = dict(classic.protocols)[protocol]
@@ -117,14 +122,14 @@ def _classic_group(
     group_id = group.group_id
 
     def take_over(shard: GroupShard) -> None:
-        _take_over(shard, group_id, staying, rebalance)
+        _take_over(shard, group_id, remaining, rebalance)
 
     return Record(GroupMetadataKey(group=group_id), LiveValue(value, take_over), VALUE_VERSION)
 
 
-def _choose_protocol(staying: Mapping[str, MemberMetadata]) -> str:
-    """The protocol that all members support and most like best; the first member's order decides between equals."""
-    offered = [metadata.classic.protocols for metadata in staying.values() if metadata.classic is not None]
+def _choose_protocol(remaining: Mapping[str, MemberMetadata]) -> str:
+    """Returns the common protocol with the most votes; the first member's preference breaks ties."""
+    offered = [metadata.classic.protocols for metadata in remaining.values() if metadata.classic is not None]
     support: dict[str, int] = {}
     for protocols in offered:
         for name, _ in protocols:
@@ -139,15 +144,15 @@ def _choose_protocol(staying: Mapping[str, MemberMetadata]) -> str:
     return max(votes, key=votes.__getitem__)
 
 
-def _take_over(shard: GroupShard, group_id: str, staying: Mapping[str, MemberMetadata], rebalance: bool) -> None:
-    """What the record does not say: all protocols of each member, sessions, and the rebalance."""
+def _take_over(shard: GroupShard, group_id: str, remaining: Mapping[str, MemberMetadata], rebalance: bool) -> None:
+    """Sets the state that the record does not contain: all protocols of each member, sessions, and the rebalance."""
     group = shard.groups[group_id]
     assert isinstance(group, ClassicGroup), group
-    for member_id, metadata in staying.items():
+    for member_id, metadata in remaining.items():
         member = group.members[member_id]
         if metadata.classic is not None:
             group.set_protocols(member, metadata.classic.protocols)
         group.arm_session(member, member.session_timeout_ms)
     if rebalance:
-        records = prepare_rebalance(group, "the last consumer member went")
-        assert not records, "nobody waits in a group that was none a moment ago"
+        records = prepare_rebalance(group, "the last consumer member left")
+        assert not records, "a group that was just created has no parked joins"

@@ -1,4 +1,5 @@
-"""Subscriptions and assignments as classic members embed them in their requests, to and from topic ids."""
+"""Conversion of the subscriptions and assignments that classic members embed in their requests, from and to topic
+ids."""
 
 from __future__ import annotations
 
@@ -16,36 +17,38 @@ MAX_VERSION = Subscription.MAX_VERSION
 
 
 def read_subscription(metadata: bytes) -> Subscription:
-    """What a classic member wants.
+    """Decodes a classic member's subscription.
 
     Raises:
-        DecodeError: the bytes are no subscription.
+        DecodeError: the bytes are not a subscription.
     """
     return Subscription.decode_versioned(metadata)[0]
 
 
 def read_assignment(assignment: bytes, topics: TopicImage) -> tuple[Target, bool]:
-    """What a classic member was assigned: partitions by topic id, and whether its assignor added data of its own.
+    """Decodes a classic member's assignment: partitions by topic id, and True if it has user data of the assignor.
 
-    Topics that do not exist any more are left out. No bytes at all are nothing assigned.
+    Topics that no longer exist are omitted. Zero bytes are an empty assignment.
 
     Raises:
-        DecodeError: the bytes are no assignment.
+        DecodeError: the bytes are not an assignment.
     """
     if not assignment:
         return {}, False
     decoded = Assignment.decode_versioned(assignment)[0]
-    found: dict[bytes, set[int]] = {}
+    partitions_of: dict[bytes, set[int]] = {}
     for entry in decoded.assigned_partitions:
         topic = topics.by_name(entry.topic)
         if topic is not None and entry.partitions:
-            found.setdefault(topic.topic_id, set()).update(entry.partitions)
-    return {topic_id: tuple(sorted(parts)) for topic_id, parts in found.items()}, bool(decoded.user_data)
+            partitions_of.setdefault(topic.topic_id, set()).update(entry.partitions)
+    return {topic_id: tuple(sorted(parts)) for topic_id, parts in partitions_of.items()}, bool(decoded.user_data)
 
 
 def owned_partitions(subscription: Subscription, topics: TopicImage) -> list[TopicPartitions]:
-    """What a classic member says it uses, as a heartbeat would say it. A subscription of version 0 says nothing: then
-    the member has given up everything before it joined."""
+    """Returns the partitions that a classic member reports, in the form of a heartbeat.
+
+    A subscription of version 0 has no report: such a member has revoked everything before it joins.
+    """
     reported = []
     for entry in subscription.owned_partitions:
         topic = topics.by_name(entry.topic)
@@ -55,7 +58,7 @@ def owned_partitions(subscription: Subscription, topics: TopicImage) -> list[Top
 
 
 def write_assignment(partitions: Mapping[bytes, Iterable[int]], topics: TopicImage, metadata: bytes) -> bytes:
-    """An assignment for a classic member, in the version of its subscription `metadata`."""
+    """Encodes an assignment for a classic member, in the version of its subscription `metadata`."""
     assigned = []
     for topic_id, of_topic in partitions.items():
         topic = topics.by_id(topic_id)

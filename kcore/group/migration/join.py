@@ -1,6 +1,6 @@
-"""JoinGroup on a consumer group: for the group it is a heartbeat that says everything, for the client a finished join.
+"""JoinGroup on a consumer group: decided like a full heartbeat, and completed at once.
 
-Every classic member is a follower: the group assigns, SyncGroup brings the result.
+Every classic member is a follower: the coordinator assigns, and SyncGroup returns the result.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kcore.runtime.machine import Record
 
 UNKNOWN_MEMBER: Final = ""
-REQUIRES_KNOWN_MEMBER_ID: Final = 4  # from this version on a dynamic member is told an id to join with (KIP-394)
+REQUIRES_KNOWN_MEMBER_ID: Final = 4  # from this version on, a dynamic member gets an id to join with (KIP-394)
 
 
 def join_consumer_group(
@@ -54,7 +54,7 @@ def join_consumer_group(
         group: the group.
         context: version, client id and host.
         request: the request; group id and session timeout have been checked.
-        visible: which topics whoever asks may see, for the patterns of others; None: all.
+        visible: returns True for topics that the client may see, for the patterns of other members; None: all.
     """
     try:
         return _join(group, context, request, visible)
@@ -83,7 +83,7 @@ def _join(
     try:
         subscription = read_subscription(protocols[0][1])
     except (DecodeError, UnicodeDecodeError):
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from None  # as Kafka 4.3.1 answers it
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from None  # as Kafka 4.3.1
     metadata = _metadata(change, context, request, subscription, protocols)
     change.say(metadata, visible=visible, any_regex_counts=True)
     downgraded = downgrade_by_replacement(change)
@@ -94,7 +94,7 @@ def _join(
     if change.member is not None and change.member.is_classic:
         has_joined(change.member, change.metadata)
     else:
-        _arm_once_there(change)
+        _arm_after_replay(change)
     return Outcome(records, response) if records else response
 
 
@@ -116,10 +116,10 @@ def _identify(group: ConsumerGroup, member_id: str, request: JoinGroupRequest, r
         if current_id is None:
             return new_member(group, member_id, records)
         return replacement(group, member_id, group.members[current_id], records)
-    found = group.members.get(member_id)
-    if found is None:
+    member = group.members.get(member_id)
+    if member is None:
         return new_member(group, member_id, records)
-    return MemberChange(group, member_id, found, found.current, records)
+    return MemberChange(group, member_id, member, member.current, records)
 
 
 def _metadata(
@@ -130,7 +130,7 @@ def _metadata(
     protocols: Protocols,
 ) -> MemberMetadata:
     known = MemberMetadata() if change.before is None else change.before
-    # Version 0 has no rebalance timeout: the session's counts.
+    # Version 0 has no rebalance timeout: the session timeout replaces it.
     timeout_ms = request.rebalance_timeout_ms if context.api_version >= 1 else request.session_timeout_ms
     return MemberMetadata(
         instance_id=known.instance_id if request.group_instance_id is None else request.group_instance_id,
@@ -157,11 +157,11 @@ def _response(change: MemberChange, generation_id: int, protocols: Protocols) ->
 
 
 def has_joined(member: ConsumerMember, metadata: MemberMetadata) -> None:
-    """A classic member joined: its session begins anew, its join is not awaited any more, its sync is.
+    """Handles the join of a classic member: restarts its session, cancels its join timer, arms its sync timer.
 
     Args:
         member: the member.
-        metadata: what it says of itself now.
+        metadata: its new metadata.
     """
     group = member.group
     member.stop_classic_timers()
@@ -170,8 +170,8 @@ def has_joined(member: ConsumerMember, metadata: MemberMetadata) -> None:
         member.timer.extend(group.shard.now.now_ms + group.session_timeout_ms(metadata))
 
 
-def _arm_once_there(change: MemberChange) -> None:
-    """A new member's timers begin when its record has made it."""
+def _arm_after_replay(change: MemberChange) -> None:
+    """Arms a new member's timers when the replay of its record has created it."""
     group_id, member_id = change.group.group_id, change.member_id
 
     def joined(shard: GroupShard) -> None:
@@ -185,4 +185,4 @@ def _arm_once_there(change: MemberChange) -> None:
         if isinstance(record.key, ConsumerGroupMemberMetadataKey) and record.value is not None:
             change.records[index] = record._replace(value=LiveValue(record.value, joined))
             return
-    raise AssertionError("a new member has a record of itself")
+    raise AssertionError("a new member has a metadata record")

@@ -1,4 +1,4 @@
-"""Which ways between the protocols are open: `group.consumer.migration.policy`."""
+"""The conversions between the protocols that `group.consumer.migration.policy` allows."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 
 
 class MigrationPolicy(NamedTuple):
-    """What a group with members may do.
+    """The conversions that a group with members may undergo.
 
     Attributes:
-        upgrade: a consumer member may make a consumer group of a classic one.
+        upgrade: a consumer member may convert a classic group to a consumer group.
         downgrade: a consumer group without consumer members becomes a classic one.
         mixed: classic members may join a consumer group.
     """
@@ -25,9 +25,9 @@ POLICIES: Final[dict[str, MigrationPolicy]] = {
     "downgrade": MigrationPolicy(upgrade=False, downgrade=True, mixed=True),
     "disabled": MigrationPolicy(upgrade=False, downgrade=False, mixed=False),
 }
-"""Every value of the setting."""
+"""The policy of every value of the setting."""
 
 
 def migration_policy(setting: str) -> MigrationPolicy:
-    """The policy that a value of the setting names, whatever its case."""
+    """Returns the policy for a value of the setting, in upper or lower case."""
     return POLICIES[setting.lower()]

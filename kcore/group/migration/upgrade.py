@@ -1,7 +1,7 @@
-"""A classic group becomes a consumer group: the first consumer member that joins it takes everybody along.
+"""Conversion of a classic group to a consumer group when the first consumer member joins.
 
-Nobody loses anything: the generation becomes the epoch, what the leader assigned becomes target and present assignment
-at once. The classic members hear of the rebalance that follows with their next heartbeats.
+All members keep their partitions: the generation becomes the epoch, and the leader's assignment becomes both target and
+current assignment. The classic members learn of the following rebalance from their next heartbeats.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ if TYPE_CHECKING:
 
 
 def upgraded(group: ClassicGroup, records: list[Record]) -> ConsumerGroup:
-    """The consumer group that a classic group with members becomes, thought of and not in its shard yet.
+    """Returns the consumer group that replaces a classic group with members; tentative, not in its shard yet.
 
     Args:
         group: the classic group; it is not changed.
-        records: takes what is to be written.
+        records: receives the records of the conversion.
 
     Raises:
-        KafkaError: GROUP_ID_NOT_FOUND if it may not become one, or what its members said cannot be read.
+        KafkaError: GROUP_ID_NOT_FOUND if the conversion is not allowed, or if a member's embedded data cannot be
+            decoded.
     """
     _check(group)
     try:
         members = [(member, *_convert(group, member)) for member in group.members.values()]
     except (DecodeError, UnicodeDecodeError) as error:
-        raise _refused(group, f"what a member embedded cannot be read: {error}") from error
+        raise _refused(group, f"a member's embedded data cannot be decoded: {error}") from error
     group_id, shard = group.group_id, group.shard
     epoch = group.generation_id
     topics = {name for _, metadata, _ in members for name in metadata.names}
@@ -57,17 +58,17 @@ def upgraded(group: ClassicGroup, records: list[Record]) -> ConsumerGroup:
         assigned = {topic_id: dict.fromkeys(partitions, epoch) for topic_id, partitions in target.items()}
         current = CurrentAssignment(epoch, epoch, MemberState.STABLE, assigned)
         records.append(group_records.current_assignment(group_id, member.member_id, current))
-    thought = ConsumerGroup(shard, group_id, live=False, registered=False)
+    tentative = ConsumerGroup(shard, group_id, live=False, registered=False)
     try:
         for record in records[first:]:
-            apply_to_thought(thought, record)
+            apply_to_thought(tentative, record)
     except ValueError as error:
-        raise _refused(group, f"its leader gave a partition to two members: {error}") from error
-    return thought
+        raise _refused(group, f"its leader assigned a partition to two members: {error}") from error
+    return tentative
 
 
 def dismiss_waiting(group: ClassicGroup) -> None:
-    """Answers every JoinGroup and SyncGroup that waits in a group that goes: rejoin."""
+    """Completes all parked JoinGroup and SyncGroup requests of a replaced group with REBALANCE_IN_PROGRESS."""
     for member in group.members.values():
         if member.awaiting_join is not None:
             group.refuse_join(member, member.member_id, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -77,7 +78,7 @@ def dismiss_waiting(group: ClassicGroup) -> None:
 
 def _refused(group: ClassicGroup, reason: str) -> KafkaError:
     return KafkaError(
-        ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group.group_id} is a classic group and cannot become another: {reason}"
+        ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group.group_id} is classic and cannot become a consumer group: {reason}"
     )
 
 
@@ -86,20 +87,20 @@ def _check(group: ClassicGroup) -> None:
     if not migration_policy(config.group_consumer_migration_policy).upgrade:
         raise _refused(group, "group.consumer.migration.policy does not allow it")
     if group.protocol_type != PROTOCOL_TYPE:
-        raise _refused(group, f"its members are no consumers but {group.protocol_type!r}")
+        raise _refused(group, f"its protocol type is {group.protocol_type!r}, not {PROTOCOL_TYPE!r}")
     if len(group.members) > config.group_consumer_max_size:
         raise _refused(group, f"it has {len(group.members)} members, more than group.consumer.max.size")
 
 
 def _convert(group: ClassicGroup, member: Member) -> tuple[MemberMetadata, Target]:
-    """A classic member as one of a consumer group, and what it was assigned."""
+    """Converts a classic member; returns its metadata and its target."""
     shard = group.shard
-    # In the group's first join phase no protocol is chosen yet: what a member likes best then counts.
+    # In the group's first join phase no protocol is chosen yet: use the member's preferred one.
     metadata = member.metadata(group.protocol_name) or member.protocols[0][1]
     subscription = read_subscription(metadata)
     target, has_user_data = read_assignment(member.assignment, shard.topics)
     if has_user_data:
-        raise _refused(group, f"the assignment of {member.member_id} carries data of its assignor")
+        raise _refused(group, f"the assignment of {member.member_id} contains user data of its assignor")
     return (
         MemberMetadata(
             instance_id=member.group_instance_id,

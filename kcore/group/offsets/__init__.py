@@ -1,5 +1,5 @@
-"""Committed offsets: what groups have read, materialised or pending in a transaction, and when it is forgotten.
+"""Committed offsets of groups: materialised ones, pending ones in transactions, and their expiration.
 
-`store` holds the state and is changed by replay alone; `records` makes the records; `commit` is what OffsetCommit and
-TxnOffsetCommit have in common; `expiry` and `deletion` forget what is old or belongs to nobody any more.
+`store` holds the state, which only replay changes. `records` makes the records. `commit` is shared by OffsetCommit and
+TxnOffsetCommit. `expiry` and `deletion` remove old offsets and those of deleted topics.
 """

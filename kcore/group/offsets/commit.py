@@ -1,8 +1,8 @@
-"""What OffsetCommit and TxnOffsetCommit have in common: the checks in front of the group, and the offsets themselves.
+"""Steps that OffsetCommit and TxnOffsetCommit share: the checks before the group, and the offset records.
 
-Both answer one error code per partition and nothing else. The front refuses topics and partitions that nobody may
-commit or that do not exist; what is left goes to the group, whose refusal every partition that reached it is answered
-with. The response keeps the request's order, and answers twice what is asked for twice.
+Both APIs return one error code per partition and nothing else. The first checks refuse topics and partitions that do
+not exist or that the client may not READ. If the group then refuses the commit, all remaining partitions get its error.
+The response preserves request order, including duplicates.
 """
 
 from __future__ import annotations
@@ -33,20 +33,23 @@ NO_TOPIC = TopicInfo("", ZERO_UUID, 0)
 
 
 PlannedTopic = tuple[Any, TopicInfo, list[int] | None]
-"""A topic of a commit after the checks in front: as it stands in the request; what is known of it, `NO_TOPIC` if all
-that is asked of it is refused; a code for each of its partitions, None if none of them is refused."""
+"""A topic of a commit after the first checks: (request topic, topic info, codes).
+
+The topic info is `NO_TOPIC` if all of its partitions are refused. The codes are one per partition, None if none is
+refused.
+"""
 
 
 def plan_commit(
     context: RequestContext, request: Any, topics: TopicImage, authorizer: Authorizer | None, by_id: bool
 ) -> CommitPlan:
-    """Checks what needs no group: topic ids, the right to read a topic, whether topics and partitions exist.
+    """Does the checks that need no group: topic ids, READ permission, existence of topics and partitions.
 
     Args:
-        context: who asks.
+        context: the request's context.
         request: OffsetCommit or TxnOffsetCommit.
         topics: the cluster's topics.
-        authorizer: who may read topics; None allows all.
+        authorizer: checks READ on topics; None allows all.
         by_id: whether the request names topics by id (OffsetCommit v10).
     """
     refusal = None
@@ -62,14 +65,14 @@ def plan_commit(
 
 
 class Answers(NamedTuple):
-    """How a commit API says one code per partition.
+    """The response classes of a commit API.
 
     Attributes:
         topic: the class of a topic of the response.
         by_id: whether it has a topic id.
         partition: the class of a partition of the response.
         response: the class of the response.
-        accepted: answers without an error by partition. Responses share them: they are not to be changed.
+        accepted: successful entries by partition. Responses share them: they must not be changed.
     """
 
     topic: type[Any]
@@ -78,49 +81,54 @@ class Answers(NamedTuple):
     response: type[Any]
     accepted: dict[int, Any]
 
-    def answer_topic(self, asked: Any, codes: list[int]) -> Any:
-        """A topic of the response: a code for each of its partitions as asked."""
+    def answer_topic(self, requested_topic: Any, codes: list[int]) -> Any:
+        """Returns a topic of the response with the code of each requested partition."""
         partitions = [
             self.partition(partition_index=p.partition_index, error_code=code)
-            for p, code in zip(asked.partitions, codes, strict=True)
+            for p, code in zip(requested_topic.partitions, codes, strict=True)
         ]
         if self.by_id:
-            return self.topic(name=asked.name, topic_id=asked.topic_id, partitions=partitions)
-        return self.topic(name=asked.name, partitions=partitions)
+            return self.topic(name=requested_topic.name, topic_id=requested_topic.topic_id, partitions=partitions)
+        return self.topic(name=requested_topic.name, partitions=partitions)
 
 
 def refuse(answers: Answers, commit: Any, code: int) -> Any:
-    """The response in which everything that reached the group, or all of a request, is answered with `code`.
+    """Returns a response that refuses a commit with `code`.
 
     Args:
         answers: the API's classes.
-        commit: the plan, whose own refusals stay, or a request that was not planned yet.
-        code: for all the others.
+        commit: the plan, whose own refusals keep their codes, or the request if there is no plan yet.
+        code: the code of all other partitions.
     """
     if not isinstance(commit, CommitPlan):
-        topics = [answers.answer_topic(asked, [code] * len(asked.partitions)) for asked in commit.topics]
+        topics = [
+            answers.answer_topic(requested_topic, [code] * len(requested_topic.partitions))
+            for requested_topic in commit.topics
+        ]
         return answers.response(topics=topics)
     topics = []
-    for asked, _, codes in commit.topics:
-        found = [code] * len(asked.partitions) if codes is None else [refused or code for refused in codes]
-        topics.append(answers.answer_topic(asked, found))
+    for requested_topic, _, codes in commit.topics:
+        all_codes = (
+            [code] * len(requested_topic.partitions) if codes is None else [refused or code for refused in codes]
+        )
+        topics.append(answers.answer_topic(requested_topic, all_codes))
     return answers.response(topics=topics)
 
 
 def accept(
     answers: Answers, machine: GroupShard, plan: CommitPlan, *, with_topic_ids: bool, retention_time_ms: int = NO_EXPIRY
 ) -> tuple[OffsetBlock[Record], Any]:
-    """The records and the response of a commit that its group takes.
+    """Returns the records and the response of a commit that its group accepts.
 
-    One record for each accepted entry in the request's order, so that the last of a partition wins. Metadata that is
-    too long refuses its own partition alone.
+    Each accepted entry has one record, in request order, so that the last one of a partition wins. Metadata that is too
+    long refuses only its own partition.
 
     Args:
         answers: the API's classes.
         machine: the shard's state, for the time and the settings.
         plan: the commit.
-        with_topic_ids: whether the topics' ids are kept with the offsets.
-        retention_time_ms: how long the offsets are kept; -1: as long as the group's others (KIP-211).
+        with_topic_ids: whether the topics' ids are stored with the offsets.
+        retention_time_ms: retention time of the offsets; -1: that of the group (KIP-211).
     """
     group_id = plan.request.group_id
     now_ms = machine.now.wall_ms
@@ -136,6 +144,6 @@ def accept(
     count = len(block)
     machine.offsets.commits += count
     if not count and group_id not in machine.groups:
-        # Nothing but refused metadata: the simple group is there all the same, until the shard is loaded again.
+        # All metadata was refused. The simple group is created anyway, until the shard is loaded again.
         machine.get_or_create_group(group_id)
     return block, response(topics=topics)

@@ -1,4 +1,4 @@
-"""Offsets of a topic that was deleted: every shard forgets them, in slices, beside its other work."""
+"""Removal of a deleted topic's offsets from all shards, in slices."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def on_topic_deleted(shards: Shards[GroupShard], topic: str, topic_id: bytes) -> None:
-    """Tells every loaded shard that a topic is gone. The removal runs on beside requests; a crash may cut it short.
+    """Starts the removal on every loaded shard. It runs between requests; a crash may end it early.
 
     Args:
         shards: the group shards.
         topic: the deleted topic's name.
-        topic_id: its id, 16 bytes: offsets of a later topic of that name stay.
+        topic_id: its id, 16 bytes: offsets of a later topic with the same name stay.
     """
     for shard in shards:
         # Most shards of a node without groups have nothing to look at: a slice of each would be a turn of the loop.
@@ -29,12 +29,12 @@ def on_topic_deleted(shards: Shards[GroupShard], topic: str, topic_id: bytes) ->
 
 
 def delete_topic(shard: GroupShard, topic: str, topic_id: bytes) -> Iterator[Outcome | None]:
-    """Removes a deleted topic's offsets from every group of a shard, materialised and pending.
+    """Removes a deleted topic's offsets, materialised and pending, from every group of a shard.
 
     Args:
         shard: the shard's state.
         topic: the topic's name.
-        topic_id: its id; offsets that carry another one, of a topic that took the name since, are left alone.
+        topic_id: its id; offsets with another id, of a later topic with the same name, stay.
 
     Yields:
         The decision of each slice: its tombstones, or None.
@@ -42,7 +42,7 @@ def delete_topic(shard: GroupShard, topic: str, topic_id: bytes) -> Iterator[Out
     work = WorkSlice()
     for group_id in list(shard.offsets.groups()):
         work.steps += 1
-        done: set[int] = set()  # decided once: what is committed in a pause belongs to the topic's successor
+        done: set[int] = set()  # decided once: commits during a pause belong to a later topic with the same name
         while True:
             for partition in _partitions(shard, group_id, topic, topic_id):
                 if work.full:
@@ -60,7 +60,7 @@ def delete_topic(shard: GroupShard, topic: str, topic_id: bytes) -> Iterator[Out
 
 
 def _partitions(shard: GroupShard, group_id: str, topic: str, topic_id: bytes) -> list[int]:
-    """The partitions of a group whose offset, materialised or pending, may belong to the topic."""
+    """Returns the partitions of a group whose offset, materialised or pending, may belong to the topic."""
     offsets = shard.offsets
     found = {
         partition: None

@@ -1,7 +1,7 @@
-"""Expiry: offsets that nobody has needed for long are forgotten, and with its last one an empty group (KIP-211).
+"""Expiration of unused offsets, and of empty groups after their last offset (KIP-211).
 
-A timer of the shard starts a run; a run looks at every group of the shard, a bounded slice at a time, between rounds of
-requests. A run is not atomic: each slice looks anew at what it finds, and what a slice decided stays decided.
+A timer of the shard starts a run. The run checks every group of the shard in bounded slices, between rounds of
+requests. A run is not atomic: each slice reads the current state, and decisions of earlier slices stay.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ MINUTE_MS = 60_000
 
 
 class ExpirationTimer(ShardTimer):
-    """`expire-group-metadata`: looks for expired offsets every `offsets.retention.check.interval.ms`.
+    """The timer `expire-group-metadata`: starts a run every `offsets.retention.check.interval.ms`.
 
-    It knows its shard, not the state in it: one that outlives a load must not keep the old state alive.
+    It refers to its shard, not to the state in it: a timer that outlives a load must not keep the old state alive.
     """
 
     __slots__ = ()
 
     def fire(self) -> None:
-        """Starts a run. The timer is armed again when it ends, so that runs never pile up."""
+        """Starts a run. The run re-arms the timer when it ends, so that runs never overlap."""
         machine: GroupShard = self.shard.machine
         machine.context.in_slices(run(machine))
 
 
 def run(shard: GroupShard) -> Iterator[Outcome | None]:
-    """One look at all groups, as work in slices, and the appointment for the next; `expire` says what it yields."""
-    # Not `finally`: a run that is cut off because its shard was loaded again must not arm anything any more.
+    """Runs one expiration over all groups and schedules the next; yields the decisions of `expire`."""
+    # Not in `finally`: a run that stops because its shard was reloaded must not arm a timer.
     try:
         yield from expire(shard)
     except Exception:
-        logger.exception("the look for expired offsets failed; it is repeated after the usual interval")
+        logger.exception("expiration of offsets failed; the next run starts after offsets.retention.check.interval.ms")
     schedule_expiration(shard)
 
 
@@ -59,11 +59,11 @@ def schedule_expiration(shard: GroupShard) -> None:
 
 
 def is_expired(offset: OffsetAndMetadata, base_ms: int | None, now_ms: int, retention_ms: int) -> bool:
-    """Whether an offset's time is over.
+    """Returns True if an offset has expired.
 
     Args:
-        offset: the offset; an expiry time of its own (OffsetCommit v2-4) goes before everything else.
-        base_ms: from when on it ages, milliseconds since the epoch; None: from its commit.
+        offset: the offset; its own expiration time (OffsetCommit v2-4) has precedence.
+        base_ms: start of the retention time, milliseconds since the epoch; None: its commit.
         now_ms: milliseconds since the epoch.
         retention_ms: `offsets.retention.minutes`.
     """
@@ -73,10 +73,10 @@ def is_expired(offset: OffsetAndMetadata, base_ms: int | None, now_ms: int, rete
 
 
 def expire(shard: GroupShard) -> Iterator[Outcome | None]:
-    """One run over all groups of a shard, as work in slices.
+    """Expires offsets and groups of a shard in one run, in slices.
 
     Yields:
-        The decision of each slice: tombstones of offsets and groups; None where it found nothing.
+        The decision of each slice: tombstones of offsets and groups, or None.
     """
     work = WorkSlice()
     for group_id in list(shard.groups):
@@ -87,12 +87,12 @@ def expire(shard: GroupShard) -> Iterator[Outcome | None]:
 
 
 def _expire_group(shard: GroupShard, group_id: str, work: WorkSlice) -> Iterator[Outcome | None]:
-    """Expires one group's offsets, and the group if nothing of it is left. Pauses when the slice is full."""
+    """Expires one group's offsets, and the group if nothing of it remains. Pauses when the slice is full."""
     offsets = shard.offsets
     retention_ms = shard.config.offsets_retention_minutes * MINUTE_MS
     group = shard.groups.get(group_id)
     base = None if group is None else group.offset_expiration_base()
-    decided = 0  # tombstones of this group that are in the slice and not replayed yet
+    decided = 0  # this group's tombstones in the current slice, not replayed yet
     for topic in list(offsets.topics(group_id)) if base is not None else ():
         for partition, offset in list(offsets.topics(group_id).get(topic, NO_PARTITIONS).items()):
             if work.full:
@@ -101,7 +101,7 @@ def _expire_group(shard: GroupShard, group_id: str, work: WorkSlice) -> Iterator
                 group = shard.groups.get(group_id)
                 base = None if group is None else group.offset_expiration_base()
             work.steps += 1
-            # A pause may have brought members, another commit, or the end of the group.
+            # During a pause, members may have joined, offsets may have been committed, the group may have been deleted.
             if (
                 base is not None
                 and topic not in base.subscribed_topics
@@ -113,7 +113,7 @@ def _expire_group(shard: GroupShard, group_id: str, work: WorkSlice) -> Iterator
                 offsets.expirations += 1
                 decided += 1
     work.steps += 1
-    # No pause since the last look: what holds here holds when the slice is replayed.
+    # No pause since the last check: its result still holds when the slice is replayed.
     if group is not None and group.group_type is not GroupType.SHARE and _is_over(offsets, group, decided):
         work.remove_group(group_id, group.tombstones())
     if work.full:
@@ -121,6 +121,6 @@ def _expire_group(shard: GroupShard, group_id: str, work: WorkSlice) -> Iterator
 
 
 def _is_over(offsets: OffsetStore, group: Group, decided: int) -> bool:
-    """Whether nothing is left of a group but itself, once `decided` of its offsets are removed."""
+    """Returns True if the group has no members and no offsets besides the `decided` ones that are being removed."""
     group_id = group.group_id
     return group.is_empty() and not offsets.group_has_pending(group_id) and offsets.count(group_id) == decided

@@ -1,4 +1,4 @@
-"""Replay of many batches of a log at once: there may be millions of offsets, and most of them are plain ones."""
+"""Replay of many batches of a log at once: there may be millions of offsets, nearly all in the common form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class _Target:
-    """Where the records go. What is not a plain offset takes the way of any record."""
+    """The target of replayed records: offsets in the common form go to the store, other records to the shard."""
 
     __slots__ = ("shard", "unknown")
 
@@ -21,7 +21,7 @@ class _Target:
         self.unknown = 0
 
     def partitions_of(self, group_id: str, topic: str) -> dict[int, OffsetAndMetadata]:
-        """The offsets of a group and topic; an unknown group becomes a simple group, as in `replay_commit`."""
+        """Returns the offsets of a group and topic; an unknown group becomes a simple group, as in `replay_commit`."""
         shard = self.shard
         group = shard.groups.get(group_id)
         if group is None:
@@ -29,7 +29,7 @@ class _Target:
         return shard.offsets.partitions_of(group.group_id, topic)
 
     def other(self, offset: int, key: bytes | None, value: bytes | None) -> None:
-        """A record that is not a plain offset, or an unusual one."""
+        """Replays a record that is not an offset in the common form."""
         typed = self.shard.decode(key, value)
         if typed is None:
             self.unknown += 1
@@ -38,8 +38,8 @@ class _Target:
 
 
 def replay_run(shard: GroupShard, run: Run, start: int, stop: int, from_offset: int) -> int:
-    """Applies the records of batches that belong to no transaction; see `RunReplay`."""
+    """Applies the records of batches that belong to no transaction; see `RunReplay` for the decoding."""
     target = _Target(shard)
     added = OffsetDecoder().replay(run, start, stop, from_offset, target.partitions_of, target.other)
-    shard.offsets.offset_count += added  # not in one step: tombstones among the records have changed it meanwhile
+    shard.offsets.offset_count += added  # tombstones among the records have changed the count, too
     return target.unknown

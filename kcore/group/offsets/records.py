@@ -1,4 +1,4 @@
-"""The records of committed offsets, and what is kept of them in memory."""
+"""The records of committed offsets, and their conversion to the objects in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INT64_MAX = (1 << 63) - 1
 
 
 def expire_timestamp(retention_time_ms: int, now_ms: int) -> int:
-    """When an offset that was committed with a retention time expires.
+    """Returns the expiration time of an offset that was committed with a retention time.
 
     Args:
         retention_time_ms: as in OffsetCommit v2-4; -1 for the group's own retention.
@@ -35,17 +35,18 @@ def expire_timestamp(retention_time_ms: int, now_ms: int) -> int:
 
 
 def tombstone(group_id: str, topic: str, partition: int) -> Record:
-    """The record that removes an offset, materialised and pending."""
+    """Returns the record that removes an offset, materialised and pending."""
     return Record(CommitKey(group_id, topic, partition), None)
 
 
 def tombstones(group_id: str, partitions: Iterable[tuple[str, int]]) -> list[Record]:
-    """The records that remove a group's offsets of some (topic, partition) pairs."""
+    """Returns the records that remove a group's offsets of the given (topic, partition) pairs."""
     return [tombstone(group_id, topic, partition) for topic, partition in partitions]
 
 
 def tombstones_of_group(store: OffsetStore, group_id: str) -> list[Record]:
-    """The records that remove every offset of a group (DeleteGroups): materialised ones, then what is only pending."""
+    """Returns the records that remove all offsets of a group (DeleteGroups): materialised ones, then merely pending
+    ones."""
     materialised = store.topics(group_id)
     records = tombstones(group_id, ((topic, p) for topic, partitions in materialised.items() for p in partitions))
     for topic, partitions in store.pending_topics(group_id).items():
@@ -55,11 +56,11 @@ def tombstones_of_group(store: OffsetStore, group_id: str) -> list[Record]:
 
 
 def materialised(record_offset: int, value: OffsetCommitValue) -> OffsetAndMetadata:
-    """What memory keeps of a record.
+    """Returns the object in memory for an offset record.
 
     Args:
-        record_offset: where it stands in the log.
-        value: its value, read from any version.
+        record_offset: the record's offset in the log.
+        value: its value, decoded from any version.
     """
     return OffsetAndMetadata(
         record_offset,
@@ -73,7 +74,7 @@ def materialised(record_offset: int, value: OffsetCommitValue) -> OffsetAndMetad
 
 
 def materialised_legacy(record_offset: int, value: LegacyOffsetCommitValue) -> OffsetAndMetadata:
-    """What memory keeps of a record whose key is of version 0."""
+    """Returns the object in memory for an offset record with a key of version 0."""
     return OffsetAndMetadata(
         record_offset, value.offset, NO_LEADER_EPOCH, value.metadata, value.commit_timestamp, NO_EXPIRY, ZERO_UUID
     )

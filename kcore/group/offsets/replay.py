@@ -1,4 +1,4 @@
-"""Replay of offset records and of the ends of transactions: the only code that changes offsets."""
+"""Replay of offset records and of transaction markers: the only code that changes offsets."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 def replay_commit(
     shard: GroupShard, offset: int, producer_id: int, key: CommitKey, value: OffsetAndMetadata | None
 ) -> None:
-    """Applies a committed offset or its tombstone. An offset of an unknown group makes a simple group of it.
+    """Applies a committed offset or its tombstone. An offset of an unknown group creates a simple group.
 
     Args:
         shard: the state to change.
-        offset: where the record stands in the shard's log.
-        producer_id: the producer in whose transaction it stands, -1 for none.
+        offset: the record's offset in the shard's log.
+        producer_id: the producer of its transaction, -1 for none.
         key: group, topic and partition.
         value: the offset; None removes it.
     """
@@ -35,12 +35,13 @@ def replay_commit(
     group = shard.groups.get(key.group)
     if group is None:
         group = shard.get_or_create_group(key.group)
-    # The group's own string: one for all of its offsets, whatever request or record they came in.
+    # Use the group's own string: all of its offsets share it, whatever request or record they came in.
     shard.offsets.put(producer_id, group.group_id, key.topic, key.partition, value.place(offset))
 
 
 def replay_pending_block(shard: GroupShard, offset: int, producer_id: int, block: OffsetBlock[Record]) -> None:
-    """Applies the offsets of a commit in a transaction, as `replay_commit` does with each record from `offset` on."""
+    """Applies the offsets of a transactional commit, each as in `replay_commit`, with record offsets from `offset`
+    on."""
     group = shard.groups.get(block.group_id)
     if group is None:
         group = shard.get_or_create_group(block.group_id)
@@ -50,7 +51,7 @@ def replay_pending_block(shard: GroupShard, offset: int, producer_id: int, block
 def replay_offset(
     shard: GroupShard, offset: int, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue | None
 ) -> None:
-    """Applies an offset in the codec's types, as `replay_commit`."""
+    """Applies an offset record in the codec's types; otherwise as `replay_commit`."""
     if value is None:
         shard.offsets.remove(key.group, key.topic, key.partition)
         return
@@ -61,7 +62,7 @@ def replay_offset(
 def replay_legacy_offset(
     shard: GroupShard, offset: int, producer_id: int, key: LegacyOffsetCommitKey, value: LegacyOffsetCommitValue | None
 ) -> None:
-    """Applies an offset whose key is of version 0, as `replay_commit`."""
+    """Applies an offset record with a key of version 0; otherwise as `replay_commit`."""
     if value is None:
         shard.offsets.remove(key.group, key.topic, key.partition)
         return
@@ -70,7 +71,7 @@ def replay_legacy_offset(
 
 
 def replay_marker(shard: GroupShard, offset: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
-    """Applies the end of a producer's transaction. The log has checked its epoch."""
+    """Applies a transaction marker. The log has checked the producer's epoch."""
     shard.offsets.complete(producer_id, commit)
 
 

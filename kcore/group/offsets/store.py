@@ -1,10 +1,10 @@
-"""The offsets of one group shard: materialised, pending in transactions, and who has what pending.
+"""The offsets of one group shard: materialised ones, and pending ones by producer.
 
 Offsets are keyed by group, topic *name* and partition, as in Kafka; the topic id is an attribute. An offset committed
-in a transaction is *pending* under its producer id until the transaction's marker comes (KIP-98): a commit makes it the
-group's offset unless a later record of the log already did, an abort drops it.
+in a transaction is *pending* under its producer id until the transaction's marker (KIP-98). A commit marker makes it
+the group's offset unless a later record already replaced it; an abort marker drops it.
 
-Only replay calls what changes durable state here; requests read.
+Only replay calls the methods that change durable state; requests only read.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ NO_PARTITIONS: Mapping[int, OffsetAndMetadata] = MappingProxyType({})
 
 
 class OffsetStore:
-    """Every offset of a shard.
+    """All offsets of a shard.
 
-    Memory counts: a node may hold millions. An offset is one compiled object without Python integers in it, in a
-    dictionary of its topic's partitions; the strings of groups and topics are shared.
+    A node may hold millions of offsets, so their size matters. An offset is one compiled object without Python
+    integers, in a dictionary of its topic's partitions; strings of groups and topics are shared.
 
     Attributes:
-        offset_count: how many materialised offsets there are (Kafka's gauge `offset-count`).
-        commits: offsets that were committed since the load, in transactions or not (`offset-commit-count`).
+        offset_count: number of materialised offsets (Kafka's gauge `offset-count`).
+        commits: offsets committed since the load, in transactions or not (`offset-commit-count`).
         expirations: offsets that expired since the load (`offset-expiration-count`).
         deletions: offsets that OffsetDelete removed since the load (`offset-deletion-count`).
     """
@@ -45,70 +45,73 @@ class OffsetStore:
 
     def __init__(self) -> None:
         self._groups: dict[str, Topics] = {}
-        self._pending: dict[int, dict[str, Topics]] = {}  # by producer id, then as above
-        self._open: dict[str, dict[str, dict[int, set[int]]]] = {}  # group, topic, partition: producers with pending
+        self._pending: dict[int, dict[str, Topics]] = {}  # producer id -> group, topic, partition
+        self._open: dict[str, dict[str, dict[int, set[int]]]] = {}  # group, topic, partition -> producers
         self.offset_count = 0
         self.commits = 0
         self.expirations = 0
         self.deletions = 0
 
-    # ---- what is there
+    # ---- materialised offsets
 
     def topics(self, group_id: str) -> Mapping[str, Mapping[int, OffsetAndMetadata]]:
-        """A group's materialised offsets by topic and partition; empty if it has none. Not to be changed."""
+        """Returns a group's materialised offsets by topic and partition; empty if it has none. Callers must not change
+        them."""
         return self._groups.get(group_id, NO_TOPICS)
 
     def tables(self, groups: dict[str, Any]) -> OffsetTables:
-        """The store as compiled code reads it, with the `groups` that the offsets belong to."""
+        """Returns the store's tables for compiled code, together with the `groups` that own the offsets."""
         return OffsetTables(groups, self._groups, self._open)
 
     def get(self, group_id: str, topic: str, partition: int) -> OffsetAndMetadata | None:
-        """The materialised offset of a partition, None if there is none."""
+        """Returns the materialised offset of a partition, None if there is none."""
         return self._groups.get(group_id, NO_TOPICS).get(topic, NO_PARTITIONS).get(partition)
 
     def count(self, group_id: str) -> int:
-        """How many materialised offsets a group has."""
+        """Returns the number of a group's materialised offsets."""
         return sum(map(len, self._groups.get(group_id, NO_TOPICS).values()))
 
     def groups(self) -> Iterator[str]:
-        """Every group that has materialised or pending offsets, once each."""
+        """Yields every group that has materialised or pending offsets, once each."""
         yield from self._groups
         for group_id in self._open:
             if group_id not in self._groups:
                 yield group_id
 
-    # ---- what transactions have pending
+    # ---- pending offsets
 
     def pending_topics(self, group_id: str) -> Mapping[str, Mapping[int, set[int]]]:
-        """The producers with pending offsets of a group, by topic and partition; empty if there are none."""
+        """Returns the producers with pending offsets of a group, by topic and partition; empty if there are none."""
         return self._open.get(group_id, {})
 
     def pending(self, producer_id: int, group_id: str, topic: str, partition: int) -> OffsetAndMetadata | None:
-        """What a producer's open transaction holds for a partition, None if nothing."""
+        """Returns a producer's pending offset of a partition, None if there is none."""
         return self._pending.get(producer_id, {}).get(group_id, NO_TOPICS).get(topic, NO_PARTITIONS).get(partition)
 
     def pending_offsets(self, group_id: str) -> Iterator[tuple[str, int, int, OffsetAndMetadata]]:
-        """Every pending offset of a group: topic, partition, producer id, the offset; a partition's by producer id."""
+        """Yields all pending offsets of a group: topic, partition, producer id, offset; per partition by producer
+        id."""
         for topic, partitions in self.pending_topics(group_id).items():
             for partition, producer_ids in partitions.items():
                 for producer_id in sorted(producer_ids):
                     offset = self.pending(producer_id, group_id, topic, partition)
-                    assert offset is not None, "whoever is open on a partition has an offset pending there"
+                    assert offset is not None, "a producer in `_open` has a pending offset"
                     yield topic, partition, producer_id, offset
 
     def has_pending(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether an open transaction holds an offset of a partition, so that the group's own is not stable."""
+        """Returns True if an open transaction has a pending offset of a partition, so that the group's offset is not
+        stable."""
         topics = self._open.get(group_id)
         return topics is not None and partition in topics.get(topic, ())
 
     def group_has_pending(self, group_id: str) -> bool:
-        """Whether an open transaction holds any offset of a group."""
+        """Returns True if an open transaction has any pending offset of a group."""
         return group_id in self._open
 
     # ---- replay
 
     def put(self, producer_id: int, group_id: str, topic: str, partition: int, offset: OffsetAndMetadata) -> None:
-        """An offset was committed: materialised without a producer id (-1), else pending under it.
+        """Stores a committed offset: materialised without a producer id (-1), else pending under it.
 
         A later pending offset of the same producer and partition replaces an earlier one.
         """
@@ -130,17 +133,20 @@ class OffsetStore:
         partitions[partition] = offset
 
     def put_pending(self, producer_id: int, group_id: str, first_offset: int, block: OffsetBlock[Any]) -> None:
-        """As `put` with each offset of a block, all of them in a producer's transaction."""
+        """Stores each offset of a block as pending in a producer's transaction."""
         hold(self._pending, self._open, producer_id, group_id, block, first_offset)
 
     def partitions_of(self, group_id: str, topic: str) -> Partitions:
-        """A group's materialised offsets of a topic, for a load to put some in: it says in `offset_count` how many
-        are new. Nothing else may be replayed in between: what is empty in the end may be thrown away.
+        """Returns a group's materialised offsets of a topic, to which a load adds offsets.
+
+        The load adds the number of new ones to `offset_count`. No other record may be replayed in between, because it
+        may drop an empty dictionary.
         """
         return _nested(self._groups, group_id, topic)
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
-        """A tombstone: the materialised offset goes, and every pending one, so that no marker brings it back."""
+        """Applies a tombstone: removes the materialised offset and all pending ones, so that no marker restores
+        them."""
         topics = self._groups.get(group_id)
         if topics is not None and _discard(topics, topic, partition):
             self.offset_count -= 1
@@ -156,10 +162,11 @@ class OffsetStore:
             del self._open[group_id]
 
     def complete(self, producer_id: int, commit: bool) -> None:
-        """A transaction ended. The log's order decides what stays, not the marker's: compaction keeps the same.
+        """Ends a transaction. The order of records in the log decides, not that of the markers, so that compaction
+        agrees.
 
-        A pending offset whose record stands before that of the materialised one was overtaken by a plain commit, or by
-        another transaction's that began later and ended earlier.
+        A pending offset is dropped if its record precedes that of the materialised offset. Then a non-transactional
+        commit replaced it, or another transaction that began later and ended earlier.
         """
         self.offset_count += release(self._pending, self._open, self._groups, producer_id, commit)
 
@@ -167,7 +174,7 @@ class OffsetStore:
         groups = self._pending[producer_id]
         topics = groups[group_id]
         dropped = _discard(topics, topic, partition)
-        assert dropped, f"producer {producer_id} is open on {group_id}/{topic}-{partition} and has nothing pending"
+        assert dropped, f"producer {producer_id} has no pending offset of {group_id}/{topic}-{partition}"
         if not topics:
             del groups[group_id]
             if not groups:
@@ -185,7 +192,7 @@ def _nested_sets(
 
 
 def _discard(topics: dict[str, dict[int, Any]], topic: str, partition: int) -> bool:
-    """Takes a partition out of a group's topics, and the topic with its last one. Returns whether it was there."""
+    """Removes a partition from a group's topics, and the topic with its last partition; returns True if it existed."""
     partitions = topics.get(topic)
     if partitions is None or partitions.pop(partition, None) is None:
         return False

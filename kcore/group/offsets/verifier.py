@@ -1,4 +1,4 @@
-"""What a TxnOffsetCommit needs of the transaction coordinator: is this producer's transaction open here?"""
+"""The interface to the transaction coordinator that TxnOffsetCommit uses to verify transactions."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ if TYPE_CHECKING:
 
 
 class TransactionVerifier(Protocol):
-    """Asks the transaction coordinator before offsets are written in a transaction (KIP-890).
+    """Verifies with the transaction coordinator before offsets are written in a transaction (KIP-890).
 
-    A producer before version 2 of transactions has announced the group's partition with AddOffsetsToTxn; then it is
-    enough to verify that. One of version 2 has not: the partition is added to its transaction, which may begin it.
+    A producer before version 2 of transactions has added the group's partition with AddOffsetsToTxn: the coordinator
+    only verifies it. A producer of version 2 has not: the coordinator adds the partition, which may begin the
+    transaction.
     """
 
     def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, add: bool
     ) -> ErrorCode | Pending:
-        """Checks that a transaction holds a partition, or makes it so.
+        """Verifies that a transaction contains a partition, or adds it.
 
         Args:
-            transactional_id: the producer's name.
+            transactional_id: the producer's transactional id.
             producer_id: its id.
             producer_epoch: its epoch.
             topic: the internal topic of the group's shard.
@@ -33,19 +34,19 @@ class TransactionVerifier(Protocol):
             add: whether to add the partition to the transaction; False: verify only.
 
         Returns:
-            As AddPartitionsToTxn answers the partition: NONE, or what is wrong (PRODUCER_FENCED for another epoch,
-            TRANSACTION_ABORTABLE where the partition is not in the transaction); a `Pending` whose response, also
-            when it fails, is that code if it comes later.
+            The code that AddPartitionsToTxn returns for the partition: NONE or an error (PRODUCER_FENCED for another
+            epoch, TRANSACTION_ABORTABLE if the transaction does not contain the partition). If the code comes later, a
+            `Pending` whose response is that code, also after a failure.
         """
         ...
 
 
 class Continued(Pending):
-    """The answer of a request that goes on once another answer is there.
+    """A pending response of a request that continues after another pending response.
 
     Args:
-        first: what is waited for.
-        then: called with its response; returns the answer of the whole request, or a `Pending`.
+        first: the response to wait for.
+        then: called with that response; returns the response of the whole request, or a `Pending`.
     """
 
     __slots__ = ("_then",)
@@ -55,9 +56,9 @@ class Continued(Pending):
     ) -> None:
         super().__init__(api, context, request, parked=first.parked)
         self._then = then
-        first.on_complete(self._go_on)
+        first.on_complete(self._continue)
 
-    def _go_on(self, response: Any) -> None:
+    def _continue(self, response: Any) -> None:
         result = self._then(response)
         if isinstance(result, Pending):
             result.on_complete(self.complete)

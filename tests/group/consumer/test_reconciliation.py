@@ -153,7 +153,7 @@ def test_two_owners_are_refused() -> None:
     one: Owned = {FOO: {0: 5}}
     owners.replace(None, CurrentAssignment(5, 4, STABLE, one))
     for epoch in (4, 5):
-        with pytest.raises(ValueError, match="owned in epoch 5"):
+        with pytest.raises(ValueError, match="owner in epoch 5"):
             owners.replace(None, CurrentAssignment(epoch, 3, STABLE, {FOO: {0: epoch}}))
     owners.replace(None, CurrentAssignment(6, 5, STABLE, {FOO: {0: 6}}))  # its owner's last record was compacted away
     owners.replace(CurrentAssignment(5, 4, STABLE, one), None)
