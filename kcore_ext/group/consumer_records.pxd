@@ -1,4 +1,4 @@
-"""Records of consumer groups that hold what memory holds."""
+"""Compiled records of consumer groups, which share the objects in memory."""
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -8,10 +8,10 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 cdef class ConsumerRecord:
     cdef readonly int record_type
     cdef readonly str group_id
-    cdef readonly str member_id     # None: the record is of the group
-    cdef readonly object said       # a member's metadata, target or present assignment; None for an epoch
+    cdef readonly str member_id     # None for a record of the group
+    cdef readonly object said       # a member's metadata, target or current assignment; None for an epoch
     cdef readonly int32_t epoch
-    cdef readonly int64_t number    # what stands beside an epoch
+    cdef readonly int64_t number    # the second value of an epoch record
 
     cdef object as_record(self)
 
@@ -20,10 +20,10 @@ cdef class ConsumerRecord:
 cdef class ConsumerRecords:
     cdef readonly list records
     cdef readonly Py_ssize_t size_bytes
-    cdef uint8_t* encoded           # key and value of each, one behind the other
+    cdef uint8_t* encoded           # keys and values, one after the other
     cdef Py_ssize_t used
     cdef Py_ssize_t room
-    cdef Py_ssize_t* ends           # of each key and each value within `encoded`
+    cdef Py_ssize_t* ends           # end of each key and each value in `encoded`
 
     cdef int reserve(self, Py_ssize_t size) except -1
     cdef int key(self, ConsumerRecord record) except -1

@@ -5,10 +5,10 @@ from kcore_ext.batch import BatchBuilder
 
 @final
 class ConsumerRecord:
-    """A record of a consumer group that holds what the group will hold. Immutable by agreement, as what it holds is.
+    """A record of a consumer group that refers to the objects that the group will store. Immutable by convention.
 
-    It is the record that `reference_records` makes of it, and equal to that one; `key`, `value` and `version` are made
-    of it when somebody looks.
+    It equals the record that `reference_records` makes of it; `key`, `value` and `version` create that record on
+    access.
 
     Attributes:
         record_type: the type of the key: 3, 5, 6, 7 or 8.
@@ -17,7 +17,8 @@ class ConsumerRecord:
         said: the member's MemberMetadata (type 5), target (7: topic id -> partitions, ascending, none empty) or
             CurrentAssignment (8); None for an epoch.
         epoch: of the group (type 3), of the target assignment (6).
-        number: the hash of the group's topics (type 3), when the target was computed in ms since the epoch (6).
+        number: the hash of the group's topics (type 3), the time of the target's computation in ms since the epoch
+            (6).
     """
 
     record_type: int
@@ -35,13 +36,13 @@ class ConsumerRecord:
 
 @final
 class ConsumerRecords:
-    """All records of one decision as a block, encoded once: see `kcore.runtime.machine.RecordBlock`.
+    """All records of one decision as a block, encoded once: a `kcore.runtime.machine.RecordBlock`.
 
     Args:
-        records: nothing but `ConsumerRecord`s.
+        records: only `ConsumerRecord`s.
 
     Raises:
-        TypeError, ValueError, OverflowError: what one of them says cannot be written.
+        TypeError, ValueError, OverflowError: a record cannot be encoded.
     """
 
     records: list[ConsumerRecord]
@@ -50,13 +51,13 @@ class ConsumerRecords:
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Any]: ...
     def append_to(self, batch: BatchBuilder, timestamp_ms: int) -> bool:
-        """Adds the records to a batch; False if one did not fit."""
+        """Adds the records to a batch; returns False if one did not fit."""
 
     def replay(self, shard: Any) -> None:
-        """Applies the records to a group shard, as their plain ones would be one by one.
+        """Applies the records to a group shard, with the same effect as their reference records.
 
         Raises:
-            Exception: whatever replay raises.
+            Exception: any error of the replay.
         """
 
 def bind_consumer_records(
@@ -64,40 +65,42 @@ def bind_consumer_records(
     find_group: Callable[[Any, str], Any],
     place_member: Callable[[Any, str, Any], None],
 ) -> None:
-    """Says, once for the process, what records stand for and how they are applied.
+    """Sets the reference functions and the functions for replay, once per process.
 
     Args:
-        plain: what makes the plain record, by record type.
-        find_group: (shard, group id) -> the group, made if it is not there.
-        place_member: (group, member id, CurrentAssignment): the member is there now.
+        plain: the functions that make the reference record, by record type.
+        find_group: (shard, group id) -> the group, created if it does not exist.
+        place_member: (group, member id, CurrentAssignment): sets the member's current assignment.
 
     Raises:
-        ValueError: these are not the types that there are.
+        ValueError: the record types are not the expected ones.
     """
 
 def in_one(records: list[Any]) -> Any:
-    """The records of a decision as one `ConsumerRecords`; the list itself if one of them is of another kind, or cannot
-    be written."""
+    """Returns the records of a decision as one `ConsumerRecords`.
+
+    Returns the list itself if it has a record of another class or one that cannot be encoded.
+    """
 
 def member_metadata(group_id: str, member_id: str, metadata: Any) -> Any:
-    """What a member of the new protocol says of itself (type 5)."""
+    """Returns the record of the metadata of a member of the new protocol (type 5)."""
 
 def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> Any:
-    """The group's epoch, and the hash of its topics (type 3).
+    """Returns the record of the group's epoch and the hash of its topics (type 3).
 
     Raises:
-        OverflowError: not numbers of 32 and 64 bits.
+        OverflowError: a number exceeds 32 or 64 bits.
     """
 
 def target_assignment(group_id: str, member_id: str, target: dict[bytes, tuple[int, ...]]) -> Any:
-    """What a member shall have (type 7)."""
+    """Returns the record of a member's target (type 7)."""
 
 def assignment_epoch(group_id: str, epoch: int, timestamp_ms: int) -> Any:
-    """The epoch of the target assignment, and when it was computed (type 6).
+    """Returns the record of the target assignment's epoch and computation time (type 6).
 
     Raises:
-        OverflowError: not numbers of 32 and 64 bits.
+        OverflowError: a number exceeds 32 or 64 bits.
     """
 
 def current_assignment(group_id: str, member_id: str, current: Any) -> Any:
-    """Where a member is (type 8)."""
+    """Returns the record of a member's current assignment (type 8)."""

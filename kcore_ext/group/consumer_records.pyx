@@ -1,8 +1,8 @@
-"""Records of consumer groups that hold what memory holds: written without a key and a value, applied as they are.
+"""Compiled records of consumer groups: written without key and value objects, applied without conversion.
 
-A join of a member writes nine records on average where it shares partitions out anew: two objects with their lists for
-each, and their way back into what the group keeps, took half of its time. `kcore.group.consumer.reference_records` says
-what each of these is; a test holds the bytes and what replay makes of them to that.
+A join that causes a new assignment writes nine records on average. Making two objects with lists for each, and
+converting them back to the group's objects, took half of its time. `kcore.group.consumer.reference_records` defines
+each record; a test compares the bytes and the replayed state of both.
 """
 
 cimport cython
@@ -27,9 +27,9 @@ cdef enum:
     TOPIC_ID_BYTES = 16
     FIRST_ROOM = 1024
 
-cdef dict reference_records = {}    # record type -> the function that makes the plain record
-cdef object group_of = None         # (shard, group id) -> the group, made if it is not there
-cdef object place = None            # (group, member id, assignment): the member is there now
+cdef dict reference_records = {}    # record type -> the function that makes the reference record
+cdef object group_of = None         # (shard, group id) -> the group, created if it does not exist
+cdef object place = None            # (group, member id, assignment): sets the member's current assignment
 
 
 def bind_consumer_records(plain, find_group, place_member):
@@ -114,7 +114,7 @@ def in_one(list records not None):
     try:
         block = ConsumerRecords(records)
     except (ValueError, OverflowError, TypeError):
-        return records  # the codec says what is wrong
+        return records  # the codec raises the error with its cause
     return block
 
 
@@ -125,7 +125,7 @@ cdef class ConsumerRecords:
     def __cinit__(self, list records not None):
         cdef ConsumerRecord record
         cdef Py_ssize_t i, n = len(records)
-        self.records = records = list(records)  # a copy: `ends` has its length, whatever the caller's list becomes
+        self.records = records = list(records)  # a copy: `ends` has its length, even if the caller changes the list
         self.ends = <Py_ssize_t*>PyMem_Malloc(2 * n * sizeof(Py_ssize_t) + 1)
         if self.ends is NULL:
             raise MemoryError
@@ -186,7 +186,7 @@ cdef class ConsumerRecords:
             else:
                 group.put_assignment_epoch(record.epoch, record.number)
 
-    # ---- how they are written
+    # ---- encoding
 
     cdef int reserve(self, Py_ssize_t size) except -1:
         cdef uint8_t* larger
@@ -202,7 +202,7 @@ cdef class ConsumerRecords:
         return 0
 
     cdef int key(self, ConsumerRecord record) except -1:
-        """The record type, then texts with lengths of 16 bits: keys are never flexible."""
+        """Writes the record type, then texts with lengths of 16 bits: keys are never flexible."""
         cdef Py_ssize_t size
         cdef const char* text
         self.number(record.record_type, 2)
@@ -231,14 +231,14 @@ cdef class ConsumerRecords:
             return self.member(said)
         else:
             self.number(record.epoch, 4)
-            if record.number:  # tagged field 0, which is left out where it is 0
+            if record.number:  # tagged field 0, which is omitted if it is 0
                 self.number(1, 1)
                 self.number(8, 2)
                 return self.number(record.number, 8)
         return self.number(0, 1)
 
     cdef int number(self, int64_t value, int size) except -1:
-        """A number of 1, 2, 4 or 8 bytes that fits."""
+        """Writes a number that fits into `size` bytes: 1, 2, 4 or 8."""
         cdef uint8_t* at
         self.reserve(8)
         at = self.encoded + self.used
@@ -254,7 +254,7 @@ cdef class ConsumerRecords:
         return 0
 
     cdef int count(self, Py_ssize_t value) except -1:
-        """How many follow, as a varint of one more."""
+        """Writes the length of an array or text, as a varint of one more."""
         cdef uint32_t left = <uint32_t>(value + 1)
         self.reserve(5)
         while left > 0x7F:
@@ -278,12 +278,12 @@ cdef class ConsumerRecords:
         return 0
 
     cdef int numbers(self, object listed) except -1:
-        """An array of 32-bit numbers; what is neither too large nor an integer goes no further than here."""
+        """Writes an array of 32-bit numbers; raises an error for other elements."""
         cdef int32_t number
         self.count(len(listed))
         for value in listed:
             number = value
-            self.reserve(4)  # what is iterated may have more elements than it said
+            self.reserve(4)  # an iterable may have more elements than its length says
             write_int32(self.encoded + self.used, number)
             self.used += 4
         return 0
@@ -302,7 +302,7 @@ cdef class ConsumerRecords:
         self.text(metadata.regex)
         self.number(<int32_t>metadata.rebalance_timeout_ms, 4)
         self.text(metadata.server_assignor)
-        self.number(1, 1)  # one tagged field: what it says in the classic protocol, which is null
+        self.number(1, 1)  # one tagged field: the metadata of the classic protocol, which is null
         self.number(1, 2)
         return self.number(0, 1)
 
@@ -315,7 +315,7 @@ cdef class ConsumerRecords:
         return 0
 
     cdef int owned(self, dict owned) except -1:
-        """Partitions, and behind them the epochs in which they were given out, as tagged field 0."""
+        """Writes partitions, and their assignment epochs as tagged field 0."""
         cdef dict partitions
         cdef uint32_t count, prefix
         self.count(len(owned))

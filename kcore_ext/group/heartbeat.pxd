@@ -10,7 +10,7 @@ from kcore_ext.runtime.timer_wheel cimport Timer
 
 
 cdef class GroupFastPath:
-    cdef readonly int64_t served        # requests that the fast path answered
+    cdef readonly int64_t served        # requests that the fast path has served
     cdef object _api
     cdef object _authorizer
     cdef object _read                   # Operation.READ
@@ -37,7 +37,7 @@ cdef class ConsumerHeartbeatFastPath(GroupFastPath):
     cdef object _context                # the class of contexts, a named tuple, and the indices of its fields
     cdef Py_ssize_t _client_id
     cdef Py_ssize_t _client_host
-    cdef object _settings               # the class of a group's settings, likewise
+    cdef object _settings               # the class of a group's settings, a named tuple, and the indices of its fields
     cdef Py_ssize_t _session_timeout_ms
     cdef Py_ssize_t _heartbeat_interval_ms
     cdef FieldLayout _response

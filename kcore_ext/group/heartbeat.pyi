@@ -26,7 +26,7 @@ class GroupFastPath:
     ) -> None: ...
     @property
     def served(self) -> int:
-        """Counts the requests that the fast path answered."""
+        """The number of requests that the fast path has served."""
 
 class HeartbeatFastPath(GroupFastPath):
     """The fast path of Heartbeat: a dynamic member of the current generation of a classic group.

@@ -1,8 +1,8 @@
 """Fast paths of Heartbeat and ConsumerGroupHeartbeat: requests that only re-arm a member's session.
 
-`kcore.group.apis.heartbeat` and `kcore.group.apis.consumer_group_heartbeat` serve every request; the fast paths here
-decline (return None) whatever is not the common case, before anything has changed. A test compares the two. Groups and
-members are plain Python objects, whose slots are read here as C fields.
+`kcore.group.apis.heartbeat` and `kcore.group.apis.consumer_group_heartbeat` serve every request. The fast paths decline
+(return None) every request that is not the common case, before any change. A test compares the two. Groups and members
+are ordinary Python objects, whose slots this module reads as C fields.
 """
 
 from cpython.dict cimport PyDict_Check, PyDict_Size
@@ -38,7 +38,8 @@ cdef class GroupFastPath:
         self._request = FieldLayout(request, dict(fields))
 
     cdef ShardCore _ready_shard(self, object request):
-        """The active shard of a request's group; None if there is none here or the group id is not a usable string."""
+        """Returns the active shard of a request's group; None without one, or if the group id is not a usable
+        string."""
         cdef PyObject* group_id = get(<PyObject*>request, self._request, GROUP_ID)
         if group_id is NULL or not PyUnicode_CheckExact(<object>group_id) or not PyUnicode_GET_LENGTH(<object>group_id):
             return None
@@ -48,7 +49,7 @@ cdef class GroupFastPath:
                        object response):
         """Authorizes the request, re-arms the session and returns the response.
 
-        The authorizer is asked behind all other checks, so that none is asked twice about one request.
+        The authorizer is called after all other checks, so that it is called only once per request.
         """
         if self._authorizer is not None and not self._authorizer.allowed(
             context, self._read, self._group_resource, <object>get(<PyObject*>request, self._request, GROUP_ID)
@@ -183,7 +184,7 @@ cdef enum:
 
 
 cdef inline bint is_text(PyObject* value) noexcept:
-    """Tells if a value is a string that does not begin with white space, so that it is not blank either."""
+    """Returns True if a value is a string that does not begin with white space, and so is not blank."""
     return (
         value is not NULL
         and PyUnicode_CheckExact(<object>value)
@@ -193,7 +194,7 @@ cdef inline bint is_text(PyObject* value) noexcept:
 
 
 cdef inline bint is_same(PyObject* left, PyObject* right) except -1:
-    """Tells if both values are strings, and equal."""
+    """Returns True if both values are strings, and equal."""
     if left is NULL or right is NULL:
         return False
     if not PyUnicode_CheckExact(<object>left) or not PyUnicode_CheckExact(<object>right):
@@ -286,7 +287,7 @@ cdef class ConsumerHeartbeatFastPath(GroupFastPath):
         return self._serve(shard, context, request, <Timer>timer, now_ms + session_ms, response)
 
     cdef bint _is_enabled_and_valid(self, PyObject* request) except -1:
-        """Tells if the protocol is enabled and the request's ids are valid."""
+        """Returns True if the protocol is enabled and the request's ids are valid."""
         cdef PyObject* enabled = slot(<PyObject*>self._services, self._of_services, SERVICES_ENABLED)
         cdef PyObject* instance_id = get(request, self._request, INSTANCE_ID)
         return (
@@ -298,7 +299,7 @@ cdef class ConsumerHeartbeatFastPath(GroupFastPath):
         )
 
     cdef bint _changes_nothing(self, PyObject* request) noexcept:
-        """Tells if a request changes neither subscription, assignor, rack nor rebalance timeout."""
+        """Returns True if a request changes neither subscription, assignor, rack nor rebalance timeout."""
         cdef int64_t timeout_ms
         cdef int i
         for i in range(FIRST_CHANGE, CHANGES_END):
@@ -307,7 +308,7 @@ cdef class ConsumerHeartbeatFastPath(GroupFastPath):
         return number(get(request, self._request, REBALANCE_TIMEOUT_MS), &timeout_ms) and timeout_ms == UNCHANGED
 
     cdef bint _is_settled(self, PyObject* member, PyObject* group, PyObject* request) noexcept:
-        """Tells if a member has reached its group's target assignment and sends that epoch."""
+        """Returns True if a member has reached its group's target assignment and sends that epoch."""
         cdef int64_t requested, settled, assigned
         return (
             number(get(request, self._request, MEMBER_EPOCH), &requested)
@@ -317,7 +318,7 @@ cdef class ConsumerHeartbeatFastPath(GroupFastPath):
         )
 
     cdef bint _has_same_identity(self, PyObject* member, object context, PyObject* request) except -1:
-        """Tells if instance id, client id and host are those in the member's metadata."""
+        """Returns True if instance id, client id and host equal those in the member's metadata."""
         cdef PyObject* metadata = slot(member, self._of_member, MEMBER_METADATA)
         cdef PyObject* instance_id = get(request, self._request, INSTANCE_ID)
         if metadata is NULL:
@@ -332,7 +333,8 @@ cdef class ConsumerHeartbeatFastPath(GroupFastPath):
         )
 
     cdef bint _is_quiet(self, object group, int64_t now_ms) except -1:
-        """`ConsumerGroup.is_quiet`, without a Python call unless there are patterns or the target is out of date."""
+        """Returns `ConsumerGroup.is_quiet()`, without a Python call unless there are patterns or the target is out of
+        date."""
         cdef int64_t group_epoch, assigned, refresh_at_ms, refresh_epoch
         cdef PyObject* found = slot(<PyObject*>group, self._of_group, SUBSCRIPTIONS)
         if found is not NULL:
@@ -351,7 +353,7 @@ cdef class ConsumerHeartbeatFastPath(GroupFastPath):
         return group.is_quiet()
 
     cdef object _settings_of(self, object machine, object group_id):
-        """The settings of a group; None if the state machine has no services."""
+        """Returns the settings of a group; None if the state machine has no services."""
         cdef PyObject* services = slot(<PyObject*>machine, self._of_machine, CONSUMER_MACHINE_SERVICES)
         cdef PyObject* found
         if services is NULL:
@@ -360,7 +362,7 @@ cdef class ConsumerHeartbeatFastPath(GroupFastPath):
         return (<object>services).settings(group_id) if found is NULL else <object>found
 
     cdef object _response_of(self, object member, int64_t interval_ms):
-        """The member's previous response unless the heartbeat interval has changed, else a new one."""
+        """Returns the member's previous response unless the heartbeat interval has changed, else a new one."""
         cdef PyObject* reply = slot(<PyObject*>member, self._of_member, MEMBER_REPLY)
         cdef int64_t previous_ms
         if (

@@ -10,11 +10,11 @@ cdef struct Entry:
     PyObject* offset            # an OffsetAndMetadata, owned
     PyObject* index             # the partition as the request's own integer, owned: a key of the store's dictionary
     PyObject* topic             # the topic's name, owned
-    Py_ssize_t value_bytes      # of its record's value
+    Py_ssize_t value_bytes      # size of the record's value
     int32_t partition
 
 
-cdef enum:                      # fields of a request's partition, by their places in its shape
+cdef enum:                      # fields of a request's partition, by their indices in its layout
     PARTITION_INDEX = 0
     COMMITTED_OFFSET = 1
     COMMITTED_LEADER_EPOCH = 2
@@ -25,19 +25,19 @@ cdef FieldLayout shape_of(object asked)
 
 
 @cython.final
-cdef class CommitTemplate:      # what commits of the same partitions have in common, if none of these is refused
-    cdef tuple topics           # what is known of each topic of the request, ...
+cdef class CommitTemplate:      # the results that commits of the same partitions share, if none of these is refused
+    cdef tuple topics           # the topic info of each topic of the request, ...
     cdef tuple names            # ... its name ...
     cdef tuple ids              # ... and its id
-    cdef object response        # all of it is accepted; never changed
+    cdef object response        # the response that accepts all partitions; never changed
 
 
 @cython.final
 cdef class CommitPlan:
     cdef readonly object request
     cdef readonly bint empty
-    cdef CommitTemplate shape   # None: the topics are listed
-    cdef list listed            # made of the shape when they are first asked for
+    cdef CommitTemplate shape   # None: the topics are in `listed`
+    cdef list listed            # made from the template on first access
 
 cdef CommitPlan plan_of(object request, CommitTemplate shape)
 
@@ -52,7 +52,7 @@ cdef class OffsetBlock:
     cdef int64_t expire_ms
     cdef Py_ssize_t limit
     cdef Entry* entries
-    cdef Entry first            # a commit of one partition needs no other room
+    cdef Entry first            # room for the entry of a commit of one partition
     cdef Py_ssize_t count
     cdef Py_ssize_t capacity
     cdef int version
@@ -61,7 +61,7 @@ cdef class OffsetBlock:
     cdef int take(self, str topic, bytes topic_id, Py_ssize_t size, object asked, object index, FieldLayout shape,
                   str metadata) except -1
     cdef object record(self, Py_ssize_t place)
-    # All that a topic of a request brings. False if any of its metadata is too long: the block is of no use then.
+    # Takes all partitions of a request's topic. Returns False if metadata is too long: the block is then unusable.
     cdef bint take_all(self, str topic, bytes topic_id, object partitions) except -1
     cdef bint write(self, BatchBuilder batch, int64_t timestamp_ms) except -1
     cdef Py_ssize_t put(self, dict groups, str group_id, int64_t first_offset) except -1

@@ -8,21 +8,21 @@ R = TypeVar("R", bound=tuple[Any, ...])
 
 @final
 class OffsetBlock(Generic[R]):
-    """The offsets that one commit of a group brings: a sequence of their records, in the request's order.
+    """The offsets of one commit of a group: a sequence of their records, in request order.
 
-    The records are made when somebody looks at them. Whoever does not need to look writes them with `append_to` and
-    puts them into a store with `put_into`, which say the same and take a fraction of the time.
+    Records are made only on access. `append_to` writes the block, and `put_into` stores its offsets, without making
+    records, in a fraction of the time.
 
     Args:
         group_id: the group.
-        now_ms: when they are committed, milliseconds since the epoch.
-        expire_ms: when they expire, milliseconds since the epoch; -1: with the group. A record with an expiry time has
-            neither leader epoch nor topic id.
+        now_ms: time of the commit, milliseconds since the epoch.
+        expire_ms: time of expiration, milliseconds since the epoch; -1: by the group's retention. A record with an
+            expiration time has neither leader epoch nor topic id.
         limit: of the metadata, in UTF-16 code units.
-        record_type: the named tuple (key, value, version) that a record is.
+        record_type: the named tuple (key, value, version) of a record.
 
     Attributes:
-        size_bytes: what the records take in a batch at most.
+        size_bytes: upper bound of the records' size in a batch.
     """
 
     def __init__(self, group_id: str, now_ms: int, expire_ms: int, limit: int, record_type: type[R]) -> None: ...
@@ -45,18 +45,19 @@ class OffsetBlock(Generic[R]):
         answer_type: Callable[..., Any],
         accepted: dict[int, Any],
     ) -> list[Any]:
-        """Takes what one topic of the request brings.
+        """Takes the offsets of one topic of the request.
 
         Args:
             topic: the topic's name.
-            topic_id: its id, 16 bytes; zeroes if it is not to be kept.
-            partitions: as they stand in the request.
-            codes: a code for each that was refused before, 0 for the others; None if none was.
-            answer_type: makes an answer of partition_index and error_code.
-            accepted: answers with code 0 by partition, shared by all who get one; what is missing is added to it.
+            topic_id: its id, 16 bytes; zeroes if it must not be stored.
+            partitions: the partitions of the request.
+            codes: the code of each partition that earlier checks refused, 0 for the others; None if none was
+                refused.
+            answer_type: makes the response of a partition from partition_index and error_code.
+            accepted: shared responses with code 0 by partition; missing ones are added.
 
         Returns:
-            The answers in the order of `partitions`.
+            The responses in the order of `partitions`.
 
         Raises:
             OverflowError: a number does not fit in a record.
@@ -72,47 +73,48 @@ class OffsetBlock(Generic[R]):
         answer_type: Callable[..., Any],
         accepted: dict[int, Any],
     ) -> list[Any]:
-        """Takes what all topics of a plan bring: `add` for each, and a topic of the response around its answers.
+        """Takes the offsets of all topics of a plan: calls `add` for each, and makes a topic of the response of the
+        result.
 
         Args:
             planned: the topics of a `CommitPlan`.
-            with_topic_ids: whether the topics' ids are kept with the offsets.
-            topic_type: makes a topic of the response of its name, of its topic_id if `by_id`, and of its partitions.
+            with_topic_ids: whether the topics' ids are stored with the offsets.
+            topic_type: makes a topic of the response from its name, its topic_id if `by_id`, and its partitions.
             by_id: whether topics of the response have ids.
             answer_type: as in `add`.
             accepted: as in `add`.
         """
 
     def append_to(self, batch: BatchBuilder, timestamp_ms: int) -> bool:
-        """Adds the records to a batch, all with the same timestamp. False if one does not fit; those before it stay."""
+        """Adds the records to a batch, all with the same timestamp. Returns False if one does not fit; those before it
+        stay."""
 
     def put_into(
         self, groups: dict[str, dict[str, dict[int, OffsetAndMetadata]]], group_id: str, first_offset: int
     ) -> int:
-        """Puts the offsets where a store keeps those of groups, topics and partitions.
+        """Puts the offsets into a store's dictionaries of groups, topics and partitions.
 
         Args:
-            groups: the store's.
-            group_id: the group, as the string that is to be kept.
-            first_offset: where the first record stands in the log; the others follow it.
+            groups: the dictionaries.
+            group_id: the group, as the string object to store.
+            first_offset: the record offset of the first record; the others follow it.
 
         Returns:
-            How many of the offsets are new, that is: did not take another one's place.
+            The number of new offsets, which did not replace another one.
 
         Raises:
-            ValueError: the records already stand somewhere.
+            ValueError: the block was stored before.
         """
 
 @final
 class CommitPlan:
-    """A commit on its way to its group: the request and what the checks in front found.
+    """A commit after the first checks: the request and their results.
 
     Attributes:
         request: the request.
-        topics: its topics in its order: as it stands in the request; what is known of it; a code for each of its
-            partitions, None if none of them is refused. To iterate over the plan is to iterate over them; who does not
-            look at them does not have them made.
-        empty: whether nothing is left for the group to look at.
+        topics: its topics in request order: (request topic, topic info, a code for each of its partitions or None
+            if none is refused). Iterating over the plan iterates over them. They are made on first access.
+        empty: True if no partition remains for the group to check.
     """
 
     def __init__(self, request: Any, topics: list[tuple[Any, Any, list[int] | None]], empty: bool) -> None: ...
@@ -137,13 +139,14 @@ def plan_topics(
 
     Args:
         request: with topics of a name or topic_id, and partitions.
-        find: what is known of a topic, by its name or id: name, topic_id, partitions (how many); None for no topic.
+        find: returns the info of a topic by its name or id (name, topic_id, number of partitions); None for an
+            unknown topic.
         by_id: whether the request names topics by id.
-        refusal: the code for who may not commit to a topic of that name, 0 who may; None: everybody may.
-        unknown: the code for a topic that there is not. It goes before `refusal` by id, behind it by name.
+        refusal: returns the code for a client that may not commit to a topic of that name, else 0; None allows all.
+        unknown: the code for an unknown topic. It precedes `refusal` by id and follows it by name.
         no_partition: the code for a partition that its topic does not have.
-        no_topic: stands in the plan for a topic of which all is refused.
+        no_topic: the topic info in the plan for a topic whose partitions are all refused.
     """
 
 def unknown_partitions(partitions: Sequence[Any], count: int, code: int) -> list[int] | None:
-    """`code` for each partition of a request that is not among the first `count`, 0 for the others; None if all are."""
+    """Returns `code` for each partition that is not among the first `count`, 0 for the others; None if all are."""

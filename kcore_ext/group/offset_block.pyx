@@ -1,7 +1,7 @@
-"""All offsets of one commit, as one object: they are checked, written and put into the store in three loops.
+"""All offsets of one commit as one object, which is checked, written and stored in three loops.
 
-To whoever looks, a block is a sequence of records, each with a CommitKey and an OffsetAndMetadata: that is what its
-bytes and its effects are defined by, and a test holds it to them. The loops make none of these records.
+A block is a sequence of records, each with a CommitKey and an OffsetAndMetadata. These records define its bytes and its
+effects, and a test compares them. The loops make none of these records.
 """
 
 cimport cython
@@ -58,17 +58,17 @@ cdef tuple PARTITION_FIELDS = ("partition_index", "committed_offset", "committed
 
 cdef enum:
     OFFSET_METADATA_TOO_LARGE = 12
-    SHARED_ANSWERS = 4096   # no more are kept
-    MAX_ENTRIES = 0x7FFFFFFF    # of a block; no request has so many, whatever a length says
+    SHARED_ANSWERS = 4096   # maximum number of shared responses
+    MAX_ENTRIES = 0x7FFFFFFF    # of a block; requests are far smaller, even if a length field says otherwise
 
 
 cdef FieldLayout unknown_shape = FieldLayout(None, *PARTITION_FIELDS)
-cdef FieldLayout last_shape = unknown_shape  # partitions of one request are of one class
-cdef dict shapes = {}                   # by class: one for each kind of request
+cdef FieldLayout last_shape = unknown_shape  # partitions of one request have one class
+cdef dict shapes = {}                   # by class: one layout for each kind of request
 
 
 cdef FieldLayout shape_of(object asked):
-    """Where the fields of a request's partition are, which need not be of a declared class."""
+    """Returns the field layout of a request's partition, which may be of an undeclared class."""
     global last_shape
     cdef Schema schema
     cdef int i
@@ -92,7 +92,8 @@ cdef inline str metadata_of(object asked, FieldLayout shape):
 
 
 cdef bint is_too_long(str metadata, Py_ssize_t limit):
-    """Whether metadata has more than `limit` UTF-16 code units: what Kafka counts, though the setting says bytes."""
+    """Returns True if metadata has more than `limit` UTF-16 code units: Kafka counts these, though the setting says
+    bytes."""
     cdef Py_ssize_t length = len(metadata), i
     if length > limit:
         return True
@@ -170,7 +171,7 @@ def plan_topics(request, find, bint by_id, refusal, int unknown, int no_partitio
         partitions = asked.partitions
         if code:
             planned.append((asked, no_topic, [code] * len(partitions)))
-        elif len(partitions):  # a topic that exists and of which nothing is asked is not answered
+        elif len(partitions):  # the response omits an existing topic without requested partitions
             codes = unknown_partitions(partitions, topic.partitions, no_partition)
             if codes is None or 0 in codes:
                 empty = False
@@ -218,7 +219,7 @@ cdef class OffsetBlock:
         if self.entries is not &self.first:
             PyMem_Free(self.entries)
 
-    # ---- a sequence of records
+    # ---- sequence of records
 
     def __len__(self):
         return self.count
@@ -245,7 +246,7 @@ cdef class OffsetBlock:
         key = CommitKey(self.group_id, <str>entry.topic, entry.partition)
         return kcore_named_tuple(self.record_type, key, <object>entry.offset, self.version)
 
-    # ---- made by a request
+    # ---- building from a request
 
     def add(self, str topic not None, bytes topic_id not None, partitions, list codes, answer_type, dict accepted):
         cdef list answers = []
@@ -312,10 +313,10 @@ cdef class OffsetBlock:
 
     cdef int take(self, str topic, bytes topic_id, Py_ssize_t size, object asked, object index, FieldLayout shape,
                   str metadata) except -1:
-        """Keeps the offset of one partition; `size` is what its record takes beside the value."""
+        """Stores the offset of one partition; `size` is the size of its record besides the value."""
         cdef OffsetAndMetadata offset = OffsetAndMetadata.__new__(OffsetAndMetadata)
         if self.count == self.capacity:
-            self.reserve(1)     # a sequence of another's making may yield more than its length says
+            self.reserve(1)     # a sequence of another class may yield more than its length says
         cdef Entry* entry = &self.entries[self.count]
         entry.partition = index
         if type(index) is not int:
@@ -340,7 +341,7 @@ cdef class OffsetBlock:
         return 0
 
     cdef int reserve(self, Py_ssize_t more) except -1:
-        """Makes room for that many entries."""
+        """Reserves room for `more` further entries."""
         cdef Py_ssize_t wanted = self.count + more
         cdef Entry* entries
         if wanted <= self.capacity:
@@ -364,7 +365,7 @@ cdef class OffsetBlock:
         self.capacity = wanted
         return 0
 
-    # ---- written and replayed
+    # ---- writing and replay
 
     def append_to(self, BatchBuilder batch not None, int64_t timestamp_ms) -> bool:
         return self.write(batch, timestamp_ms)

@@ -8,7 +8,7 @@ from kcore_ext.runtime.shard cimport ShardCore
 
 
 cdef class CommitFastPath:
-    cdef readonly int64_t served        # requests that the fast path answered
+    cdef readonly int64_t served        # requests that the fast path has served
     cdef object _api
     cdef dict _shards                   # partition: shard
     cdef int _shard_count

@@ -6,17 +6,17 @@ from kcore_ext.group.offset_block import OffsetBlock
 class CommitFastPath:
     """The common part of the fast paths of both commits.
 
-    It remembers up to 1024 combinations of topics and partitions with the topics found and the response that accepts
-    them all. A combination is valid as long as the cluster's topic objects are the same.
+    It caches up to 1024 combinations of topics and partitions, each with its topic infos and the response that accepts
+    all partitions. An entry is valid as long as the cluster's topic objects are the same.
     """
 
     @property
     def served(self) -> int:
-        """Counts the requests that the fast path answered."""
+        """The number of requests that the fast path has served."""
 
     @property
     def remembered(self) -> int:
-        """Counts the remembered combinations of partitions."""
+        """The number of cached combinations of partitions."""
 
 class OffsetCommitFastPath(CommitFastPath):
     """The fast path of OffsetCommit: existing partitions, short metadata, and a group that accepts the member.
@@ -90,7 +90,7 @@ class TxnOffsetCommitFastPath(CommitFastPath):
         classic: tuple[type, Any],
     ) -> None: ...
     def serve(self, context: Any, request: Any) -> Any:
-        """Writes the offsets; see `OffsetCommitFastPath.serve`."""
+        """Writes the offsets; returns as `OffsetCommitFastPath.serve` does."""
 
 def replay_block(shard: Any, offset: int, producer_id: int, records: OffsetBlock[Any] | ConsumerRecords) -> None:
     """Applies the offsets of a commit to a group shard, or the records of a consumer group.

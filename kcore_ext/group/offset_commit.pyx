@@ -1,11 +1,11 @@
-"""Fast paths of OffsetCommit and TxnOffsetCommit: commits of which nothing is refused.
+"""Fast paths of OffsetCommit and TxnOffsetCommit: commits without a refused partition.
 
-`kcore.group.apis.offset_commit` and `txn_offset_commit` serve every request; the fast paths decline (return None) what
-is not the common case, before anything durable has changed. A test compares the two.
+`kcore.group.apis.offset_commit` and `txn_offset_commit` serve every request. The fast paths decline (return None) every
+request that is not the common case, before any durable change. A test compares the two.
 
-A client commits the same partitions again and again with other offsets. The topics found for a combination of
-partitions, and the response that accepts them all, are therefore remembered: validating a request is one look-up, and
-equal commits of all groups share one response object.
+A client commits the same partitions again and again with other offsets. The topic infos of a combination of partitions,
+and the response that accepts them all, are therefore cached: validating a request is one look-up, and equal commits of
+all groups share one response object.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -23,7 +23,7 @@ from kcore_ext.runtime.shard cimport ShardCore, ready_shard
 from kcore_ext.group.offset_block import unknown_partitions
 
 cdef extern from "Python.h":
-    PyObject* PyDict_GetItemWithError(object table, object key) except? NULL  # subclasses of dict too
+    PyObject* PyDict_GetItemWithError(object table, object key) except? NULL  # also for subclasses of dict
     bint PyLong_CheckExact(object)
     bint PyUnicode_CheckExact(object)
     bint PyUnicode_IS_ASCII(object)
@@ -33,9 +33,9 @@ cdef extern from "Python.h":
 
 cdef enum:
     NO_EXPIRY = -1
-    MAX_SHAPES = 1024       # combinations of partitions that are remembered ...
-    MAX_KEY_BYTES = 1024    # ... if their key has at most so many bytes
-    TOPIC_BYTES = 22        # of a topic in a key, besides its name and partitions: both lengths and the id
+    MAX_SHAPES = 1024       # cached combinations of partitions ...
+    MAX_KEY_BYTES = 1024    # ... if their key has at most this size
+    TOPIC_BYTES = 22        # size of a topic in a key, besides its name and partitions: both lengths and the id
 
 cdef bytes ZERO_UUID = bytes(16)
 
@@ -79,7 +79,7 @@ cdef class CommitFastPath:
         return len(self._shapes)
 
     cdef CommitTemplate _shape(self, object context, object request, bint by_id):
-        """Returns what is known of a request's topics; None unless all its partitions exist."""
+        """Returns the cached result for a request's topics; None unless all its partitions exist."""
         cdef CommitTemplate shape
         cdef PyObject* found
         cdef Py_ssize_t i = 0
@@ -95,7 +95,7 @@ cdef class CommitFastPath:
                     known = self._find_id(read(topic, self._topic, TOPIC_ID))
                 else:
                     known = self._find_name(read(topic, self._topic, NAME))
-                if i >= len(shape.topics) or known is not shape.topics[i]:  # deleted, made anew, or grown
+                if i >= len(shape.topics) or known is not shape.topics[i]:  # deleted, recreated, or grown
                     del self._shapes[key]
                     break
                 i += 1
@@ -114,7 +114,7 @@ cdef class CommitFastPath:
         for topic in topics:
             known = self._find_id(topic.topic_id) if by_id else self._find_name(topic.name)
             partitions = topic.partitions
-            # A topic without partitions has no place in the response: the generic path knows that.
+            # The response omits a topic without partitions; the generic path handles that.
             if known is None or not partitions or unknown_partitions(partitions, known.partitions, 1) is not None:
                 return None
             found.append(known)
@@ -128,13 +128,14 @@ cdef class CommitFastPath:
         return shape
 
     cdef ShardCore _ready_shard(self, object group_id):
-        """The active shard of a group; None if it is not here or the group id is not a string."""
+        """Returns the active shard of a group; None without one, or if the group id is not a string."""
         if not PyUnicode_CheckExact(group_id):
             return None
         return ready_shard(self._shards, <str>group_id, self._shard_count)
 
     cdef bint _permitted(self, object context, object group_id, CommitTemplate shape) except -1:
-        """Tells if the client may READ the group and all topics. Otherwise the generic path authorizes it again."""
+        """Returns True if the client may READ the group and all topics. Otherwise the generic path authorizes it
+        again."""
         if self._authorizer is None:
             return True
         if not self._authorizer.allowed(context, self._read, self._group_resource, group_id):
@@ -145,7 +146,7 @@ cdef class CommitFastPath:
         return True
 
     cdef OffsetBlock _block(self, object machine, object group_id, object topics, CommitTemplate shape, bint with_ids):
-        """The offsets of an accepted commit; None if one of them needs the generic path."""
+        """Returns the offsets of an accepted commit; None if one of them needs the generic path."""
         cdef OffsetBlock block = block_of(
             group_id,
             (<Now?>machine.now).wall_ms,
@@ -166,7 +167,7 @@ cdef class CommitFastPath:
         return block
 
     cdef bytes _key(self, object topics, bint by_id):
-        """Encodes topics and partitions of a request; None if they are too long or have unexpected types."""
+        """Encodes topics and partitions of a request; returns None if they are too long or have unexpected types."""
         cdef unsigned char[MAX_KEY_BYTES] key
         cdef Py_ssize_t size, count, used = 1
         cdef int overflow = 0
@@ -260,7 +261,7 @@ cdef class OffsetCommitFastPath(CommitFastPath):
 
     cdef bint _accepted(self, object machine, object context, object request, object group_id,
                         CommitTemplate shape) except -1:
-        """Tells if the group accepts the commit. A classic member's session is re-armed then."""
+        """Returns True if the group accepts the commit, and then re-arms a classic member's session."""
         cdef PyObject* found = PyDict_GetItemWithError((<OffsetTables?>machine.offset_tables).groups, group_id)
         generation_id = read(request, self._request, GENERATION_ID)
         if found is NULL:
@@ -280,9 +281,9 @@ cdef class OffsetCommitFastPath(CommitFastPath):
 
     cdef bint _accepted_by_classic_group(self, object group, object machine, object member_id, object instance_id,
                                          object generation_id) except -1:
-        """Tells if a classic group is Stable and has the member in this generation, or is Empty and needs none.
+        """Returns True if a classic group is Stable and has the member in this generation, or is Empty and needs none.
 
-        False: the group has to be asked.
+        False means that the group's own method must decide.
         """
         cdef PyObject* found
         if type(group) is not self._classic_group:
@@ -367,7 +368,7 @@ cdef class TxnOffsetCommitFastPath(CommitFastPath):
         machine = shard.machine
         if not self._accepted(machine, context, request, group_id, shape):
             return None
-        # Kafka writes no topic ids here: these requests carry names.
+        # Kafka writes no topic ids here: these requests have topic names.
         block = self._block(machine, group_id, read(request, self._request, TOPICS), shape, False)
         if block is None:
             return None
@@ -379,7 +380,7 @@ cdef class TxnOffsetCommitFastPath(CommitFastPath):
 
     cdef bint _accepted(self, object machine, object context, object request, object group_id,
                         CommitTemplate shape) except -1:
-        """Tells if the group accepts the commit."""
+        """Returns True if the group accepts the commit."""
         cdef PyObject* found = PyDict_GetItemWithError((<OffsetTables?>machine.offset_tables).groups, group_id)
         generation_id = read(request, self._request, GENERATION_ID)
         if found is NULL:
@@ -408,7 +409,7 @@ def replay_block(shard, int64_t offset, int64_t producer_id, records not None):
     tables = shard.offset_tables
     found = PyDict_GetItemWithError(tables.groups, block.group_id)
     group = shard.get_or_create_group(block.group_id) if found is NULL else <object>found
-    # The group's own string is the key: one string for all of its offsets, whichever request or record they came in.
+    # The group's own string is the key: all of its offsets share it, whichever request or record they came in.
     added = block.put(tables.offsets, group.group_id, offset)
     if added:
         shard.offsets.offset_count += added

@@ -1,4 +1,4 @@
-"""OffsetFetch of one group: what is read of a shard, what is remembered of an answer."""
+"""OffsetFetch of one group: the tables of a shard, the cached responses, and the state of one request."""
 
 cimport cython
 from cpython.object cimport PyObject
@@ -9,40 +9,40 @@ from kcore_ext.codec.fields cimport FieldLayout
 
 @cython.final
 cdef class OffsetTables:
-    cdef object groups      # group id: group; a dictionary, of a class of its own
-    cdef dict offsets       # group id: topic: partition: OffsetAndMetadata
-    cdef dict pending       # group id: topic: partition: producers; absent without an open transaction
+    cdef object groups      # group id -> group; an instance of a subclass of dict
+    cdef dict offsets       # group id -> topic -> partition -> OffsetAndMetadata
+    cdef dict pending       # group id -> topic -> partition -> producers; only of open transactions
 
 
 @cython.final
-cdef class Remembered:      # an answer, and what it was made of
-    cdef bint old           # what `Question` says
+cdef class Remembered:      # a cached response, and the objects it was built from
+    cdef bint old           # as in `Question`
     cdef bint by_id
     cdef bint everything
     cdef list topics        # of the response
-    cdef list entries       # of every partition in order: its OffsetAndMetadata, None without one
+    cdef list entries       # for every partition in order: its OffsetAndMetadata, None without one
     cdef object response
 
 
 cdef struct Question:       # one group's part of a request; objects are borrowed from the request and the shard
-    bint old                # up to version 7: one group, at the top
-    bint by_id              # topics come as ids
-    bint everything         # not some topics, but all
+    bint old                # up to version 7: one group, in the request itself
+    bint by_id              # topics are named by id
+    bint everything         # all topics are requested
     PyObject* group_id
     PyObject* topics
-    PyObject* offsets       # topic: partition: OffsetAndMetadata; NULL without any
-    PyObject* pending       # topic: partition: producers; NULL without any, or if nobody asks
+    PyObject* offsets       # topic -> partition -> OffsetAndMetadata; NULL without any
+    PyObject* pending       # topic -> partition -> producers; NULL without any, or without `require_stable`
 
 
-cdef struct Making:         # what an answer is made of, while it is made
+cdef struct Making:         # the inputs of a response under construction
     PyObject* entries
     Py_ssize_t characters   # of names and metadata
-    uint64_t print          # a fingerprint of all of it
+    uint64_t print          # fingerprint of all inputs
 
 
 cdef class OffsetFetchFastPath:
-    cdef readonly int64_t served        # requests that the fast path answered, ...
-    cdef readonly int64_t again         # ... and those of them with a remembered response
+    cdef readonly int64_t served        # requests that the fast path has served, ...
+    cdef readonly int64_t again         # ... and those of them with a cached response
     cdef object _api
     cdef object _by_id      # topic id: topic
     cdef object _by_name
@@ -50,7 +50,7 @@ cdef class OffsetFetchFastPath:
     cdef dict _shards       # partition: shard
     cdef int _partitions
     cdef dict _remembered   # group id: Remembered
-    cdef uint64_t[4096] _seen   # by the group's hash: the fingerprint of the last answer
+    cdef uint64_t[4096] _seen   # by the group's hash: the fingerprint of the last response
     cdef FieldLayout _request
     cdef FieldLayout _request_group
     cdef FieldLayout _request_topic

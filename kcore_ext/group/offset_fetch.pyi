@@ -2,12 +2,12 @@ from typing import Any, final
 
 @final
 class OffsetTables:
-    """The dictionaries of a group shard that a fetch looks into: the shard's own, for as long as it lives.
+    """The dictionaries of a group shard that a fetch reads; the same objects for the lifetime of the shard.
 
     Args:
-        groups: groups by id.
-        offsets: group id: topic: partition: materialised `OffsetAndMetadata`.
-        pending: group id: topic: partition: producers with a pending offset. Dictionaries that are empty are not there.
+        groups: group id -> group.
+        offsets: group id -> topic -> partition -> materialised `OffsetAndMetadata`.
+        pending: group id -> topic -> partition -> producers with a pending offset. Empty dictionaries are absent.
     """
 
     def __init__(self, groups: dict[str, Any], offsets: dict[str, Any], pending: dict[str, Any]) -> None: ...
@@ -15,15 +15,15 @@ class OffsetTables:
 class OffsetFetchFastPath:
     """The fast path of OffsetFetch: one group, some of its topics or all, no error.
 
-    It remembers the last responses of some groups, and returns one again while every offset in it is still the same
+    It caches the last responses of some groups, and returns one again while every offset in it is still the same
     object; a connection need not encode it again.
 
     Args:
         api: the API, for responses that wait for a commit.
         shards: the group shards, whose machines have `offset_tables`.
         topics: the cluster's topics.
-        permissions: the authorizer's `allowed`, `Operation.DESCRIBE`, `ResourceType.GROUP` and `ResourceType.TOPIC`;
-            None allows all.
+        permissions: the authorizer's `allowed`, `Operation.DESCRIBE`, `ResourceType.GROUP` and
+            `ResourceType.TOPIC`; None allows all.
         request: the class of the request.
         response: the class of the response.
     """
@@ -40,20 +40,20 @@ class OffsetFetchFastPath:
     ) -> None: ...
     @property
     def served(self) -> int:
-        """Counts the requests that the fast path answered."""
+        """The number of requests that the fast path has served."""
 
     @property
     def again(self) -> int:
-        """Counts those of them that it answered with a remembered response."""
+        """The number of requests served with a cached response."""
 
     @property
     def remembered(self) -> int:
-        """Counts the remembered responses: at most 1,024, each of at most 64 partitions."""
+        """The number of cached responses: at most 1,024, each of at most 64 partitions."""
 
     def serve(self, context: Any, request: Any) -> Any:
         """Reads the offsets of a group.
 
         Returns:
-            The response, a `Pending` that waits for the commit of offsets it shows, or None if the request is not the
+            The response, a `Pending` that waits for the commit of the offsets in it, or None if the request is not the
             common case.
         """

@@ -1,11 +1,11 @@
 """The fast path of OffsetFetch: one group, some of its topics or all, no error.
 
-`kcore.group.apis.offset_fetch` serves every request; the fast path declines (returns None) what is not the common case.
-A test compares the two.
+`kcore.group.apis.offset_fetch` serves every request; the fast path declines (returns None) every request that is not
+the common case. A test compares the two.
 
-A response is remembered with the offset objects that it was made of. These are immutable, and each commit stores new
-ones, so the response is valid as long as the shard holds the same objects. The fast path checks that on every request,
-which costs a fifth of building and encoding a response. Writers need no invalidation call.
+A response is cached with the offset objects it was built from. These are immutable, and each commit stores new ones, so
+the response is valid as long as the shard holds the same objects. The fast path checks that on every request, which
+costs a fifth of building and encoding a response. Writers need no invalidation call.
 """
 
 cimport cython
@@ -31,13 +31,13 @@ cdef enum:
     SEVERAL_GROUPS_SINCE = 8
     TOPIC_IDS_SINCE = 10
     UNSTABLE_OFFSET_COMMIT = 88
-    MAX_GROUPS = 1024           # whose last answers are remembered ...
-    MAX_PARTITIONS = 64         # ... of so many topics and partitions at most ...
-    MAX_CHARACTERS = 1024       # ... with names and metadata of so many
-    SEEN = 4096                 # places in the table of what was asked last
-    MIX = 1_000_003             # spreads a fingerprint
+    MAX_GROUPS = 1024           # with a cached response ...
+    MAX_PARTITIONS = 64         # ... of at most this many topics and partitions ...
+    MAX_CHARACTERS = 1024       # ... and this many characters in names and metadata
+    SEEN = 4096                 # size of the table of fingerprints
+    MIX = 1_000_003             # factor of the fingerprint
 
-cdef enum:                      # fields of the shapes below, by their places
+cdef enum:                      # fields of the layouts below, by their indices
     GROUP_ID = 0                # of a request, and of a group in it
     TOPICS = 1
     GROUPS = 2
@@ -62,7 +62,7 @@ cdef str NO_METADATA = ""
 cdef object UNSTABLE = UNSTABLE_OFFSET_COMMIT
 
 
-# ---- the shard's side
+# ---- tables of the shard
 
 @cython.final
 cdef class OffsetTables:
@@ -130,14 +130,14 @@ cdef class OffsetFetchFastPath:
         question.offsets = question.pending = NULL
         found = PyDict_GetItemWithError(tables.groups, <object>question.group_id)
         if found is not NULL:
-            # Who asks is checked every time: a member's epoch is none of the things that are remembered.
+            # Validate the member on every request: the cached response does not depend on its epoch.
             if (<object>found).validate_offset_fetch(<object>member_id, <object>member_epoch):
                 return None
             question.offsets = PyDict_GetItemWithError(tables.offsets, <object>question.group_id)
             if stable:
                 question.pending = PyDict_GetItemWithError(tables.pending, <object>question.group_id)
         if self._permissions is not None and not self._permitted(context, &question):
-            return None     # the generic path authorizes it again, and says what is refused
+            return None     # the generic path authorizes again, and refuses the topics
         found = NULL
         if question.pending is NULL:
             found = PyDict_GetItemWithError(self._remembered, <object>question.group_id)
@@ -153,13 +153,13 @@ cdef class OffsetFetchFastPath:
 
     cdef bint _read(self, object request, Question* question, PyObject** member_id, PyObject** member_epoch,
                     bint* stable) except -1:
-        """Takes the fields of a request that asks for one group; False for any other."""
+        """Reads the fields of a request for one group; returns False for any other request."""
         cdef PyObject* asked = <PyObject*>request
         cdef PyObject* required = get(asked, self._request, REQUIRE_STABLE)
         member_id[0] = <PyObject*>None
         member_epoch[0] = <PyObject*>NO_OFFSET
         if required is NULL or not PyBool_Check(<object>required):
-            return False    # a caller of this process wrote 0 or None
+            return False    # a caller in this process passed 0 or None
         stable[0] = <object>required is not False
         if question.old:
             question.group_id = get(asked, self._request, GROUP_ID)
@@ -183,7 +183,7 @@ cdef class OffsetFetchFastPath:
         )
 
     cdef bint _permitted(self, object context, Question* question) except -1:
-        """Tells if the client may DESCRIBE the group and every topic of the response."""
+        """Returns True if the client may DESCRIBE the group and every topic of the response."""
         cdef FieldLayout shape = self._request_old_topic if question.old else self._request_topic
         cdef Py_ssize_t i
         cdef PyObject* found
@@ -209,12 +209,13 @@ cdef class OffsetFetchFastPath:
                 return False
         return True
 
-    # ---- an answer that was given out
+    # ---- reuse of a cached response
 
     cdef bint _is_same(self, Remembered known, Question* question) except -1:
-        """Whether the question is the one that was answered, and has the same answer now.
+        """Returns True if the cached response is valid for this request.
 
-        The response is in others' hands: nothing is taken for granted of it, though nobody should change it.
+        Other code holds the response, too. The check therefore reads every field of it again, although no caller should
+        change it.
         """
         cdef Py_ssize_t count, i, place = 0
         cdef PyObject* asked
@@ -248,7 +249,7 @@ cdef class OffsetFetchFastPath:
 
     cdef bint _is_same_topic(self, Remembered known, Question* question, Py_ssize_t i, PyObject* name,
                              PyObject* topic_id, PyObject* indexes, Py_ssize_t* place) except -1:
-        """The same for the i-th topic; its entries begin at `place`, which is moved behind them."""
+        """Returns True if the i-th topic is unchanged; its entries begin at `place`, which is moved to their end."""
         cdef FieldLayout shape = self._old_partition if question.old else self._partition
         cdef PyObject* answers = self._answers_of(known, question, i, name, topic_id)
         cdef Py_ssize_t size = length_of(indexes), first = place[0], at
@@ -276,7 +277,7 @@ cdef class OffsetFetchFastPath:
         return True
 
     cdef bint _is_still_everything(self, Remembered known, Question* question) except -1:
-        """Whether the group's offsets are those of the answer, all and no more."""
+        """Returns True if the cached response has exactly the group's current offsets."""
         cdef FieldLayout shape = self._old_partition if question.old else self._partition
         cdef Py_ssize_t i = 0, place = 0, at
         cdef PyObject* answers
@@ -307,7 +308,7 @@ cdef class OffsetFetchFastPath:
 
     cdef PyObject* _answers_of(self, Remembered known, Question* question, Py_ssize_t i, PyObject* name,
                                PyObject* topic_id) except? NULL:
-        """The partitions of the i-th topic of an answer; NULL if that is another topic."""
+        """Returns the partitions of the i-th topic of a response; NULL if that is another topic."""
         cdef FieldLayout shape = self._old_topic if question.old else self._topic
         cdef PyObject* answered
         if i >= PyList_GET_SIZE(known.topics):
@@ -319,10 +320,10 @@ cdef class OffsetFetchFastPath:
             return NULL
         return get(answered, shape, PARTITIONS)
 
-    # ---- a new answer
+    # ---- building a response
 
     cdef object _built(self, Question* question):
-        """The response; None if the request is not a usual one."""
+        """Returns a new response; None if the request is not the common case."""
         cdef Making making
         cdef list topics = []
         cdef list entries = []
@@ -341,7 +342,7 @@ cdef class OffsetFetchFastPath:
         return response
 
     cdef bint _add_asked(self, Question* question, list topics, Making* making) except -1:
-        """Adds the topics that are asked for; False if one of them is not usual."""
+        """Adds the requested topics; returns False if one of them is not the common case."""
         cdef Py_ssize_t i
         cdef PyObject* asked
         cdef PyObject* name
@@ -372,7 +373,7 @@ cdef class OffsetFetchFastPath:
         return True
 
     cdef list _asked_partitions(self, Question* question, PyObject* indexes, str name, bytes topic_id, Making* making):
-        """The answers for one topic; None if something is not usual."""
+        """Returns the responses for one topic's partitions; None if one of them is not the common case."""
         cdef FieldLayout shape = self._old_partition if question.old else self._partition
         cdef Py_ssize_t count = length_of(indexes), at
         cdef PyObject* partitions = NULL
@@ -401,7 +402,7 @@ cdef class OffsetFetchFastPath:
         return answers
 
     cdef int _add_everything(self, Question* question, list topics, Making* making) except -1:
-        """Adds every topic with a materialised offset, and with an id where one is sent."""
+        """Adds every topic with a materialised offset, and with an id if the version sends ids."""
         cdef FieldLayout shape = self._old_partition if question.old else self._partition
         cdef PyObject* unstable = NULL
         cdef dict partitions
@@ -432,7 +433,7 @@ cdef class OffsetFetchFastPath:
         making.print = making.print * MIX + <uint64_t>hash(name)
         values[0] = <PyObject*>name
         values[1] = <PyObject*>answers
-        values[2] = <PyObject*>topic_id  # which old topics do not have
+        values[2] = <PyObject*>topic_id  # ignored by the layout of old topics
         return shape.make(values)
 
     cdef object _response_of(self, Question* question, list topics):
@@ -449,7 +450,8 @@ cdef class OffsetFetchFastPath:
 
     cdef int _remember(self, Question* question, list topics, list entries, object response,
                        uint64_t print) except -1:
-        """Remembers an answer that is given for the second time: most are given once, and would only cost memory."""
+        """Caches a response when it is built for the second time: most responses occur once, and would only cost
+        memory."""
         cdef uint64_t* seen = &self._seen[<uint64_t>hash(<object>question.group_id) % SEEN]
         cdef Remembered known
         if seen[0] != print:
@@ -469,7 +471,8 @@ cdef class OffsetFetchFastPath:
 
 
 cdef inline int note(Making* making, object index, OffsetAndMetadata entry) except -1:
-    """An answer is made of this. An offset is of one partition alone: only where there is none, the index counts."""
+    """Adds an input of a response to its fingerprint. An offset object identifies its partition; without one, the index
+    does."""
     if entry is None:
         making.print = making.print * MIX + <uint64_t>hash(index)
     else:
@@ -480,7 +483,7 @@ cdef inline int note(Making* making, object index, OffsetAndMetadata entry) exce
 
 
 cdef inline object answer(FieldLayout shape, object index, OffsetAndMetadata entry, PyObject* unstable):
-    """The answer for a partition; `unstable` are those with offsets of open transactions, NULL for none."""
+    """Returns the response of a partition; `unstable` has the partitions of open transactions, NULL for none."""
     cdef PyObject* values[5]
     cdef object offset, leader_epoch
     values[0] = <PyObject*>index
@@ -500,21 +503,21 @@ cdef inline object answer(FieldLayout shape, object index, OffsetAndMetadata ent
 
 
 cdef inline int give(list answers, Py_ssize_t at, object made) except -1:
-    """Fills an empty place of a list."""
+    """Sets an empty element of a new list."""
     Py_INCREF(made)
     give_to_list(answers, at, made)
     return 0
 
 
 cdef inline bint is_equal(PyObject* one, PyObject* other) except -1:
-    """NULL, no value at all, equals nothing."""
+    """Returns True if both values exist and are equal; NULL equals nothing."""
     if one is NULL or other is NULL:
         return False
     return one is other or PyObject_RichCompareBool(<object>one, <object>other, Py_EQ)
 
 
 cdef inline bint belongs_to(OffsetAndMetadata entry, bytes topic_id) noexcept:
-    """As `OffsetAndMetadata.belongs_to` for an id that is not zeroes."""
+    """Returns `OffsetAndMetadata.belongs_to` for an id that is not zeroes."""
     return (
         memcmp(entry.topic_uuid, <char*>topic_id, 16) == 0
         or memcmp(entry.topic_uuid, <char*>ZERO_UUID, 16) == 0

@@ -3,18 +3,19 @@ from typing import Any, final
 
 @final
 class OffsetAndMetadata:
-    """One committed offset: the value of its record, and what memory keeps of it, materialised or pending.
+    """One committed offset: the value of its record, and the object in memory, materialised or pending.
 
-    Immutable but for its place in the log, which it is given once, when its record is replayed.
+    It is immutable except for its record offset, which replay sets once.
 
     Attributes:
-        record_offset: where its record stands in the shard's log, -1 before that is known; of two offsets the one with
-            the later record wins.
-        committed_offset: the offset that was committed.
+        record_offset: offset of its record in the shard's log, -1 before replay; of two offsets, the one with the
+            later record wins.
+        committed_offset: the committed offset.
         leader_epoch: of the record before it (KIP-320); -1 if unknown.
-        metadata: the client's remark; "" for none.
-        commit_timestamp_ms: when it was committed, milliseconds since the epoch.
-        expire_timestamp_ms: when it expires, milliseconds since the epoch; -1 for the group's retention (KIP-211).
+        metadata: the client's metadata; "" for none.
+        commit_timestamp_ms: time of the commit, milliseconds since the epoch.
+        expire_timestamp_ms: time of expiration, milliseconds since the epoch; -1 for the group's retention
+            (KIP-211).
         topic_id: 16 bytes; zeroes if unknown.
 
     Raises:
@@ -33,10 +34,11 @@ class OffsetAndMetadata:
         topic_id: bytes,
     ) -> None: ...
     def place(self, record_offset: int) -> OffsetAndMetadata:
-        """Its record stands at `record_offset`; returns itself. ValueError if it already stands somewhere."""
+        """Sets the record offset; returns the object itself. Raises ValueError if it is already set."""
 
     def encode_value(self, version: int) -> bytes:
-        """The value of its record: version 4, or 1 for one with an expiry time. ValueError if it cannot be written."""
+        """Encodes the record's value: version 4, or 1 with an expiration time. Raises ValueError if it cannot be
+        encoded."""
 
     @property
     def record_offset(self) -> int: ...
@@ -53,11 +55,12 @@ class OffsetAndMetadata:
     @property
     def topic_id(self) -> bytes: ...
     def belongs_to(self, topic_id: bytes) -> bool:
-        """Whether it may be an offset of the topic with that id: the ids are equal, or one of them is unknown."""
+        """Returns True if it may be an offset of the topic with that id: the ids are equal, or one of them is
+        unknown."""
 
 @final
 class CommitKey:
-    """The key of an offset's record, as small and fast as its value; the bytes are those of `OffsetCommitKey`."""
+    """The key of an offset record, as small and fast as its value; the bytes equal those of `OffsetCommitKey`."""
 
     def __init__(self, group: str, topic: str, partition: int) -> None: ...
     @property
@@ -67,18 +70,18 @@ class CommitKey:
     @property
     def partition(self) -> int: ...
     def encode_key(self) -> bytes:
-        """Its bytes as they stand in the log. ValueError if a name is too long for a record."""
+        """Encodes the key as in the log. Raises ValueError if a name is too long for a record."""
 
 @final
 class OffsetDecoder:
-    """Reads offset records of a log, one after the other. One decoder a load."""
+    """A decoder of offset records, one after the other. Each load uses its own decoder."""
 
     def decode(self, key: bytes, value: bytes | None) -> tuple[CommitKey, OffsetAndMetadata | None] | None:
-        """A record of an offset (key types 0 and 1, value versions 0 to 4) or its tombstone.
+        """Decodes an offset record (key types 0 and 1, value versions 0 to 4) or its tombstone.
 
         Returns:
-            Key and value, not placed yet; None for other records and for bytes that are unusual in any way: those are
-            for the codec to read or to refuse.
+            Key and value, without a record offset yet; None for other records and for any unusual bytes, which the
+            codec must decode or refuse.
         """
 
     def replay(
@@ -90,21 +93,21 @@ class OffsetDecoder:
         partitions_of: Callable[[str, str], dict[int, OffsetAndMetadata]],
         other: Callable[[int, bytes | None, bytes | None], Any],
     ) -> int:
-        """Puts the offsets of uncompressed batches, none of them a transaction's, where they belong.
+        """Puts the offsets of uncompressed, non-transactional batches into their dictionaries.
 
         Args:
             run: pairs (base offset, whole batch); CRCs are not checked.
             start: the index of the first batch.
             stop: the index behind the last.
-            from_offset: records below it are passed over.
-            partitions_of: where the offsets of a group and topic are kept.
-            other: called with (offset, key, value) for what `decode` leaves to the codec, and for tombstones.
+            from_offset: records below it are skipped.
+            partitions_of: returns the dictionary for the offsets of a group and topic.
+            other: called with (offset, key, value) for tombstones and for records that only the codec decodes.
 
         Returns:
-            How many of the offsets are new, that is: did not take another one's place.
+            The number of new offsets, which did not replace another one.
 
         Raises:
-            CorruptBatchError: a batch is damaged; what stands before the damage was replayed.
+            CorruptBatchError: a batch is damaged; records before the damage were replayed.
         """
 
 def new_offsets(
@@ -120,27 +123,27 @@ def new_offsets(
     record_type: type[tuple[Any, ...]],
     answer_type: Callable[..., Any],
 ) -> list[Any]:
-    """The records and answers for one topic of a commit.
+    """Adds the records of one topic of a commit, and returns its partitions' responses.
 
     Args:
         group_id: the group.
         topic: the topic's name.
-        topic_id: its id, 16 bytes; zeroes if it is not to be kept.
-        partitions: as they stand in the request.
-        codes: a code for each that was refused before, 0 for the others; None if none was.
-        now_ms: when it is committed, milliseconds since the epoch.
-        expire_ms: when it expires, milliseconds since the epoch; -1: with its group. A record with an expiry time has
-            neither leader epoch nor topic id.
+        topic_id: its id, 16 bytes; zeroes if it must not be stored.
+        partitions: the partitions of the request.
+        codes: the code of each partition that earlier checks refused, 0 for the others; None if none was refused.
+        now_ms: time of the commit, milliseconds since the epoch.
+        expire_ms: time of expiration, milliseconds since the epoch; -1: by the group's retention. A record with an
+            expiration time has neither leader epoch nor topic id.
         limit: of the metadata, in UTF-16 code units.
-        records: gets a record for each partition that is accepted.
-        record_type: the named tuple (key, value, version) that a record is.
-        answer_type: makes an answer of partition_index and error_code.
+        records: receives a record for each accepted partition.
+        record_type: the named tuple (key, value, version) of a record.
+        answer_type: makes the response of a partition from partition_index and error_code.
 
     Returns:
-        The answers in the order of `partitions`.
+        The responses in the order of `partitions`.
 
     Raises:
-        ValueError: something does not fit in a record.
+        ValueError: a value does not fit in a record.
     """
 
 def answer_fetch(
@@ -150,12 +153,14 @@ def answer_fetch(
     unstable: Container[int],
     topic_id: bytes | None,
 ) -> list[Any]:
-    """The answers for one topic of a fetch.
+    """Returns the responses for one topic of a fetch.
 
     Args:
-        answer_type: makes an answer of partition_index, committed_offset, committed_leader_epoch, metadata, error_code.
-        indexes: the partitions, answered in this order.
+        answer_type: makes the response of a partition from partition_index, committed_offset,
+            committed_leader_epoch, metadata, error_code.
+        indexes: the partitions, in the order of the response.
         offsets: the topic's materialised offsets.
-        unstable: the partitions with offsets of open transactions, if these matter (KIP-447).
-        topic_id: an offset committed for a topic of the same name with another id is none; None: any is good.
+        unstable: the partitions with pending offsets, if the request requires stable ones (KIP-447).
+        topic_id: an offset with another id, of an earlier topic with the same name, is ignored; None: any id is
+            valid.
     """

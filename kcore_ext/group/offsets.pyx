@@ -1,7 +1,7 @@
 """Committed offsets, small and fast: their objects, their records, and the loops over the partitions of a request.
 
-An offset of a group is 80 bytes here, where a Python object with its integers would be 230. What the bytes of a record
-mean is defined by kcore.protocol.records; the code here is held to it by tests, and leaves to it what is unusual.
+An offset of a group takes 80 bytes here, a Python object with its integers 230. `kcore.protocol.records` defines the
+bytes of a record; tests compare this module with it, and this module leaves unusual records to it.
 """
 
 cimport cython
@@ -27,14 +27,14 @@ cdef bytes ZERO_UUID = bytes(16)
 cdef char* ZERO_BYTES = PyBytes_AS_STRING(ZERO_UUID)
 
 cdef enum:
-    OFFSET_KEY = 1  # 0 was the type of the oldest keys, laid out alike
+    OFFSET_KEY = 1  # type 0 is the oldest keys' type, with the same layout
     UNSTABLE_OFFSET_COMMIT = 88
 
 
 # ---- big-endian numbers
 
 cdef inline uint8_t* put16(uint8_t* at, uint16_t number) noexcept:
-    """Writes a number; where the next one goes."""
+    """Writes a number; returns the position behind it."""
     write_int16(at, <int16_t>number)
     return at + 2
 
@@ -64,10 +64,10 @@ cdef tuple _fields(OffsetAndMetadata entry):
 
 @cython.final
 cdef class OffsetAndMetadata:
-    """One committed offset, materialised or pending. Made by replaying its record; immutable after that.
+    """One committed offset, materialised or pending. Replay of its record completes it; it is immutable after that.
 
-    Kafka's class of the same name, with the topic id inside instead of beside: topics are keyed by name, the id is
-    only remembered to tell a recreated topic from the one that the offset was committed for.
+    It corresponds to Kafka's class of the same name, but includes the topic id. Topics are keyed by name; the id only
+    distinguishes a recreated topic from the one that the offset was committed for.
     """
 
     def __cinit__(self):
@@ -158,11 +158,11 @@ cdef uint8_t* put_value(uint8_t* at, OffsetAndMetadata entry, int version) excep
     cdef const char* text = PyUnicode_AsUTF8AndSize(entry.metadata, &length)
     at = put64(put16(at, <uint16_t>version), <uint64_t>entry.committed_offset)
     if version == EXPIRING_VERSION:
-        # An expiry time of its own, neither leader epoch nor topic id.
+        # An expiration time of its own, neither leader epoch nor topic id.
         at = put16(at, <uint16_t>length)
         memcpy(at, text, length)
         return put64(put64(at + length, <uint64_t>entry.commit_timestamp_ms), <uint64_t>entry.expire_timestamp_ms)
-    # Version 4: compact string, and the topic's id as a tagged field where it is known.
+    # Version 4: compact string, and the topic's id as a tagged field if it is known.
     at = put32(at, <uint32_t>entry.leader_epoch)
     cdef uint64_t rest = <uint64_t>length + 1
     while rest > 0x7F:
@@ -184,7 +184,7 @@ cdef uint8_t* put_value(uint8_t* at, OffsetAndMetadata entry, int version) excep
 @cython.final
 @cython.freelist(64)
 cdef class CommitKey:
-    """The key of an offset's record."""
+    """The key of an offset record."""
 
     def __cinit__(self, str group not None, str topic not None, int32_t partition):
         self.group = group
@@ -239,7 +239,7 @@ cdef uint8_t* put_key(uint8_t* at, str group, str topic, int32_t partition) exce
 
 @cython.final
 cdef class OffsetDecoder:
-    """Reads offset records; remembers the names of the last one, which the next one mostly shares."""
+    """A decoder of offset records; it keeps the names of the last record, which the next one usually shares."""
 
     def decode(self, bytes key not None, bytes value):
         cdef Py_ssize_t size = PyBytes_GET_SIZE(key)
@@ -254,7 +254,7 @@ cdef class OffsetDecoder:
         return CommitKey(self.group, self.topic, read_int32(at + size - 4)), entry
 
     cdef bint _read_names(self, const uint8_t* at, Py_ssize_t size) except -1:
-        """Takes group and topic from a key of both types; False if it is another, or not as Kafka writes it."""
+        """Reads group and topic from a key of either type; returns False for other keys and for unusual bytes."""
         cdef const uint8_t* known
         if size < 10 or <uint16_t>read_int16(at) > OFFSET_KEY:
             return False
@@ -280,7 +280,7 @@ cdef class OffsetDecoder:
         cdef OffsetAndMetadata entry
         cdef int64_t offset
         cdef const uint8_t* key
-        cdef bytes names = None     # those that `partitions` belongs to
+        cdef bytes names = None     # the names for which `partitions` is valid
         cdef dict partitions = None
         cdef object partition
         cdef Py_ssize_t index, size, added = 0
@@ -298,7 +298,7 @@ cdef class OffsetDecoder:
                     if self._read_names(key, reader.record.key_size):
                         entry = read_value(<const uint8_t*>reader.record.value, reader.record.value_size)
                 if entry is None:
-                    # It may change anything: what is remembered of the store does not count any more.
+                    # The record may change anything, so `partitions` may no longer be part of the store.
                     names = None
                     other(offset, _bytes(reader.record.key, reader.record.key_size),
                           _bytes(reader.record.value, reader.record.value_size))
@@ -320,7 +320,7 @@ cdef bytes _bytes(const unsigned char* start, Py_ssize_t size):
 
 
 cdef OffsetAndMetadata read_value(const uint8_t* at, Py_ssize_t size):
-    """A value of any version; None if it is not laid out exactly as Kafka writes it."""
+    """Decodes a value of any version; returns None if its layout is not exactly Kafka's."""
     if size < 2:
         return None
     cdef int version = <uint16_t>read_int16(at)
@@ -330,7 +330,7 @@ cdef OffsetAndMetadata read_value(const uint8_t* at, Py_ssize_t size):
     if version > VALUE_VERSION or size < head + 2 + tail:
         return None
     if version == VALUE_VERSION:
-        # Lengths of one byte alone, or two; one tagged field or none. Everything else is the codec's.
+        # Handles lengths of one or two bytes, and at most one tagged field. The codec handles everything else.
         if at[head] < 0x80:
             length, prefix = at[head] - 1, 1
         elif at[head + 1] < 0x80:
@@ -365,11 +365,11 @@ cdef OffsetAndMetadata read_value(const uint8_t* at, Py_ssize_t size):
 # ---- the partitions of a request
 
 cdef tuple FETCH_FIELDS = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code")
-cdef dict fetch_shapes = {}     # of the declared classes of answers, of which there are two
+cdef dict fetch_shapes = {}     # by the declared classes of responses, of which there are two
 
 
 cdef FieldLayout fetch_shape(object answer_type):
-    """What answers are made by; None for a class that has other fields than these, or makes its objects itself."""
+    """Returns the layout of a response class; None for a class with other fields or its own constructor."""
     cdef Schema schema
     cdef int i
     cdef FieldLayout shape = None
@@ -384,7 +384,7 @@ cdef FieldLayout fetch_shape(object answer_type):
 
 cdef object fetch_answer(object answer_type, FieldLayout shape, object index, object offset, object epoch, object metadata,
                          object code):
-    """One answer; `shape` is None for a class that is not declared."""
+    """Returns the response of one partition; `shape` is None for an undeclared class."""
     cdef PyObject* values[5]
     if shape is None:
         return answer_type(

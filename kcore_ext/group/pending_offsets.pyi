@@ -13,18 +13,18 @@ def hold(
     block: OffsetBlock[Any],
     first_offset: int,
 ) -> None:
-    """The offsets of a block become pending; see `OffsetStore.put_pending`.
+    """Stores the offsets of a block as pending.
 
     Args:
         pending: producer id -> group -> topic -> partition -> offset.
-        opened: group -> topic -> partition -> producers with an offset pending there.
-        producer_id: in whose transaction the block stands.
+        opened: group -> topic -> partition -> producers with a pending offset.
+        producer_id: the producer of the transaction.
         group_id: the group; the store's own string.
         block: the offsets.
-        first_offset: where the first record stands; the others follow.
+        first_offset: the record offset of the first record; the others follow.
 
     Raises:
-        ValueError: the block was put somewhere before.
+        ValueError: the block was stored before.
     """
 
 def release(
@@ -34,15 +34,15 @@ def release(
     producer_id: int,
     commit: bool,
 ) -> int:
-    """A transaction ended; see `OffsetStore.complete`.
+    """Ends a transaction: commits or drops its pending offsets, by the rule of `OffsetStore.complete`.
 
     Args:
         pending: as in `hold`.
         opened: as in `hold`.
-        groups: group -> topic -> partition -> the group's own offset.
-        producer_id: whose transaction.
-        commit: how it ended.
+        groups: group -> topic -> partition -> the materialised offset.
+        producer_id: the producer of the transaction.
+        commit: True for commit, False for abort.
 
     Returns:
-        How many partitions have an offset that had none.
+        The number of partitions that had no offset before.
     """

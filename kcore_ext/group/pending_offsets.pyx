@@ -1,7 +1,7 @@
-"""Offsets of open transactions: a commit in a transaction leaves them, its end makes them the group's or drops them.
+"""Offsets of open transactions: a transactional commit adds them, a marker makes them the group's or drops them.
 
-They lie in the dictionaries of `kcore.group.offsets.store`, which has the same for single offsets in plain Python and
-says what each dictionary is. A test holds the two together.
+They are stored in the dictionaries of `kcore.group.offsets.store`, which defines them and implements the same for
+single offsets in Python. A test compares the two.
 """
 
 from cpython.dict cimport PyDict_GetItemWithError, PyDict_Next, PyDict_SetItem, PyDict_Size
@@ -16,7 +16,7 @@ from sys import intern
 
 
 cdef dict nested(dict outer, object key):
-    """The dictionary that stands under a key; a new one if there is none."""
+    """Returns the dictionary under a key; creates it if it is missing."""
     cdef PyObject* found = PyDict_GetItemWithError(outer, key)
     cdef dict inner
     if found is not NULL:
@@ -86,7 +86,7 @@ def release(dict pending not None, dict opened not None, dict groups not None, i
 
 
 cdef int close(dict open_topics, topic, dict partitions, producer) except -1:
-    """A producer has nothing pending any more for the partitions of a topic."""
+    """Removes a producer from the partitions of a topic for which it had pending offsets."""
     cdef dict open_partitions = open_topics[topic]
     cdef PyObject* index
     cdef PyObject* offset
@@ -103,9 +103,9 @@ cdef int close(dict open_topics, topic, dict partitions, producer) except -1:
 
 
 cdef int materialise(dict topics, topic, dict partitions) except -1:
-    """Makes pending offsets the group's, but for those that a later record has overtaken; returns how many are new.
+    """Materialises pending offsets unless a later record replaced them; returns the number of new ones.
 
-    A topic that the group had no offsets of takes the dictionary as it is: it belongs to nobody else any more.
+    If the group had no offsets of the topic, it takes over the dictionary, which has no other user any more.
     """
     cdef PyObject* found = PyDict_GetItemWithError(topics, topic)
     cdef dict present
