@@ -1,4 +1,4 @@
-"""A group shard to test with: real runtime, real log in memory, virtual time, no threads and no sleeps."""
+"""A group shard for tests: real runtime, real log in memory, virtual time, no threads and no sleeps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLIENT_HOST = "/127.0.0.1"
 
 
 class FailingLog(MemoryLogEngine):
-    """A log in memory whose next commits can be made to fail."""
+    """An in-memory log whose next commits can be made to fail."""
 
     failures_left = 0
 
@@ -37,7 +37,7 @@ class FailingLog(MemoryLogEngine):
 
 
 class Topics:
-    """The cluster's topics, as the test says: name -> number of partitions."""
+    """The cluster's topics, set by the test: name -> number of partitions."""
 
     def __init__(self, partitions: Mapping[str, int]) -> None:
         self._topics: dict[str, TopicInfo] = {}
@@ -45,7 +45,7 @@ class Topics:
             self.add(name, size)
 
     def add(self, name: str, partitions: int) -> TopicInfo:
-        """Makes a topic; its id is derived from its name."""
+        """Creates a topic; its id is derived from its name."""
         info = self._topics[name] = TopicInfo(name, name.encode().rjust(16, b"-")[-16:], partitions)
         return info
 
@@ -76,7 +76,7 @@ class Call:
         return f"<Call {type(self._api).__name__} v{self._version} {self.response if self.done else 'waits'}>"
 
     def take(self, response: Any) -> None:
-        """Takes the answer as a client would read it: encoded and decoded in the request's version."""
+        """Takes the response as a client decodes it: encoded and decoded in the request's version."""
         assert not self.done, "a request is answered once"
         self.done = True
         kind = self._api.response_type
@@ -154,7 +154,7 @@ class GroupContext:
         return self.engine.open(PartitionKey(CONSUMER_OFFSETS_ID, index))
 
     def new_id(self) -> str:
-        """What stands where a random UUID would: numbers, from 1."""
+        """Returns numbers from 1 in place of random UUIDs."""
         self.last_id = f"00000000-0000-4000-8000-{next(self._ids):012d}"
         return self.last_id
 
@@ -166,41 +166,41 @@ class GroupContext:
             self.slices.finish()
 
     def restart(self) -> None:
-        """The process dies and starts again: what was not committed is gone, soft state too."""
+        """Stops the process and starts it again: uncommitted and soft state is lost."""
         self.engine.rollback()
         self._boot()
 
     def unload(self) -> None:
-        """Another node takes the first partition over."""
+        """Moves the first partition to another node."""
         self.shards.unload(0)
 
     @property
     def shard(self) -> Shard[GroupShard]:
-        """The first shard; the only one unless the test asked for more."""
+        """The first shard; the only one unless the test created more."""
         shard = self.shards.get(0)
         assert shard is not None, "the shard was unloaded"
         return shard
 
     @property
     def machine(self) -> GroupShard:
-        """The state machine as of now; another one after each load."""
+        """The current state machine; another one after each load."""
         return self.shard.machine
 
     # ---- topics and settings
 
     def get(self, group_id: str, key: str) -> Any:
-        """A group's setting in force."""
+        """Returns a group's effective setting."""
         own = self.group_settings.get((group_id, key))
         return self.config.get(f"group.{key}") if own is None else own
 
     def set_group(self, group_id: str, **settings: Any) -> None:
-        """Changes a group's own settings; names with _ for the dots."""
+        """Changes a group's own settings; names have _ instead of dots."""
         for name, value in settings.items():
             self.group_settings[group_id, name.replace("_", ".")] = value
         self.consumer.settings_changed()
 
     def make_topic(self, name: str, partitions: int) -> TopicInfo:
-        """Makes or grows a topic while groups are there."""
+        """Creates or grows a topic while groups exist."""
         is_new = self.topics.by_name(name) is None
         topic = self.topics.add(name, partitions)
         self.metadata_version += 1
@@ -212,7 +212,7 @@ class GroupContext:
         return topic
 
     def drop_topic(self, name: str) -> None:
-        """Deletes a topic while groups are there."""
+        """Deletes a topic while groups exist."""
         self.topics.remove(name)
         self.metadata_version += 1
         self.consumer.metadata.changed(name)
@@ -233,7 +233,7 @@ class GroupContext:
         client_id: str = "client",
         client_host: str = CLIENT_HOST,
     ) -> Call:
-        """Sends a request, encoded and decoded as on the wire; `done` if it was answered (and committed) at once."""
+        """Sends a request, encoded and decoded as on the wire; `done` if it has completed (and committed) at once."""
         if version is None:
             version = api.versions[1]
         call = Call(api, version)
@@ -244,7 +244,7 @@ class GroupContext:
         return call
 
     def complete(self, api: Api[Any, Any], context: RequestContext, request: Any, call: Call) -> None:
-        """Lets an API serve a request; `call` takes the answer, now or later."""
+        """Lets an API serve a request; `call` takes the response, now or later."""
         try:
             result = serve(api, context, request)
         except KafkaError as error:
@@ -256,7 +256,7 @@ class GroupContext:
         self.finish()
 
     def call(self, api: Api[Any, Any], request: Any, **options: Any) -> Any:
-        """Sends a request that is answered at once; returns the response."""
+        """Sends a request that completes at once; returns the response."""
         call = self.send(api, request, **options)
         assert call.done, f"{type(request).__name__} is parked"
         return call.response
@@ -264,7 +264,7 @@ class GroupContext:
     # ---- time
 
     def advance(self, ms: int) -> None:
-        """Lets `ms` pass: every timer fires at its own time, and what it decided is committed."""
+        """Advances the time by `ms`: every timer fires at its own time, and its decision is committed."""
         end_ms = self.clock.monotonic_ms() + ms
         while (deadline_ms := self.wheel.next_deadline_ms()) != -1 and deadline_ms <= end_ms:
             self.clock.advance(max(0, deadline_ms - self.clock.monotonic_ms()))
@@ -275,24 +275,24 @@ class GroupContext:
         self.wheel.advance(self.now.update())
 
     def until_next_timer_ms(self, otherwise_ms: int) -> int:
-        """How long until something can happen by itself; `otherwise_ms` if nothing will."""
+        """Returns the time until the next timer fires; `otherwise_ms` if none is armed."""
         deadline_ms = self.wheel.next_deadline_ms()
         return otherwise_ms if deadline_ms == -1 else max(1, deadline_ms - self.clock.monotonic_ms())
 
     # ---- log
 
     def commit(self) -> bool:
-        """Commits by hand (without `auto_commit`). Returns whether the log took it."""
+        """Commits explicitly (without `auto_commit`). Returns True if the commit succeeded."""
         done = self.pipeline.commit()
         self.slices.finish()
         return done
 
     def fail_next_commit(self) -> None:
-        """The next commit that has something to write fails."""
+        """Fails the next commit that has something to write."""
         self.engine.failures_left += 1
 
     def records(self) -> list[tuple[Any, Any]]:
-        """What was committed since this was last asked: typed (key, value) pairs, value None for a tombstone."""
+        """Returns the records committed since the last call: typed (key, value) pairs, value None for a tombstone."""
         found = []
         for index in range(self.partitions):
             log = self.log(index)

@@ -1,8 +1,9 @@
 """Runs the golden scenarios of groups in this process and in virtual time.
 
-`tests/golden` holds scripts of raw requests with what Apache Kafka answered to each. Here a script's connections end in
-a `GroupContext` instead of a socket, and its sleeps and timeouts move the context's clock. Requests and responses pass
-through `kwire`, a codec of its own, and ours. A connection serves its requests one after the other, as a server must.
+`tests/golden` holds scripts of raw requests with Apache Kafka's responses. Here a script's connections end in a
+`GroupContext` instead of a socket, and its sleeps and timeouts move the context's clock. Requests and responses pass
+through `kwire`, an independent codec, and through kcore's. A connection serves its requests one after the other, as a
+server must.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ PARTITIONS = 3
 
 
 class VirtualTime:
-    """The module `time`, as scripts use it, on a context's clock."""
+    """The module `time` for scripts, on a context's clock."""
 
     def __init__(self, context: GroupContext) -> None:
         self._context = context
@@ -42,14 +43,14 @@ class VirtualTime:
 
 
 class NoTransactions:
-    """A transaction coordinator in whose transactions every partition is."""
+    """A transaction coordinator whose transactions contain every partition."""
 
     def verify(self, *_: Any, **__: Any) -> ErrorCode:
         return ErrorCode.NONE
 
 
 class Node:
-    """The served side: the APIs of groups, and as much of topics as scripts need to look at the log."""
+    """The served side: the APIs of groups, and the parts of topic APIs that scripts need to read the log."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.context = GroupContext(settings, {TOPIC_NAME: PARTITIONS}, PARTITIONS)
@@ -65,12 +66,12 @@ class Node:
         self.apis = {int(api.key): api for api in (deferred.make() for deferred in apis)}
 
     def fetch(self, partition: int, offset: int) -> bytes:
-        """The committed batches from an offset on."""
+        """Returns the committed batches from an offset on."""
         return b"".join(batch for base, batch in self.context.log(partition).batches() if base >= offset)
 
 
 class Connection:
-    """Stands in for `kwire.Connection`: `address` is a Node."""
+    """A replacement of `kwire.Connection`: `address` is a Node."""
 
     def __init__(self, address: Node, client_id: str = "golden") -> None:
         self.node = address
@@ -90,7 +91,7 @@ class Connection:
         return self.send(api, version, body).result(timeout_s)
 
     def serve(self) -> None:
-        """Serves what has arrived, up to the first request that must wait."""
+        """Serves the received requests, up to the first one that must wait."""
         while self.behind:
             request = self.behind[0]
             if request.call is None:
@@ -101,7 +102,7 @@ class Connection:
 
 
 class Request:
-    """One request of a connection; stands in for `kwire.Pending`."""
+    """One request of a connection; a replacement of `kwire.Pending`."""
 
     def __init__(self, connection: Connection, api: str, version: int, body: dict[str, Any]) -> None:
         self.connection, self.api, self.version = connection, api, version
@@ -113,7 +114,7 @@ class Request:
         return self.call is not None and self.call.done
 
     def begin(self) -> None:
-        """The server looks at it."""
+        """Starts serving the request."""
         node = self.connection.node
         schema = kwire.SCHEMAS[self.api + "Request"]
         api: Any = node.apis.get(schema["api_key"])
@@ -145,7 +146,7 @@ class Request:
 
 
 class Shown:
-    """The few answers about topics and logs that a script's own look at them needs."""
+    """The few responses about topics and logs that scripts need."""
 
     def __init__(self, request: Request, node: Node) -> None:
         self.done = True
@@ -177,19 +178,19 @@ class Shown:
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    """The settings that an area was recorded with, as far as they are about groups."""
+    """Returns the settings of a recorded area that affect groups."""
     lines = (ROOT / f"server{'-' + name if name else ''}.properties").read_text().splitlines()
     pairs = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
     return {key: value for key, value in pairs.items() if key.startswith(("group.", "offsets."))}
 
 
 def scenarios(area: str) -> list[str]:
-    """The names of an area's scenarios."""
+    """Returns the names of an area's scenarios."""
     return [name for name, _ in script.scenarios(ROOT, [area])]
 
 
 def differences(name: str) -> list[str]:
-    """Runs one scenario and compares it with its recording."""
+    """Runs one scenario; returns its differences from the recording."""
     ((_, function),) = script.scenarios(ROOT, [name])
     module = sys.modules.get(function.__module__)
     namespace = function.__globals__

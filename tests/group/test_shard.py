@@ -1,4 +1,4 @@
-"""The group shard: a place for groups, and what its administration says of all of them."""
+"""The group shard: its groups, and the administrative requests about all of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 
 
 class Denying:
-    """Nobody may do what is named."""
+    """An authorizer that denies the given permissions."""
 
     def __init__(self, *denied: tuple[Operation, ResourceType, str]) -> None:
         self.denied = denied
@@ -45,7 +45,7 @@ class Denying:
 
 
 def test_group_that_only_has_offsets_is_simple() -> None:
-    """It is made in memory, without a record, once."""
+    """It is created in memory, without a record, once."""
     context = GroupContext()
     group = context.machine.get_or_create_group("g")
     assert context.machine.get_or_create_group("g") is group
@@ -55,7 +55,7 @@ def test_group_that_only_has_offsets_is_simple() -> None:
 
 
 def test_records_of_unknown_types_are_skipped() -> None:
-    """Records that a later Kafka writes, or without a key, are left out at a load; a tombstone has no value."""
+    """A load skips records of unknown types and records without a key; a tombstone has no value."""
     machine = GroupContext().machine
     assert machine.decode(None, b"x") is None
     assert machine.decode(b"\x7f\x00rest", b"x") is None
@@ -66,8 +66,9 @@ def test_records_of_unknown_types_are_skipped() -> None:
     assert GroupMetadataKey in REPLAY
 
 
-def test_join_that_is_answered_while_another_group_commits_is_answered_once() -> None:
-    """The last join of a phase is parked and answered in one decision; the shard has uncommitted records of others."""
+def test_join_that_completes_while_another_group_commits_gets_one_response() -> None:
+    """The last join of a phase is parked and completed in one decision; the shard has uncommitted records of other
+    groups."""
     world = World().build(PREPARING, pending=False)
     world.context.auto_commit = False
     other = world.join(group="other")
@@ -76,11 +77,11 @@ def test_join_that_is_answered_while_another_group_commits_is_answered_once() ->
     assert not any(call.done for call in (other, *calls))
     world.context.commit()
     assert [call.response.error_code for call in (other, *calls, world.waiting)] == [79, 0, 0, 0]
-    world.context.unload()  # answers whoever is still parked: nobody is
+    world.context.unload()  # completes all parked requests: there are none
 
 
-def test_reads_wait_for_what_they_saw() -> None:
-    """An answer that stands on uncommitted facts is given with them, or not at all."""
+def test_reads_of_uncommitted_records_wait_for_the_commit() -> None:
+    """A response that depends on uncommitted records is sent after their commit, or not at all."""
     world = World().build(COMPLETING, pending=False)
     world.context.auto_commit = False
     world.sync(world.leader, {world.follower: b"F"})
@@ -117,7 +118,7 @@ def _listed(group_id: str, protocol_type: str, state: str) -> ListedGroup:
     ],
 )
 def test_list_groups(version: int, filters: dict[str, list[str]], expected: str) -> None:
-    """Both filters must match, in any case; older versions do not show state and type."""
+    """Both filters must match, in any case; older versions do not return state and type."""
     world = World()
     world.context.machine.get_or_create_group("simple")
     for group in ("emptied", "full"):
@@ -142,7 +143,7 @@ def test_list_groups(version: int, filters: dict[str, list[str]], expected: str)
 
 
 def test_list_groups_of_several_shards() -> None:
-    """Every shard's groups, in one answer; a group that may not be described is not listed."""
+    """The response has every shard's groups, but no group that the client may not DESCRIBE."""
     context = GroupContext(partitions=3)
     names = [f"group-{i}" for i in range(9)]
     for name in names:
@@ -154,13 +155,13 @@ def test_list_groups_of_several_shards() -> None:
     hidden = Denying(cluster, (Operation.DESCRIBE, ResourceType.GROUP, "group-4"))
     listed = context.call(ListGroupsApi(context.shards, hidden), ListGroupsRequest())
     assert {group.group_id for group in listed.groups} == set(names) - {"group-4"}
-    seen = Denying((Operation.DESCRIBE, ResourceType.GROUP, "group-4"))  # who may see the cluster sees every group
+    seen = Denying((Operation.DESCRIBE, ResourceType.GROUP, "group-4"))  # DESCRIBE on the cluster covers all groups
     listed = context.call(ListGroupsApi(context.shards, seen), ListGroupsRequest())
     assert {group.group_id for group in listed.groups} == set(names)
 
 
 def test_describe_groups_of_several_shards_keeps_the_order() -> None:
-    """Each group by itself, in the order of the request, a group named twice twice, one's refusal no other's."""
+    """The response preserves request order and duplicates; an error affects only its group."""
     context = GroupContext(partitions=3)
     for name in ("a", "b", "c"):
         context.shards.of(name).machine.get_or_create_group(name)
@@ -179,7 +180,7 @@ def test_describe_groups_of_several_shards_keeps_the_order() -> None:
 
 
 def test_delete_groups_one_by_one() -> None:
-    """A batch succeeds and fails group by group, each named twice is answered once."""
+    """Each group of a request succeeds or fails by itself; a duplicate gets one result."""
     world = World().build(STABLE)
     world.context.machine.get_or_create_group("simple")
     world.context.records()
@@ -187,11 +188,11 @@ def test_delete_groups_one_by_one() -> None:
     assert world.context.records() == [(GroupMetadataKey(group="simple"), None)]
 
 
-# ---------------------------------------------------------------- access
+# ---------------------------------------------------------------- permissions
 
 
-def test_members_need_the_right_to_read_their_group() -> None:
-    """GROUP_AUTHORIZATION_FAILED comes before any other check but SyncGroup's missing protocol."""
+def test_members_need_read_on_their_group() -> None:
+    """GROUP_AUTHORIZATION_FAILED precedes all other checks except SyncGroup's missing protocol."""
     world = World().build(STABLE)
     denied = Denying((Operation.READ, ResourceType.GROUP, "g"), (Operation.DELETE, ResourceType.GROUP, "g"))
     shards = world.context.shards
@@ -239,7 +240,7 @@ def _refused(key: str, code: ErrorCode, message: str) -> Coordinator:
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_find_one_coordinator(version: int) -> None:
-    """Up to v3 one key; the message of success is the text NONE, from v1 on."""
+    """Up to v3 one key; from v1 on, the message of success is the text NONE."""
     assert _find(_api(), version, key="g") == FindCoordinatorResponse(
         node_id=7, host="host", port=9092, error_message="NONE" if version else ""
     )
@@ -248,7 +249,7 @@ def test_find_one_coordinator(version: int) -> None:
 @pytest.mark.parametrize("version", [4, 5, 6])
 @pytest.mark.parametrize("key_type", [0, 1])
 def test_find_several_coordinators(version: int, key_type: int) -> None:
-    """From v4 on each key is answered under its own name, in order, as often as it is asked for."""
+    """From v4 on, each key has a result under its own name, in request order, with duplicates."""
     found = _find(_api(), version, key_type=key_type, coordinator_keys=["b", "", "a", "b"])
     assert found == FindCoordinatorResponse(
         coordinators=[Coordinator(key=key, node_id=7, host="host", port=9092) for key in ("b", "", "a", "b")]
@@ -261,7 +262,7 @@ def test_find_several_coordinators(version: int, key_type: int) -> None:
     [(1, 2, True), (3, 3, True), (3, -1, True), (4, 3, True), (6, -1, True), (4, 2, False), (5, 2, False)],
 )
 def test_find_coordinator_refuses_key_types(version: int, key_type: int, text: bool) -> None:
-    """INVALID_REQUEST for each key by itself; from v4 on a share key is refused without a word."""
+    """Each key gets INVALID_REQUEST by itself; from v4 on, a refused share key has no message."""
     code = ErrorCode.INVALID_REQUEST
     key = f"g:{TOPIC_ID}:0"
     if version < 4:
@@ -272,8 +273,8 @@ def test_find_coordinator_refuses_key_types(version: int, key_type: int, text: b
     assert _find(_api(), version, key_type=key_type, **asked) == expected
 
 
-def test_find_coordinator_makes_the_internal_topic() -> None:
-    """The topic is not there yet: it is made, and the client asks again; likewise without a leader on the listener."""
+def test_find_coordinator_creates_the_internal_topic() -> None:
+    """A missing topic is created, and the client retries; it also retries without a leader on the listener."""
     made: list[str] = []
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     found = _find(_api({}, make_topic=made.append), 4, coordinator_keys=["g"])
@@ -283,7 +284,7 @@ def test_find_coordinator_makes_the_internal_topic() -> None:
     assert _find(unreachable, 4, coordinator_keys=["g"]) == found
 
 
-def test_find_coordinator_asks_the_authorizer_for_each_key() -> None:
+def test_find_coordinator_authorizes_each_key() -> None:
     """DESCRIBE on the group or transactional id, CLUSTER_ACTION for share partitions."""
     denied = Denying(
         (Operation.DESCRIBE, ResourceType.GROUP, "g"),
@@ -316,7 +317,7 @@ def test_find_coordinator_asks_the_authorizer_for_each_key() -> None:
     ],
 )
 def test_share_keys(text: str, canonical: str | None) -> None:
-    """group:topic id:partition; what is hashed is the canonical form."""
+    """group:topic id:partition; the canonical form is hashed."""
     assert share_key(text) == canonical
 
 
@@ -333,8 +334,8 @@ def test_share_keys(text: str, canonical: str | None) -> None:
         ("polygenelubricants", 0),
     ],
 )
-def test_coordinators_partition_is_javas(key: str, partition: int) -> None:
-    """Where a key lives: Java's hash of its UTF-16 units, absolute, modulo the partitions."""
+def test_a_coordinators_partition_is_javas_hash(key: str, partition: int) -> None:
+    """The partition of a key is Java's hash of its UTF-16 units, absolute, modulo the partitions."""
     asked: list[int] = []
 
     class Cluster(SingleNodeCluster):
@@ -347,11 +348,11 @@ def test_coordinators_partition_is_javas(key: str, partition: int) -> None:
     assert asked == [partition]
 
 
-# ---------------------------------------------------------------- the heartbeat's way
+# ---------------------------------------------------------------- heartbeats and other APIs
 
 
-def test_heartbeat_answers_are_shared() -> None:
-    """A heartbeat allocates no response: it is the state's own object."""
+def test_heartbeat_responses_are_shared() -> None:
+    """A heartbeat allocates no response: it returns the state's own object."""
     world = World().build(STABLE)
     from kcore.runtime import RequestContext
 
@@ -365,7 +366,7 @@ def test_heartbeat_answers_are_shared() -> None:
 
 
 def test_other_kinds_of_groups_refuse_classic_requests() -> None:
-    """A group of another type is no classic group: 23 for joins, 25 for members, not found for DescribeGroups."""
+    """Classic requests to a group of another type get 23 for joins, 25 for members, not found for DescribeGroups."""
     world = World().build(EMPTY)
     machine = world.context.machine
     share: Any = object.__new__(_ShareGroup)
@@ -388,7 +389,7 @@ class _ShareGroup:
 
 
 def test_every_api_of_groups_is_built() -> None:
-    """One of each key, with the versions that Kafka 4 serves; without transactions no TxnOffsetCommit."""
+    """One API of each key, with the versions that Kafka 4 serves; without transactions no TxnOffsetCommit."""
     context = GroupContext()
     cluster = SingleNodeCluster(1, "cluster")
     deferred = group_apis(context.shards, config=context.config, topics=context.topics, cluster=cluster)

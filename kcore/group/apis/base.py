@@ -83,21 +83,21 @@ class GroupApi(Api[Request, Response]):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED
         return NO_ERROR if group_id or may_be_empty else ErrorCode.INVALID_GROUP_ID
 
-    def ask(self, context: RequestContext, group_id: str, asked: Request, refusal: ErrorCode) -> Any:
+    def ask(self, context: RequestContext, group_id: str, part: Request, refusal: ErrorCode) -> Any:
         """Runs the part of a request that concerns one of several groups.
 
         Args:
             context: the request's context.
             group_id: the group.
-            asked: the request, reduced to that group.
+            part: the request, reduced to that group.
             refusal: the error of earlier checks, which prevents the run; NONE to run it.
 
         Returns:
             The response, or a `Pending`. An error affects only this group.
         """
         if refusal:
-            return self.error(context, asked, refusal)
+            return self.error(context, part, refusal)
         try:
-            return self._shards.of(group_id).run(self, context, asked)
+            return self._shards.of(group_id).run(self, context, part)
         except KafkaError as error:
-            return self.error(context, asked, error.code, error.message)
+            return self.error(context, part, error.code, error.message)

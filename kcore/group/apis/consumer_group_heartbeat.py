@@ -51,7 +51,7 @@ class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, Consumer
     """Serves ConsumerGroupHeartbeat.
 
     The client needs READ on the group and DESCRIBE on the topics that it names. The fast path serves members at rest in
-    a group at rest, whatever the group's size.
+    a group at rest, independently of the group's size.
 
     Args:
         shards: the group shards.
@@ -68,9 +68,9 @@ class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, Consumer
         f"A pattern may have {MAX_CHARACTERS} characters, repetitions that come to {MAX_REPEATS}, "
         f"{MAX_UNICODE_CLASSES} Unicode classes, {MAX_NAMED_GROUPS} named groups, and take "
         f"{MAX_PROGRAM_BYTES >> 20} MiB once compiled; others are INVALID_REGULAR_EXPRESSION. "
-        "Between assignors with as many votes the order of "
-        f"`group.consumer.assignors` decides. Above {INLINE_MEMBERS} members a target is computed beside the "
-        "heartbeats, and a later one brings it. A member may subscribe to "
+        "Among assignors with equal votes, the order of "
+        f"`group.consumer.assignors` decides. Above {INLINE_MEMBERS} members a target is computed in slices or in the "
+        "background, and a later heartbeat returns it. A member may subscribe to "
         f"{MAX_SUBSCRIBED_TOPICS} topics by name; more are INVALID_REQUEST."
     )
 

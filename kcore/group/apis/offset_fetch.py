@@ -62,28 +62,28 @@ class GroupQuery:
         group_id: the group.
         member_id: the member id of the request, None for a client that is not a member (v9+).
         member_epoch: the member epoch of the request; -1 without one.
-        asked: the topics of the request; None for all.
-        wanted: the topics to read, (request topic, name, id or None); empty for all.
+        requested: the topics of the request; None for all.
+        lookups: the topics to read, (request topic, name, id or None); empty for all.
         refused: topics of the response that the first checks refused.
         require_stable: whether partitions with an open transaction return UNSTABLE_OFFSET_COMMIT.
     """
 
-    __slots__ = ("asked", "group_id", "member_epoch", "member_id", "refused", "require_stable", "wanted")
+    __slots__ = ("group_id", "lookups", "member_epoch", "member_id", "refused", "requested", "require_stable")
 
     def __init__(
         self,
         group_id: str,
         member_id: str | None,
         member_epoch: int,
-        asked: Sequence[Any] | None,
+        requested: Sequence[Any] | None,
         require_stable: bool,
     ) -> None:
         self.group_id = group_id
         self.member_id = member_id
         self.member_epoch = member_epoch
-        self.asked = asked
+        self.requested = requested
         self.require_stable = require_stable
-        self.wanted: list[tuple[Any, str, bytes | None]] = []
+        self.lookups: list[tuple[Any, str, bytes | None]] = []
         self.refused: list[Any] = []
 
 
@@ -107,12 +107,12 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
         """Checks permissions on group and topics, resolves topic ids, and runs the rest in the group's shard."""
         if not self._may_see(context, ResourceType.GROUP, request.group_id):
             return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        if request.asked is not None:
+        if request.requested is not None:
             by_id = context.api_version >= TOPIC_IDS_SINCE
             if by_id or self._authorizer is not None:
-                self._check_topics(context, request, request.asked, by_id)
+                self._check_topics(context, request, request.requested, by_id)
             else:
-                request.wanted = [(asked, asked.name, None) for asked in request.asked]
+                request.lookups = [(topic_request, topic_request.name, None) for topic_request in request.requested]
         try:
             shard = self._shards.of(request.group_id)
         except KafkaError as error:
@@ -134,19 +134,21 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
         return sum(len(partitions) for partitions in shard.machine.offsets.topics(group.group_id).values())
 
     def _check_topics(self, context: RequestContext, query: GroupQuery, topics: Sequence[Any], by_id: bool) -> None:
-        for asked in topics:
-            name: str = asked.name
+        for topic_request in topics:
+            name: str = topic_request.name
             topic_id: bytes | None = None
             if by_id:
-                topic = None if asked.topic_id == ZERO_UUID else self._topics.by_id(asked.topic_id)
+                topic = None if topic_request.topic_id == ZERO_UUID else self._topics.by_id(topic_request.topic_id)
                 if topic is None:
-                    query.refused.append(_refused_topic(context.api_version, asked, ErrorCode.UNKNOWN_TOPIC_ID))
+                    query.refused.append(_refused_topic(context.api_version, topic_request, ErrorCode.UNKNOWN_TOPIC_ID))
                     continue
                 name, topic_id = topic.name, topic.topic_id
             if self._may_see(context, ResourceType.TOPIC, name):
-                query.wanted.append((asked, name, topic_id))
+                query.lookups.append((topic_request, name, topic_id))
             else:
-                query.refused.append(_refused_topic(context.api_version, asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                query.refused.append(
+                    _refused_topic(context.api_version, topic_request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                )
 
     def _may_see(self, context: RequestContext, kind: ResourceType, name: str) -> bool:
         authorizer = self._authorizer
@@ -169,21 +171,21 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
         kind = _partition_type(version)
         topics = (
             self._all(context, query, offsets, unstable)
-            if query.asked is None
+            if query.requested is None
             else [
                 _topic(
                     version,
                     name,
-                    asked.topic_id if version >= TOPIC_IDS_SINCE else ZERO_UUID,
+                    topic_request.topic_id if version >= TOPIC_IDS_SINCE else ZERO_UUID,
                     answer_fetch(
                         kind,
-                        asked.partition_indexes,
+                        topic_request.partition_indexes,
                         offsets.get(name, NO_PARTITIONS),
                         unstable.get(name, NO_PARTITIONS),
                         topic_id,
                     ),
                 )
-                for asked, name, topic_id in query.wanted
+                for topic_request, name, topic_id in query.lookups
             ]
         )
         if query.refused:
@@ -220,7 +222,7 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
         version = context.api_version
         topics = []
         if version < GROUP_ERROR_SINCE:
-            topics = [_refused_topic(version, asked, code) for asked in request.asked or ()]
+            topics = [_refused_topic(version, topic_request, code) for topic_request in request.requested or ()]
         return _answer(version, request.group_id, topics, code)
 
 
@@ -244,10 +246,15 @@ def _topic(version: int, name: str, topic_id: bytes, partitions: list[Any]) -> A
     return OffsetFetchResponseTopic(name=name, partitions=partitions)
 
 
-def _refused_topic(version: int, asked: Any, code: ErrorCode) -> Any:
+def _refused_topic(version: int, topic_request: Any, code: ErrorCode) -> Any:
     kind = _partition_type(version)
-    topic_id = asked.topic_id if version >= TOPIC_IDS_SINCE else ZERO_UUID
-    return _topic(version, asked.name, topic_id, [_no_offset(kind, index, code) for index in asked.partition_indexes])
+    topic_id = topic_request.topic_id if version >= TOPIC_IDS_SINCE else ZERO_UUID
+    return _topic(
+        version,
+        topic_request.name,
+        topic_id,
+        [_no_offset(kind, index, code) for index in topic_request.partition_indexes],
+    )
 
 
 def _answer(version: int, group_id: str, topics: list[Any], code: ErrorCode) -> Any:

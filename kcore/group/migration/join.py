@@ -116,10 +116,10 @@ def _identify(group: ConsumerGroup, member_id: str, request: JoinGroupRequest, r
         if current_id is None:
             return new_member(group, member_id, records)
         return replacement(group, member_id, group.members[current_id], records)
-    member = group.members.get(member_id)
-    if member is None:
+    existing = group.members.get(member_id)
+    if existing is None:
         return new_member(group, member_id, records)
-    return MemberChange(group, member_id, member, member.current, records)
+    return MemberChange(group, member_id, existing, existing.current, records)
 
 
 def _metadata(

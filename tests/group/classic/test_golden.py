@@ -1,4 +1,4 @@
-"""Every recorded scenario of classic groups: the same answers and the same records as Apache Kafka's."""
+"""Every recorded scenario of classic groups: the same responses and records as Apache Kafka's."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from tests.group.golden import differences, scenarios
 
 
 @pytest.mark.parametrize("name", [*scenarios("classic"), *scenarios("classic_crowd")])
-def test_answers_as_kafka_did(name: str) -> None:
+def test_responses_equal_kafkas(name: str) -> None:
     assert differences(name) == []

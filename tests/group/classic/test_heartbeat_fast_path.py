@@ -26,7 +26,7 @@ from tests.group.offsets.test_offset_commit import Denies
 from tests.kit import serve
 
 GENERATION = 2
-"""That of a group that was built; in some states it is one more."""
+"""The generation of a built group; in some states it is one higher."""
 
 
 class GenericHeartbeatApi(HeartbeatApi):
@@ -40,7 +40,7 @@ class GenericHeartbeatApi(HeartbeatApi):
 
 
 class World(ClassicWorld):
-    """A group in any state, and one API to beat with, which lives as long as a node's does."""
+    """A group in any state, and one Heartbeat API, which lives as long as a node's."""
 
     def __init__(self, kind: type[HeartbeatApi], authorizer: Denies | None = None) -> None:
         self.kind = kind
@@ -53,7 +53,7 @@ class World(ClassicWorld):
         self.heartbeat_api = self.kind(self.context.shards, self.authorizer)
 
     def ask(self, request: HeartbeatRequest, version: int = 4) -> Any:
-        """A heartbeat; what is answered to it later is an answer too. Returns what the API did."""
+        """Sends a heartbeat and returns the API's result; a later response is recorded, too."""
         api, context = self.heartbeat_api, RequestContext(version, "client")
         self.context.now.update()
         place = len(self.answers)
@@ -70,14 +70,14 @@ class World(ClassicWorld):
         return result
 
     def request(self, who: str, **said: Any) -> HeartbeatRequest:
-        """What the leader, the follower, ... send, or whoever has that name."""
+        """Returns the heartbeat of a named member (leader, follower, ...), or of a client with that member id."""
         group = self.context.machine.groups.get("g") if self.context.shards.get(0) else None
         generation = group.generation_id if isinstance(group, ClassicGroup) else GENERATION
         fields = {"group_id": "g", "member_id": getattr(self, who, who), "generation_id": generation, **said}
         return HeartbeatRequest(**fields)
 
-    def facts(self) -> dict[str, Any]:
-        """All that can be seen of it."""
+    def observations(self) -> dict[str, Any]:
+        """Returns all observable state."""
         context = self.context
         context.commit()
         groups = context.machine.groups if context.shards.get(0) else {}
@@ -110,7 +110,7 @@ steps = st.one_of(
 
 
 def play(world: World, script: list[tuple[Any, ...]], state: GroupState | None) -> dict[str, Any]:
-    """Runs a script, at whose begin the group is in some state. Every heartbeat comes twice, as one object."""
+    """Runs a script against a group that starts in the given state. Every heartbeat is sent twice, as one object."""
     world.build(state)
     for name, *details in script:
         match name, details:
@@ -125,16 +125,16 @@ def play(world: World, script: list[tuple[Any, ...]], state: GroupState | None) 
             case "leave", (who,):
                 world.context.send(world.leave_api, leaving(getattr(world, who)))
             case _:
-                happens(world, name)
-    return world.facts()
+                apply_event(world, name)
+    return world.observations()
 
 
 def leaving(member_id: str) -> Any:
     return LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=member_id)])
 
 
-def happens(world: World, what: str) -> None:
-    """Something that no member of the group does."""
+def apply_event(world: World, what: str) -> None:
+    """Runs an event that no member of the group causes."""
     context = world.context
     match what:
         case "later" | "at once":
@@ -143,7 +143,7 @@ def happens(world: World, what: str) -> None:
         case "fail":
             context.fail_next_commit()
             context.commit()
-            context.engine.failures_left = 0  # there may have been nothing to write
+            context.engine.failures_left = 0  # the commit may have been empty
         case "restart":
             world.restart()
         case "reload" | "unload" if context.shards.get(0):
@@ -151,7 +151,7 @@ def happens(world: World, what: str) -> None:
             world.ask(world.request("leader"))
             if what == "reload":
                 context.shards.load(0, context.engine.node_epoch)
-                world.ask(world.request("leader"))  # which is while it is loading
+                world.ask(world.request("leader"))  # while the shard is loading
                 context.slices.finish()
         case "upgrade":
             joining = ConsumerGroupHeartbeatRequest(
@@ -169,21 +169,21 @@ def happens(world: World, what: str) -> None:
 DENIED = ((Operation.READ, ResourceType.GROUP, "denied"),)
 
 
-def facts(kind: type[HeartbeatApi], denied: Any, *script: Any) -> dict[str, Any]:
+def observations(kind: type[HeartbeatApi], denied: Any, *script: Any) -> dict[str, Any]:
     return play(World(kind, None if denied is None else Denies(*denied)), *script)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from([None, DENIED]), st.lists(steps, max_size=14), states)
 def test_fast_path_equals_generic_path(denied: Any, script: list[Any], state: GroupState | None) -> None:
-    assert facts(HeartbeatApi, denied, script, state) == facts(GenericHeartbeatApi, denied, script, state)
+    assert observations(HeartbeatApi, denied, script, state) == observations(GenericHeartbeatApi, denied, script, state)
 
 
 @pytest.mark.parametrize("denied", [None, DENIED])
 @pytest.mark.parametrize("state", [None, *GroupState])
 def test_fast_path_equals_generic_path_in_every_state_for_every_request(state: GroupState | None, denied: Any) -> None:
     script = [step for who in WHO for said in SAID for step in (("wait", 7), ("beat", who, said))]
-    assert facts(HeartbeatApi, denied, script, state) == facts(GenericHeartbeatApi, denied, script, state)
+    assert observations(HeartbeatApi, denied, script, state) == observations(GenericHeartbeatApi, denied, script, state)
 
 
 # ---- what the fast path serves
@@ -198,7 +198,7 @@ def world(request: Any) -> World:
 
 
 def served_fast(world: World, request: HeartbeatRequest) -> bool:
-    """Tells if the fast path answers the request."""
+    """Returns True if the fast path serves the request."""
     before = world.heartbeat_api.fast_path.served
     world.ask(request)
     return world.heartbeat_api.fast_path.served > before
@@ -240,7 +240,7 @@ def test_response_waits_for_the_commit_of_the_state_it_shows():
 
 def test_fast_path_declines_a_request_of_a_subclass(world):
     class Request(HeartbeatRequest):
-        """Looks the same."""
+        """A request of a subclass with the same fields."""
 
     request = Request(group_id="g", member_id=world.leader, generation_id=world.generation)
     assert not served_fast(world, request)

@@ -1,6 +1,6 @@
-"""Truth tables of the classic protocol: who asks in which state, and what is answered. One line is one rule of Kafka's.
+"""Truth tables of the classic protocol: the response to each caller in each state. One line is one rule of Kafka's.
 
-A number is the error code of the answer, compared as a whole response; `PARK` is a request that waits.
+A number is the error code of the response, which is compared as a whole; `PARK` is a parked request.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Ask = Callable[[World], Call]
 
 
 def cells(table: dict[str, tuple[Any, ...]]) -> list[Any]:
-    """Every cell of a table as a test of its own: (row, state, expected)."""
+    """Returns every cell of a table as a test of its own: (row, state, expected)."""
     return [
         pytest.param(row, state, value, id=f"{row}-{state.value if state else 'absent'}")
         for row, expected in table.items()
@@ -114,7 +114,7 @@ def test_join(row: str, state: GroupState | None, expected: Any) -> None:
         member_id = f"client-{world.context.last_id}"
     if expected == -1:
         member_id = ""
-    if expected == 0:  # the static follower came back: KIP-814
+    if expected == 0:  # the static follower rejoined: KIP-814
         assert call.response.error_code == 0
         assert world.state is STABLE
         return
@@ -140,10 +140,10 @@ OVER_SIZE = {
 
 @pytest.mark.parametrize(("row", "state", "expected"), cells(OVER_SIZE))
 def test_join_a_full_group(row: str, state: GroupState | None, expected: Any) -> None:
-    """`group.max.size` outranks every other refusal but Dead, and takes ids back that were given out."""
+    """`group.max.size` precedes every other refusal but Dead, and releases assigned member ids."""
     world = World().build(state)
     if state in (PREPARING, COMPLETING, STABLE):
-        # As if the limit had been lowered: three members, one of whom waits in PreparingRebalance.
+        # As if the limit had been lowered: three members, one of them parked in PreparingRebalance.
         world.context.config.group_max_size = 1
     who, options = JOIN_ASKS[row]
     call = world.join(who(world), **options)
@@ -158,8 +158,8 @@ def test_join_a_full_group(row: str, state: GroupState | None, expected: Any) ->
 
 
 @pytest.mark.parametrize(("who", "code"), [("leader", 81), ("follower", None), ("static", 81)])
-def test_places_of_a_rebalance_go_to_those_who_come_first(who: str, code: int | None) -> None:
-    """In PreparingRebalance a member that comes late is evicted when enough others wait already."""
+def test_first_members_to_join_get_the_places_of_a_rebalance(who: str, code: int | None) -> None:
+    """In PreparingRebalance, a member that joins late is evicted if enough others have joined already."""
     world = World().build(PREPARING)
     world.context.config.group_max_size = 1
     call = world.join(getattr(world, who))
@@ -170,7 +170,7 @@ def test_places_of_a_rebalance_go_to_those_who_come_first(who: str, code: int | 
 @pytest.mark.parametrize("state", [COMPLETING, STABLE])
 @pytest.mark.parametrize("who", ["leader", "follower"])
 def test_members_rejoin_a_full_group(state: GroupState, who: str) -> None:
-    """A member of a group that is too large may rejoin."""
+    """A member of a group that exceeds group.max.size may rejoin."""
     world = World().build(state)
     world.context.config.group_max_size = 1
     call = world.join(getattr(world, who), offer=[("range", CHANGED), ("added", b"")])
@@ -202,7 +202,7 @@ AT_ONCE, REBALANCE = "at once", "rebalance"
     ],
 )
 def test_members_rejoin(state: GroupState, who: str, same: bool, expected: str) -> None:
-    """A rejoin is answered at once where nothing changes, else it waits for the next generation."""
+    """A rejoin completes at once if nothing changes; otherwise it is parked until the next generation."""
     world = World().build(state)
     member_id = getattr(world, who)
     present = world.group().members[member_id].protocols
@@ -215,7 +215,7 @@ def test_members_rejoin(state: GroupState, who: str, same: bool, expected: str) 
         assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (77, 88)
         return
     assert world.state is state
-    assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (10_000, 60_000)  # taken over by rebalances only
+    assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (10_000, 60_000)  # only a rebalance updates them
     everybody = [
         JoinGroupResponseMember(member_id=world.leader, metadata=META),
         JoinGroupResponseMember(member_id=world.follower, metadata=CHANGED if state is COMPLETING else META),
@@ -328,7 +328,7 @@ HEARTBEAT = {
 
 @pytest.mark.parametrize(("row", "state", "expected"), cells(HEARTBEAT))
 def test_heartbeat(row: str, state: GroupState | None, expected: int) -> None:
-    """Heartbeat by caller and state; what is answered 0 or 27 re-arms the session, nothing else does."""
+    """Heartbeat by caller and state; only responses 0 and 27 re-arm the session."""
     world = World().build(state)
     who, options = HEARTBEAT_ASKS[row]
     member = world.group().members.get(who(world)) if state is not ABSENT else None
@@ -381,7 +381,7 @@ LEAVE = {
 
 @pytest.mark.parametrize(("row", "state", "expected"), cells(LEAVE))
 def test_leave(row: str, state: GroupState | None, expected: Any) -> None:
-    """LeaveGroup by who leaves and state; one that succeeds starts a rebalance where there can be one."""
+    """LeaveGroup by caller and state; a successful one starts a rebalance if the state permits it."""
     world = World().build(state)
     member_id, instance_id = LEAVE_ASKS[row](world)
     response = world.leave((member_id, instance_id))
@@ -402,7 +402,7 @@ def test_leave(row: str, state: GroupState | None, expected: Any) -> None:
 @pytest.mark.parametrize(("row", "state", "expected"), cells({"member": (25, 25, 0, 0, 0, 15)}))
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_leave_up_to_v2(version: int, row: str, state: GroupState | None, expected: int) -> None:
-    """Up to v2 one member leaves, and its error is the response's."""
+    """Up to v2 the request names one member, and its error is that of the response."""
     world = World().build(state)
     assert world.leave(world.follower, version=version) == LeaveGroupResponse(error_code=expected)
 
@@ -412,7 +412,7 @@ def test_leave_up_to_v2(version: int, row: str, state: GroupState | None, expect
 
 @pytest.mark.parametrize(("row", "state", "expected"), cells({"g": (69, 0, 68, 68, 68, 69)}))
 def test_delete(row: str, state: GroupState | None, expected: int) -> None:
-    """DeleteGroups by state; ids that were given out do not keep a group."""
+    """DeleteGroups by state; assigned member ids do not prevent a deletion."""
     world = World().build(state)
     world.context.records()
     assert world.delete("g", "g") == {"g": expected}
@@ -442,8 +442,9 @@ def test_describe(state: GroupState | None, version: int) -> None:
     assert {member.member_metadata for member in members.values()} <= {META if state is STABLE else b""}
 
 
-def test_authorized_operations_are_told_when_asked_for() -> None:
-    """Without an authorizer all five operations of groups: 3400; for absent groups only where they are no error."""
+def test_authorized_operations_are_returned_on_request() -> None:
+    """Without an authorizer, DescribeGroups returns all five operations of groups (3400); for a missing group only if
+    the version has no error for it."""
     world = World().build(STABLE)
     from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 
@@ -467,7 +468,8 @@ def test_authorized_operations_are_told_when_asked_for() -> None:
     ],
 )
 def test_transitions(state: GroupState, following: set[GroupState]) -> None:
-    """What may follow what; anything else is a bug and asserts. Records lead from Empty and Stable to either."""
+    """Each state may be followed by these states only; any other change fails an assertion. Records lead from Empty and
+    Stable to either."""
     assert {other for other in GroupState if may_follow(state, other, recorded=False)} == following
     recorded = following | ({EMPTY, STABLE} if state in (EMPTY, STABLE) else set())
     assert {other for other in GroupState if may_follow(state, other, recorded=True)} == recorded
@@ -480,8 +482,8 @@ def test_transitions(state: GroupState, following: set[GroupState]) -> None:
                 group.transition(other, "the test wants it")
 
 
-def test_transition_stamps_the_time_and_keeps_where_it_came_from() -> None:
-    """`previous_state` and the timestamp of the state are set by the gate."""
+def test_transition_sets_the_timestamp_and_the_previous_state() -> None:
+    """`transition` sets `previous_state` and the timestamp of the state."""
     world = World().build(STABLE)
     world.context.advance(500)
     world.join(world.leader)
@@ -490,7 +492,7 @@ def test_transition_stamps_the_time_and_keeps_where_it_came_from() -> None:
 
 
 def test_record_of_a_leaders_sync() -> None:
-    """The leader's sync writes everybody, once, with the time at which the join phase ended."""
+    """The leader's sync writes all members, once, with the time at which the join phase ended."""
     world = World().build(COMPLETING, pending=False)
     at = world.group().state_timestamp_ms
     world.context.advance(250)

@@ -32,13 +32,13 @@ OFFERS = st.sampled_from(
 INSTANCES = st.sampled_from(["one", "two"])
 SESSIONS_MS = st.sampled_from([400, 1000, 5000])
 REBALANCES_MS = st.sampled_from([300, 2000, 8000])
-LONG_ENOUGH_MS = 1_000_000  # for whatever may still be parked: new members are given five minutes
+LONG_ENOUGH_MS = 1_000_000  # maximum time for which a request may be parked: new members have five minutes
 
 
 class ClassicGroupMachine(RuleBasedStateMachine):
-    """Members of one group do anything at any time; after each step the group must be sound.
+    """Members of one group do anything at any time; after each step the group must be consistent.
 
-    `ids` holds every member id that anybody was ever told, current or not.
+    `ids` holds every member id that was ever assigned, current or not.
     """
 
     ids = Bundle("ids")
@@ -60,8 +60,8 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         self.calls.append(call)
         return call
 
-    def told(self, call: Call) -> Any:
-        """The ids that a call brought to light: its own, or those of all members if it waits."""
+    def ids_of(self, call: Call) -> Any:
+        """Returns the member ids in a response, or those of all members if the request is parked."""
         group = self.group()
         known = [*group.members, *group.pending_joins] if group is not None else []
         return multiple(*known[-2:]) if not call.done else multiple(*filter(None, [call.response.member_id]))
@@ -71,14 +71,14 @@ class ClassicGroupMachine(RuleBasedStateMachine):
     @rule(target=ids, offer=OFFERS, session_ms=SESSIONS_MS, rebalance_ms=REBALANCES_MS, version=st.sampled_from([3, 9]))
     def join(self, offer: Any, session_ms: int, rebalance_ms: int, version: int) -> Any:
         options = {"offer": offer, "session_ms": session_ms, "rebalance_ms": rebalance_ms}
-        return self.told(self.sent(self.world.join(version=version, **options)))
+        return self.ids_of(self.sent(self.world.join(version=version, **options)))
 
     @rule(target=ids, instance=INSTANCES, offer=OFFERS, session_ms=SESSIONS_MS, version=st.sampled_from([5, 9]))
     def join_static(self, instance: str, offer: Any, session_ms: int, version: int) -> Any:
         call = self.world.join(
             instance=instance, offer=offer, session_ms=session_ms, rebalance_ms=2000, version=version
         )
-        return self.told(self.sent(call))
+        return self.ids_of(self.sent(call))
 
     @rule(member_id=ids, offer=OFFERS, rebalance_ms=REBALANCES_MS)
     def rejoin(self, member_id: str, offer: Any, rebalance_ms: int) -> None:
@@ -105,7 +105,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         self.world.leave(("", instance))
 
     @rule()
-    def everybody_rejoins(self) -> None:
+    def all_rejoin(self) -> None:
         group = self.group()
         for member in list(group.members.values()) if group is not None else ():
             offer = member.protocols
@@ -113,7 +113,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.group() is not None and self.group().state is COMPLETING)
     @rule(followers_first=st.booleans())
-    def everybody_syncs(self, followers_first: bool) -> None:
+    def all_sync(self, followers_first: bool) -> None:
         group = self.group()
         assert group is not None
         order = sorted(group.members, key=lambda name: (name == group.leader_id) is followers_first)
@@ -137,14 +137,14 @@ class ClassicGroupMachine(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """What was not answered then is never answered: its connection is gone with the process."""
+        """Parked requests never get a response: their connections end with the process."""
         self.world.restart()
         self.calls = [call for call in self.calls if call.done]
         self.shows_what_was_recorded()
 
     @rule()
     def disk_fails(self) -> None:
-        """The next commit that writes something fails; here a new group's."""
+        """Fails the next commit that writes something; here that of a new group."""
         self.world.context.fail_next_commit()
         self.sent(self.world.join(group="another"))
         assert not self.world.context.engine.failures_left
@@ -152,7 +152,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         assert all(call.done for call in self.calls)
 
     def shows_what_was_recorded(self) -> None:
-        """Memory was built anew: it is the last record, nothing more and nothing less."""
+        """A reload restores exactly the last record."""
         group, value = self.group(), self.recorded
         assert "another" not in self.world.context.machine.groups
         if value is None:
@@ -165,13 +165,13 @@ class ClassicGroupMachine(RuleBasedStateMachine):
             (m.member_id, m.group_instance_id, m.assignment) for m in value.members
         ]
         self.generation = value.generation
-        self.of_generation = {g: told for g, told in self.of_generation.items() if g <= value.generation}
+        self.of_generation = {g: terms for g, terms in self.of_generation.items() if g <= value.generation}
 
     # ---- what must hold
 
     @invariant()
-    def records_tell_the_last_generation(self) -> None:
-        """Records come in the order of generations; the last one is what a restart would show."""
+    def last_record_has_the_last_generation(self) -> None:
+        """Records are in the order of generations; the last one is the state after a restart."""
         for key, value in self.world.context.records():
             if key.group == "g":
                 assert value is None or self.recorded is None or value.generation >= self.recorded.generation
@@ -187,8 +187,8 @@ class ClassicGroupMachine(RuleBasedStateMachine):
             self.generation = group.generation_id
 
     @invariant()
-    def the_books_balance(self) -> None:
-        """Whatever is counted or looked up another way round agrees with the members."""
+    def counts_and_indexes_agree(self) -> None:
+        """All counts and indexes agree with the members."""
         group = self.group()
         if group is None:
             return
@@ -204,7 +204,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         assert all(pending.timer.armed for pending in group.pending_joins.values())
 
     @invariant()
-    def states_mean_what_they_say(self) -> None:
+    def state_agrees_with_members(self) -> None:
         group = self.group()
         if group is None:
             return
@@ -223,21 +223,21 @@ class ClassicGroupMachine(RuleBasedStateMachine):
             assert not any(member.is_new for member in members)
 
     @invariant()
-    def members_of_a_generation_are_told_the_same(self) -> None:
-        """One leader and one protocol a generation, everybody in it, and only the leader is told who is in it."""
+    def members_of_a_generation_get_the_same_response(self) -> None:
+        """Each generation has one leader and one protocol; only the leader's response lists the members."""
         for call in self.calls:
             response = call.response
             if isinstance(response, JoinGroupResponse) and not response.error_code:
                 assert not response.members or response.leader == response.member_id
-                told = self.of_generation.setdefault(response.generation_id, (response.leader, response.protocol_name))
-                assert told[1] == response.protocol_name
+                terms = self.of_generation.setdefault(response.generation_id, (response.leader, response.protocol_name))
+                assert terms[1] == response.protocol_name
             if isinstance(response, SyncGroupResponse) and response.assignment:
                 _, generation = response.assignment.decode().split(" in ")
                 assert int(generation) <= self.generation
         self.calls = [call for call in self.calls if not call.done]
 
     def teardown(self) -> None:
-        """Faults stop: whoever waits is answered, and those who are left agree on a generation."""
+        """Faults stop: all parked requests complete, and the remaining members agree on a generation."""
         if not hasattr(self, "world"):
             return
         world = self.world
@@ -248,7 +248,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         world.context.advance(1500)
         group = self.group()
         assert group is not None
-        if not first.done:  # somebody static is absent: the rebalance timeout decides
+        if not first.done:  # a static member is absent: the rebalance timeout decides
             world.context.advance(2500)
         codes = {call.response.error_code for call in (first, second)}
         assert codes == {ErrorCode.NONE}, codes

@@ -1,4 +1,4 @@
-"""What offsets ask of a classic group: who may commit, what may be deleted, from when on offsets age."""
+"""The rules for offsets of a classic group: commits, deletions, and the start of the retention time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COMMIT = {
 
 @pytest.mark.parametrize(("row", "state", "expected"), cells(COMMIT))
 def test_validate_offset_commit(row: str, state: GroupState, expected: int) -> None:
-    """OffsetCommit by who commits and state."""
+    """OffsetCommit by caller and state."""
     world = World().build(state)
     member_id, instance_id, generation_id = COMMIT_ASKS[row](world)
     assert world.group().validate_offset_commit(member_id, instance_id, generation_id, 9, False) == expected
@@ -57,15 +57,15 @@ TXN_COMMIT = {
 
 @pytest.mark.parametrize(("row", "state", "expected"), cells(TXN_COMMIT))
 def test_validate_transactional_offset_commit(row: str, state: GroupState, expected: int) -> None:
-    """TxnOffsetCommit by who commits and state: anonymous ones pass, and so does CompletingRebalance."""
+    """TxnOffsetCommit by caller and state: anonymous ones pass, and so does CompletingRebalance."""
     world = World().build(state)
     member_id, instance_id, generation_id = COMMIT_ASKS[row](world)
     assert world.group().validate_offset_commit(member_id, instance_id, generation_id, 5, True) == expected
 
 
 @pytest.mark.parametrize("state", [PREPARING, STABLE])
-def test_an_accepted_commit_is_a_sign_of_life(state: GroupState) -> None:
-    """A commit of a member re-arms its session; one of nobody changes nothing."""
+def test_an_accepted_commit_re_arms_the_session(state: GroupState) -> None:
+    """A member's commit re-arms its session; an anonymous commit changes nothing."""
     world = World().build(state)
     member = world.group().members[world.leader]
     world.context.advance(3000)
@@ -92,7 +92,7 @@ def test_an_accepted_commit_is_a_sign_of_life(state: GroupState) -> None:
 def test_offset_delete(
     state: GroupState, protocol_type: str, metadata: bytes, code: int, subscribed: bool, other: bool
 ) -> None:
-    """OffsetDelete by state and kind: topics that members read are kept (KIP-496)."""
+    """OffsetDelete by state and kind: offsets of subscribed topics are kept (KIP-496)."""
     world = _one_member(protocol_type, metadata)
     group = world.group()
     if state is EMPTY:
@@ -120,14 +120,15 @@ def _one_member(protocol_type: str, metadata: bytes) -> World:
 
 
 def test_expiration_base() -> None:
-    """From when offsets age: emptiness for groups that had members, the commit otherwise, never in a rebalance."""
+    """Retention starts when the group became empty if it had members, else at the commit; during a rebalance nothing
+    expires."""
     simple = World()
     group = simple.context.machine.get_or_create_group("g")
     assert group.offset_expiration_base() == COMMIT_TIMESTAMP
     emptied = World().build(EMPTY)
     emptied.context.advance(50)
     assert emptied.group().offset_expiration_base() == ExpirationBase(emptied.group().state_timestamp_ms)
-    emptied.group().state_timestamp_ms = -1  # records before version 2 do not say
+    emptied.group().state_timestamp_ms = -1  # records before version 2 have no timestamp
     assert emptied.group().offset_expiration_base() == COMMIT_TIMESTAMP
     stable = World().build(STABLE)
     assert stable.group().offset_expiration_base() == ExpirationBase(None, frozenset({"topic"}))

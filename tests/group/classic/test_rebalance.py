@@ -1,4 +1,4 @@
-"""Rebalances in time: what waits for whom, for how long, and who is out afterwards."""
+"""Rebalances in virtual time: parked requests, timeouts, and removed members."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from tests.group.context import WALL_MS
 DELAY_MS = 3000
 
 
-def crowd(**settings: int) -> World:
-    """A world whose first rebalances wait for company."""
+def delayed_world(**settings: int) -> World:
+    """Returns a world with an initial rebalance delay."""
     return World({"group.initial.rebalance.delay.ms": DELAY_MS, **settings})
 
 
 # ---------------------------------------------------------------- the initial delay (KIP-134)
 
 
-def test_initial_delay_is_taken_once_when_nobody_else_comes() -> None:
-    """The first member of an empty group is answered after the delay, not before."""
-    world = crowd()
+def test_initial_delay_is_not_repeated_without_new_members() -> None:
+    """The first member of an empty group gets its response after the delay, not before."""
+    world = delayed_world()
     call = world.join(version=3)
     world.context.advance(DELAY_MS - 1)
     assert not call.done
@@ -55,12 +55,12 @@ def test_initial_delay_is_taken_once_when_nobody_else_comes() -> None:
     )
 
 
-def test_initial_delay_goes_on_while_members_come() -> None:
-    """Each turn in which somebody came is followed by another, up to the first member's rebalance timeout."""
-    world = crowd()
+def test_initial_delay_is_repeated_while_members_join() -> None:
+    """Each delay in which a member joined is followed by another, up to the first member's rebalance timeout."""
+    world = delayed_world()
     first = world.join(version=3, rebalance_ms=10_000)
     others = []
-    for at_ms in (1000, 4000, 7000, 9500):  # a newcomer in each turn, the last one of which is 1 s long
+    for at_ms in (1000, 4000, 7000, 9500):  # one new member in each delay, the last of which is 1 s long
         world.context.advance(at_ms - world.context.clock.monotonic_ms())
         assert not first.done
         others.append(world.join(version=3))
@@ -73,9 +73,9 @@ def test_initial_delay_goes_on_while_members_come() -> None:
     assert world.context.clock.monotonic_ms() == 10_000
 
 
-def test_initial_delay_is_not_cut_short_by_all_being_there() -> None:
+def test_initial_delay_does_not_end_when_all_members_have_joined() -> None:
     """All members have joined from the start: that ends a join phase, but not the initial one."""
-    world = crowd()
+    world = delayed_world()
     call = world.join(version=3)
     assert world.group().has_all_members_joined()
     world.join(version=3)
@@ -83,9 +83,9 @@ def test_initial_delay_is_not_cut_short_by_all_being_there() -> None:
     assert not call.done
 
 
-def test_initial_delay_longer_than_the_rebalance_timeout_is_taken_once() -> None:
-    """With nothing left of the first member's rebalance timeout newcomers do not prolong it."""
-    world = crowd()
+def test_initial_delay_longer_than_the_rebalance_timeout_is_not_repeated() -> None:
+    """If nothing of the first member's rebalance timeout remains, new members do not prolong the delay."""
+    world = delayed_world()
     call = world.join(version=3, rebalance_ms=1000)
     world.context.advance(2000)
     world.join(version=3)
@@ -95,9 +95,9 @@ def test_initial_delay_longer_than_the_rebalance_timeout_is_taken_once() -> None
     assert call.done
 
 
-def test_initial_delay_comes_again_when_the_group_was_empty() -> None:
-    """Not only new groups wait: any that leaves Empty does."""
-    world = crowd()
+def test_initial_delay_applies_again_after_the_group_was_empty() -> None:
+    """The delay applies to every group that leaves Empty, not only to new groups."""
+    world = delayed_world()
     member = world.join(version=3)
     world.context.advance(DELAY_MS)
     world.sync(member.response.member_id)
@@ -110,9 +110,9 @@ def test_initial_delay_comes_again_when_the_group_was_empty() -> None:
     assert again.response.generation_id == 3
 
 
-def test_ids_given_out_neither_prolong_nor_hold_up_the_initial_phase() -> None:
-    """Pending members do not count in the initial phase, and stay good for afterwards."""
-    world = crowd()
+def test_assigned_ids_neither_prolong_nor_delay_the_initial_phase() -> None:
+    """Assigned member ids do not count in the initial phase, and stay valid after it."""
+    world = delayed_world()
     call = world.join(version=3)
     world.context.advance(1000)
     pending = world.ask_id()
@@ -121,9 +121,9 @@ def test_ids_given_out_neither_prolong_nor_hold_up_the_initial_phase() -> None:
     assert pending in world.group().pending_joins
 
 
-def test_initial_phase_ends_early_when_an_expiry_leaves_nobody_missing() -> None:
-    """As in Kafka 4, an id that expires while all members wait ends even the initial phase."""
-    world = crowd()
+def test_initial_phase_ends_early_when_the_last_missing_id_expires() -> None:
+    """As in Kafka 4, an assigned id that expires while all members are parked ends even the initial phase."""
+    world = delayed_world()
     world.ask_id(session_ms=500)
     call = world.join(version=3)
     world.context.advance(499)
@@ -132,9 +132,9 @@ def test_initial_phase_ends_early_when_an_expiry_leaves_nobody_missing() -> None
     assert call.done
 
 
-def test_everybody_leaves_during_the_initial_phase() -> None:
-    """The phase goes on by its timer, and ends with an empty generation."""
-    world = crowd()
+def test_all_members_leave_during_the_initial_phase() -> None:
+    """The phase continues until its timer fires, and ends with an empty generation."""
+    world = delayed_world()
     call = world.join(version=3, client="a")
     member_id = next(iter(world.group().members))
     world.context.records()
@@ -149,8 +149,9 @@ def test_everybody_leaves_during_the_initial_phase() -> None:
 # ---------------------------------------------------------------- join phases
 
 
-def test_first_join_of_a_group_is_recorded_and_goes_on() -> None:
-    """A v3 join creates the group and starts its rebalance in one decision: the creation's record undoes nothing."""
+def test_first_join_of_a_group_is_recorded_and_starts_the_rebalance() -> None:
+    """A v3 join creates the group and starts its rebalance in one decision; replay of the creation does not undo the
+    rebalance."""
     world = World()
     call = world.join(version=3)
     assert world.context.records() == [group_record(0, at=WALL_MS, protocol_type="")]
@@ -160,7 +161,8 @@ def test_first_join_of_a_group_is_recorded_and_goes_on() -> None:
 
 
 def test_rebalance_timeout_drops_dynamic_members_and_keeps_static_ones() -> None:
-    """When time is up those who are here go on; an absent static member stays, with its metadata."""
+    """At the timeout the members that have joined form the generation; an absent static member stays, with its
+    metadata."""
     world = World().build(PREPARING, pending=False)
     for _ in range(6):
         world.context.advance(9_990)
@@ -184,7 +186,8 @@ def test_rebalance_timeout_drops_dynamic_members_and_keeps_static_ones() -> None
 
 
 def test_absent_static_members_alone_wait_for_their_sessions() -> None:
-    """Nobody came but static members are left: the phase is prolonged until their sessions end, then Empty."""
+    """If only absent static members remain, the phase is prolonged until their sessions end; then the group is
+    Empty."""
     world = World()
     one = world.join(instance="one", rebalance_ms=1000)
     world.context.advance(0)
@@ -204,7 +207,7 @@ def test_absent_static_members_alone_wait_for_their_sessions() -> None:
 
 
 def test_later_joiners_do_not_prolong_a_rebalance() -> None:
-    """The time of a rebalance is what the members of its beginning asked for."""
+    """The timeout of a rebalance is the maximum of its first members' timeouts."""
     world = World()
     first = world.join(version=3, rebalance_ms=2000)
     world.context.advance(0)
@@ -217,8 +220,8 @@ def test_later_joiners_do_not_prolong_a_rebalance() -> None:
     assert newcomer.done
 
 
-def test_first_join_that_is_never_answered_expires_after_five_minutes() -> None:
-    """A new member's session does not run while its first join is parked, but not for ever (KAFKA-7610)."""
+def test_first_join_without_a_response_expires_after_five_minutes() -> None:
+    """A new member's session does not run while its first join is parked, for at most five minutes (KAFKA-7610)."""
     world = World()
     member = world.join(version=3, session_ms=100)
     world.context.advance(0)
@@ -233,8 +236,8 @@ def test_first_join_that_is_never_answered_expires_after_five_minutes() -> None:
     assert waiting.response == join_refused(ErrorCode.UNKNOWN_MEMBER_ID, "")
 
 
-def test_parked_member_is_not_expired_and_its_session_begins_with_the_answer() -> None:
-    """A member that waits for our answer cannot send heartbeats: its session begins anew with the answer."""
+def test_parked_member_does_not_expire_and_its_session_starts_with_the_response() -> None:
+    """A member that waits for a response cannot send heartbeats: its session starts anew with the response."""
     world = World().build(PREPARING, pending=False)
     for _ in range(3):
         world.context.advance(SESSION_MS - 1)
@@ -249,14 +252,14 @@ def test_parked_member_is_not_expired_and_its_session_begins_with_the_answer() -
 
 
 def test_leader_that_left_is_replaced() -> None:
-    """A leader that leaves hands over to the member that came first."""
+    """When the leader leaves, the member that joined first becomes the leader."""
     world = World().build(STABLE, pending=False)
     world.leave(world.leader)
     assert world.group().leader_id == world.follower
 
 
 def test_protocol_is_chosen_by_vote_and_ties_by_the_leader() -> None:
-    """Everybody votes for its first protocol that all share; equal votes go to the leader's preference."""
+    """Each member votes for its first protocol that all support; equal votes go to the leader's preference."""
     world = World()
     leader = world.join(version=3, offer=[("a", b"a1"), ("b", b"b1"), ("c", b"c1")])
     world.context.advance(0)
@@ -272,7 +275,7 @@ def test_protocol_is_chosen_by_vote_and_ties_by_the_leader() -> None:
 
 
 def test_protocol_named_twice_counts_once() -> None:
-    """A member that names a protocol twice is one member that supports it, with what it said first."""
+    """A member that names a protocol twice counts once, with the first metadata."""
     world = World()
     call = world.join(version=3, offer=[("range", b"first"), ("range", b"second")])
     world.context.advance(0)
@@ -283,7 +286,7 @@ def test_protocol_named_twice_counts_once() -> None:
 
 
 def test_emptied_group_takes_another_protocol_type() -> None:
-    """The protocol type survives in Empty, and the next first member says another one."""
+    """The group keeps its protocol type in Empty; the next first member sets another one."""
     world = World().build(EMPTY, pending=False)
     assert world.describe().protocol_type == "consumer"
     call = world.join(version=3, protocol_type="connect", offer=[("sessioned", b"\x00")])
@@ -292,8 +295,8 @@ def test_emptied_group_takes_another_protocol_type() -> None:
     assert world.describe().protocol_type == "connect"
 
 
-def test_unreadable_metadata_completes_like_any_other() -> None:
-    """Metadata that announces more topics than there are bytes is only unreadable: joins are answered all the same."""
+def test_undecodable_metadata_does_not_prevent_completion() -> None:
+    """Metadata that announces more topics than it has bytes is only undecodable: joins still complete."""
     world = World()
     call = world.join(version=3, offer=[("range", b"text, no subscription")])
     world.context.advance(0)
@@ -304,8 +307,8 @@ def test_unreadable_metadata_completes_like_any_other() -> None:
 # ---------------------------------------------------------------- the sync phase
 
 
-def test_members_that_do_not_sync_are_out() -> None:
-    """Whoever has not synced within the rebalance timeout is removed, and the others rebalance (KAFKA-12890)."""
+def test_members_that_do_not_sync_are_removed() -> None:
+    """Members that have not synced within the rebalance timeout are removed, and the others rebalance (KAFKA-12890)."""
     world = World().build(COMPLETING, pending=False)
     sync = world.sync(world.follower)
     for _ in range(REBALANCE_MS // 5000 - 1):
@@ -318,8 +321,8 @@ def test_members_that_do_not_sync_are_out() -> None:
     assert world.state is PREPARING
 
 
-def test_follower_that_does_not_sync_is_out_of_a_stable_group() -> None:
-    """The sync phase goes on in Stable until everybody has asked for its assignment."""
+def test_follower_that_does_not_sync_is_removed_from_a_stable_group() -> None:
+    """The sync phase continues in Stable until every member has synced."""
     world = World().build(COMPLETING, pending=False)
     world.sync(world.leader, {})
     world.sync(world.static)
@@ -333,7 +336,7 @@ def test_follower_that_does_not_sync_is_out_of_a_stable_group() -> None:
 
 
 def test_sync_phase_ends_with_the_last_sync() -> None:
-    """Once all have synced nobody is removed any more."""
+    """Once all members have synced, none is removed."""
     world = World().build(COMPLETING, pending=False)
     world.sync(world.leader, {})
     world.sync(world.static)
@@ -342,8 +345,8 @@ def test_sync_phase_ends_with_the_last_sync() -> None:
     assert world.group().sync_phase is None
 
 
-def test_sync_in_stable_is_no_sign_of_life() -> None:
-    """Since Kafka 4 a SyncGroup in Stable does not re-arm the session; a rejoin that is answered at once neither."""
+def test_sync_in_stable_does_not_re_arm_the_session() -> None:
+    """Since Kafka 4, neither a SyncGroup in Stable nor a rejoin that completes at once re-arms the session."""
     world = World().build(STABLE, pending=False)
     world.context.advance(SESSION_MS - 1)
     assert world.sync(world.follower).response == synced(b"f")
@@ -354,8 +357,8 @@ def test_sync_in_stable_is_no_sign_of_life() -> None:
     assert world.follower not in world.group().members
 
 
-def test_answered_syncs_begin_sessions() -> None:
-    """The leader's assignment answers parked syncs, and their members' sessions begin anew with it."""
+def test_completed_syncs_restart_sessions() -> None:
+    """The leader's assignment completes parked syncs and restarts their members' sessions."""
     world = World().build(COMPLETING, pending=False)
     world.sync(world.follower)
     world.context.advance(SESSION_MS - 1)
@@ -363,11 +366,11 @@ def test_answered_syncs_begin_sessions() -> None:
     for member_id in (world.leader, world.follower):
         assert world.group().members[member_id].timer.deadline_ms == world.context.now.now_ms + SESSION_MS
     world.context.advance(1)
-    assert world.static not in world.group().members  # its session went on
+    assert world.static not in world.group().members  # its session continued
 
 
 def test_assignment_that_is_too_large_fails_the_sync_phase() -> None:
-    """A record that cannot be written is refused before anybody is told of it: -1 to all, and a rebalance."""
+    """A record that is too large is refused before any member gets its assignment: -1 to all, and a rebalance."""
     world = World().build(COMPLETING, pending=False)
     sync = world.sync(world.follower)
     call = world.sync(world.leader, {world.follower: bytes(1_100_000)})
@@ -378,7 +381,7 @@ def test_assignment_that_is_too_large_fails_the_sync_phase() -> None:
 
 
 def test_largest_assignment_that_fits_is_written() -> None:
-    """The bound on a record's size is close: an assignment of a few hundred bytes less than a batch is taken."""
+    """The bound on a record's size is tight: an assignment of a few hundred bytes less than a batch is accepted."""
     world = World().build(COMPLETING, pending=False)
     call = world.sync(world.leader, {world.leader: bytes(1_048_588 - 1200)})
     assert call.response.error_code == 0
@@ -389,7 +392,7 @@ def test_largest_assignment_that_fits_is_written() -> None:
 
 
 def test_all_members_leave_at_once() -> None:
-    """The join phase is over at once: Empty in the next generation, with a record."""
+    """The join phase ends at once: Empty in the next generation, with a record."""
     world = World().build(STABLE, pending=False)
     generation = world.generation
     response = world.leave(world.leader, world.follower, ("", "one"))
@@ -405,7 +408,7 @@ def test_all_members_leave_at_once() -> None:
 
 
 def test_leave_of_a_pending_member_ends_a_join_phase_that_waited_for_it() -> None:
-    """A rebalance waits for ids that were given out, until they join, leave or expire."""
+    """A rebalance waits for assigned member ids until they join, leave or expire."""
     world = World().build(PREPARING)
     world.join(world.static)
     world.join(world.leader)
@@ -414,8 +417,8 @@ def test_leave_of_a_pending_member_ends_a_join_phase_that_waited_for_it() -> Non
     assert world.waiting.done
 
 
-def test_leave_answers_a_parked_sync() -> None:
-    """A member that leaves while its sync is parked is answered UNKNOWN_MEMBER_ID, the others rebalance."""
+def test_leave_completes_a_parked_sync() -> None:
+    """A parked sync of a leaving member gets UNKNOWN_MEMBER_ID, and the others rebalance."""
     world = World().build(COMPLETING, pending=False)
     gone, stays = world.sync(world.follower), world.sync(world.static)
     world.leave(world.follower)
@@ -423,8 +426,8 @@ def test_leave_answers_a_parked_sync() -> None:
     assert stays.response == sync_refused(ErrorCode.REBALANCE_IN_PROGRESS)
 
 
-def test_leave_of_nobody_changes_nothing() -> None:
-    """An empty list of members is fine, with or without a group."""
+def test_leave_without_members_changes_nothing() -> None:
+    """An empty list of members is valid, with or without a group."""
     world = World().build(STABLE)
     assert world.leave() == world.leave(group="absent") == LeaveGroupResponse()
     assert world.state is STABLE
@@ -434,8 +437,9 @@ def test_leave_of_nobody_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("version", [5, 7, 8, 9])
-def test_static_leader_comes_back(version: int) -> None:
-    """Same generation, same assignments, a new id in the record; v9 skips the assignment, before the old id leads."""
+def test_static_leader_rejoins(version: int) -> None:
+    """Same generation, same assignments, a new id in the record; v9 skips the assignment, earlier versions name the old
+    id as leader."""
     world = World()
     old = world.join(instance="one", client="old", version=version)
     world.context.advance(0)
@@ -464,8 +468,8 @@ def test_static_leader_comes_back(version: int) -> None:
     assert world.beat(old_id) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_static_member_comes_back_while_others_sync() -> None:
-    """In CompletingRebalance its return rebalances; its own parked sync is fenced, others get 27."""
+def test_static_member_rejoins_while_others_sync() -> None:
+    """In CompletingRebalance its return starts a rebalance; its own parked sync is fenced, others get 27."""
     world = World().build(COMPLETING, pending=False)
     mine, other = world.sync(world.static), world.sync(world.follower)
     call = world.join(instance="one")
@@ -475,8 +479,8 @@ def test_static_member_comes_back_while_others_sync() -> None:
     assert world.state is PREPARING
 
 
-def test_static_member_that_has_not_synced_leaves_its_place_on_the_list() -> None:
-    """As in Kafka: the new id syncs and beats, yet the old one's missing sync makes the group rebalance."""
+def test_static_member_replaced_before_its_sync_stays_in_pending_syncs() -> None:
+    """As in Kafka: the new id syncs and beats, but the missing sync of the old id makes the group rebalance."""
     world = World().build(COMPLETING, pending=False)
     world.sync(world.leader, {})
     world.sync(world.follower)
@@ -491,8 +495,8 @@ def test_static_member_that_has_not_synced_leaves_its_place_on_the_list() -> Non
     assert set(world.group().members) == {world.leader, world.follower, new_id}
 
 
-def test_static_member_comes_back_with_more_than_a_record_can_hold() -> None:
-    """The generation cannot go on under its new id, since that could not be written: the group rebalances."""
+def test_static_member_rejoins_with_metadata_too_large_for_a_record() -> None:
+    """The generation cannot continue under the new id, since its record would be too large: the group rebalances."""
     world = World().build(COMPLETING, pending=False)
     assert world.sync(world.leader, {world.leader: bytes(1_047_000)}).done
     world.context.records()
@@ -504,8 +508,8 @@ def test_static_member_comes_back_with_more_than_a_record_can_hold() -> None:
 # ---------------------------------------------------------------- requests sent twice
 
 
-def test_join_sent_twice_is_answered_twice() -> None:
-    """A newer join of a member takes the older one's place; both get the answer, and a third is refused at once."""
+def test_join_sent_twice_gets_two_responses() -> None:
+    """A newer join replaces the older one of the same member; both get the response, and a third is refused at once."""
     world = World().build(PREPARING, pending=False)
     second = world.join(world.follower, offer=[("range", CHANGED)])
     third = world.join(world.follower, offer=[("range", CHANGED)])
@@ -519,7 +523,7 @@ def test_join_sent_twice_is_answered_twice() -> None:
 
 
 def test_join_sent_twice_in_two_versions_is_refused_in_both() -> None:
-    """What a refusal looks like depends on each request's own version: no protocol name is null only since v7."""
+    """The refusal depends on each request's own version: a missing protocol name is null only since v7."""
     world = World()
     old = world.join(version=3)
     (member_id,) = world.group().members
@@ -529,8 +533,9 @@ def test_join_sent_twice_in_two_versions_is_refused_in_both() -> None:
     assert new.response == join_refused(ErrorCode.UNKNOWN_MEMBER_ID, "", 9)
 
 
-def test_sync_sent_twice_is_answered_twice() -> None:
-    """A newer sync of a member takes the older one's place; both get the assignment, and a third is refused at once."""
+def test_sync_sent_twice_gets_two_responses() -> None:
+    """A newer sync replaces the older one of the same member; both get the assignment, and a third is refused at
+    once."""
     world = World().build(COMPLETING, pending=False)
     first, second, third = (world.sync(world.follower) for _ in range(3))
     assert first.response == sync_refused(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -547,7 +552,7 @@ def test_sync_sent_twice_is_answered_twice() -> None:
     [(5999, 26), (6000, 79), (1_800_000, 79), (1_800_001, 26), (0, 26), (-1, 26)],
 )
 def test_session_timeouts_are_bounded(session_ms: int, code: int) -> None:
-    """Both bounds belong to what is allowed; the refusal comes before the group and echoes the id."""
+    """Both bounds are allowed values; the refusal precedes the group's checks and echoes the member id."""
     world = World({"group.min.session.timeout.ms": 6000})
     assert world.join(session_ms=session_ms).response.error_code == code
     refused = world.join(NOBODY, session_ms=0).response
@@ -555,7 +560,7 @@ def test_session_timeouts_are_bounded(session_ms: int, code: int) -> None:
 
 
 def test_empty_group_ids() -> None:
-    """The empty id is refused by members' requests and is a name like any other for administration."""
+    """Requests of members refuse the empty group id; administrative requests accept it."""
     world = World()
     assert world.join(group="").response == join_refused(ErrorCode.INVALID_GROUP_ID, "")
     assert world.sync("m", group="", generation=1).response == sync_refused(ErrorCode.INVALID_GROUP_ID)
@@ -575,8 +580,8 @@ def test_empty_group_ids() -> None:
         ({"client": "c" * 32_731}, 42),
     ],
 )
-def test_names_that_no_member_id_can_begin_with_are_refused(options: dict[str, str], code: int | None) -> None:
-    """A member id is a name and a uuid, and must fit in requests and records."""
+def test_names_too_long_for_a_member_id_are_refused(options: dict[str, str], code: int | None) -> None:
+    """A member id is a name and a UUID, and must fit in requests and records."""
     world = World()
     call = world.join(**options)  # type: ignore[arg-type]
     world.context.advance(0)
@@ -585,7 +590,7 @@ def test_names_that_no_member_id_can_begin_with_are_refused(options: dict[str, s
 
 
 def test_v0_has_no_rebalance_timeout() -> None:
-    """A v0 member's session timeout is its rebalance timeout too."""
+    """A v0 member's session timeout is also its rebalance timeout."""
     world = World()
     world.join(version=0, session_ms=1234)
     (member,) = world.group().members.values()

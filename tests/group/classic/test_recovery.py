@@ -1,4 +1,4 @@
-"""What a classic group is after a restart, a failed commit, an unload: exactly what was acknowledged."""
+"""The state of a classic group after a restart, a failed commit or an unload: exactly the acknowledged one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.group.classic.world import (
 
 
 def replayed(*values: GroupMetadataValue | None) -> ClassicGroup | None:
-    """A group as a log of these records makes it."""
+    """Returns the group that a log of these records produces."""
     machine = World().context.machine
     for offset, value in enumerate(values):
         machine.replay(offset, -1, GroupMetadataKey(group="g"), value)
@@ -36,7 +36,7 @@ def replayed(*values: GroupMetadataValue | None) -> ClassicGroup | None:
 
 
 def stable_value(generation: int, leader: str, *members: object, **changes: object) -> GroupMetadataValue:
-    """A generation with members."""
+    """Returns a generation with members."""
     _, value = group_record(generation, leader, members, at=7)  # type: ignore[arg-type]
     for name, change in changes.items():
         setattr(value, name, change)
@@ -46,8 +46,8 @@ def stable_value(generation: int, leader: str, *members: object, **changes: obje
 # ---------------------------------------------------------------- restart
 
 
-def test_stable_group_goes_on_after_a_restart() -> None:
-    """Members that beat within a full session timeout go on in the recorded generation, without a rebalance."""
+def test_stable_group_continues_after_a_restart() -> None:
+    """Members that beat within a full session timeout continue in the recorded generation, without a rebalance."""
     world = World().build(STABLE)
     before = world.describe()
     generation = world.generation
@@ -58,12 +58,12 @@ def test_stable_group_goes_on_after_a_restart() -> None:
     assert world.beat(world.leader) == world.beat(world.follower) == world.beat(world.static) == 0
     assert world.sync(world.follower).response == synced(b"f")
     assert world.generation == generation
-    assert world.beat(world.pending) == ErrorCode.UNKNOWN_MEMBER_ID  # ids that were given out are forgotten
+    assert world.beat(world.pending) == ErrorCode.UNKNOWN_MEMBER_ID  # assigned member ids are not durable
     assert world.context.records() == []
 
 
 def test_silent_members_expire_one_session_after_a_restart() -> None:
-    """Sessions run in full from the load on, whatever was left of them before."""
+    """Sessions run in full from the load on, independently of their remaining time before."""
     world = World().build(STABLE)
     world.context.advance(SESSION_MS - 1)
     world.restart()
@@ -76,7 +76,7 @@ def test_silent_members_expire_one_session_after_a_restart() -> None:
 
 @pytest.mark.parametrize("state", [PREPARING, COMPLETING])
 def test_rebalance_is_forgotten_by_a_restart(state: object) -> None:
-    """A generation without a record never was: its members find ILLEGAL_GENERATION and join again."""
+    """A generation without a record is lost: its members get ILLEGAL_GENERATION and join again."""
     world = World().build(state)  # type: ignore[arg-type]
     generation = world.generation
     world.restart()
@@ -88,7 +88,7 @@ def test_rebalance_is_forgotten_by_a_restart(state: object) -> None:
 
 
 def test_empty_group_keeps_its_generation_over_a_restart() -> None:
-    """Generations go on counting, and the protocol type is still shown."""
+    """The generation continues to count, and the protocol type is kept."""
     world = World().build(EMPTY)
     before = (world.describe(), world.generation, world.group().state_timestamp_ms)
     world.restart()
@@ -96,7 +96,7 @@ def test_empty_group_keeps_its_generation_over_a_restart() -> None:
 
 
 def test_deleted_group_stays_deleted() -> None:
-    """A tombstone is the end; the next group of that name begins with generation 0."""
+    """A tombstone deletes the group; the next group with that id starts with generation 0."""
     world = World().build(EMPTY, pending=False)
     assert world.delete("g") == {"g": 0}
     world.restart()
@@ -106,7 +106,7 @@ def test_deleted_group_stays_deleted() -> None:
 
 
 def test_group_that_is_too_large_rebalances_after_a_restart() -> None:
-    """`group.max.size` was lowered: the group rebalances, and who comes late finds no place."""
+    """`group.max.size` was lowered: the group rebalances, and the last members to join are refused."""
     world = World().build(STABLE)
     world.context.config.group_max_size = 2
     world.restart()
@@ -114,13 +114,13 @@ def test_group_that_is_too_large_rebalances_after_a_restart() -> None:
     first, second = world.join(world.follower), world.join(world.static, instance="one")
     late = world.join(world.leader)
     assert late.response == join_refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
-    assert not first.done  # the removal does not look whether all are here now: the rebalance timeout does
+    assert not first.done  # the removal does not check whether all have joined; the rebalance timeout ends the phase
     world.context.advance(60_000)
     assert first.response.generation_id == second.response.generation_id == 3
 
 
-def test_restart_in_the_middle_of_everything_shows_what_was_acknowledged() -> None:
-    """Uncommitted decisions are gone: a sync that nobody was told of did not happen."""
+def test_restart_during_a_rebalance_restores_the_acknowledged_state() -> None:
+    """Uncommitted decisions are lost: a sync without a response did not happen."""
     world = World().build(COMPLETING, pending=False)
     world.context.auto_commit = False
     call = world.sync(world.leader, {world.leader: b"new"})
@@ -137,7 +137,7 @@ def test_restart_in_the_middle_of_everything_shows_what_was_acknowledged() -> No
 
 
 def test_failed_commit_of_an_assignment() -> None:
-    """Nobody gets the assignment: all syncs say NOT_COORDINATOR, and the last recorded generation is back."""
+    """No member gets the assignment: all syncs get NOT_COORDINATOR, and the last recorded generation is restored."""
     world = World().build(COMPLETING, pending=False)
     follower, static = world.sync(world.follower), world.sync(world.static)
     world.context.fail_next_commit()
@@ -149,8 +149,8 @@ def test_failed_commit_of_an_assignment() -> None:
     assert world.context.records() == []
 
 
-def test_failed_commit_answers_everybody_who_is_parked() -> None:
-    """The shard's memory goes with a failed commit: parked joins of other groups are told to look again."""
+def test_failed_commit_completes_all_parked_requests() -> None:
+    """A failed commit discards the shard's memory: parked joins of other groups get NOT_COORDINATOR."""
     world = World().build(PREPARING, pending=False)
     world.context.fail_next_commit()
     created = world.join(group="other")
@@ -161,7 +161,7 @@ def test_failed_commit_answers_everybody_who_is_parked() -> None:
 
 
 def test_failed_commit_of_a_group_that_emptied() -> None:
-    """The last leave was refused, so its member is still there, and times out if it does not come back."""
+    """The last leave was refused, so its member is still in the group, and expires if it does not return."""
     world = World()
     member_id = world.join(version=3).response
     world.context.advance(0)
@@ -177,7 +177,7 @@ def test_failed_commit_of_a_group_that_emptied() -> None:
 
 
 def test_failed_commit_of_a_static_replacement() -> None:
-    """The old id is a member as before, the new one is nobody."""
+    """The old id is a member as before; the new one is unknown."""
     world = World().build(STABLE, pending=False)
     world.context.fail_next_commit()
     refused = world.join(instance="one")
@@ -186,7 +186,7 @@ def test_failed_commit_of_a_static_replacement() -> None:
 
 
 def test_timer_whose_record_cannot_be_committed() -> None:
-    """An expiry that empties the group is decided again after the reload, one session later."""
+    """An expiration that empties the group is decided again after the reload, one session later."""
     world = World().build(STABLE, pending=False)
     world.leave(world.follower, world.static)
     world.join(world.leader)
@@ -202,8 +202,8 @@ def test_timer_whose_record_cannot_be_committed() -> None:
 # ---------------------------------------------------------------- unload and load
 
 
-def test_unload_answers_parked_joins() -> None:
-    """Whoever waits is told to look for the coordinator, in the response of its own request; the group is Dead."""
+def test_unload_completes_parked_joins() -> None:
+    """Parked joins get NOT_COORDINATOR, in the response of their own version; the group is Dead."""
     world = World().build(PREPARING)
     group = world.group()
     world.context.unload()
@@ -214,8 +214,8 @@ def test_unload_answers_parked_joins() -> None:
     )
 
 
-def test_unload_answers_parked_syncs() -> None:
-    """The same for syncs; requests that come later find no coordinator here."""
+def test_unload_completes_parked_syncs() -> None:
+    """Parked syncs get NOT_COORDINATOR; so do later requests."""
     world = World().build(COMPLETING)
     sync = world.sync(world.follower)
     world.context.unload()
@@ -225,11 +225,11 @@ def test_unload_answers_parked_syncs() -> None:
     assert world.leave("m").error_code == ErrorCode.NOT_COORDINATOR
     assert world.describe().error_code == ErrorCode.NOT_COORDINATOR
     assert world.delete("g") == {"g": ErrorCode.NOT_COORDINATOR}
-    assert world.list() == ListGroupsResponse()  # what is another node's is not listed, and no error
+    assert world.list() == ListGroupsResponse()  # groups of another node are omitted, without an error
 
 
-def test_answers_while_the_group_is_being_loaded() -> None:
-    """COORDINATOR_LOAD_IN_PROGRESS, except that heartbeats are fine: their members need not rejoin."""
+def test_responses_while_the_shard_is_loading() -> None:
+    """Requests get COORDINATOR_LOAD_IN_PROGRESS, but heartbeats succeed: their members need not rejoin."""
     world = World().build(STABLE)
     shard = world.context.shard
     shard.unload()
@@ -255,7 +255,7 @@ def test_answers_while_the_group_is_being_loaded() -> None:
 
 
 def test_later_record_replaces_the_group() -> None:
-    """Members, protocol and timeouts are the last record's."""
+    """Members, protocol and timeouts are those of the last record."""
     group = replayed(
         stable_value(1, "a", member_record("a", b"1"), member_record("b", b"2", instance="one")),
         stable_value(2, "c", member_record("c", b"3", instance="one"), member_record("a", b"4", subscription=CHANGED)),
@@ -272,7 +272,7 @@ def test_later_record_replaces_the_group() -> None:
 
 
 def test_records_lead_to_empty_and_back_and_away() -> None:
-    """Stable, Empty and gone follow each other in a log in any order."""
+    """In a log, Stable, Empty and deleted follow each other in any order."""
     one = stable_value(1, "a", member_record("a"))
     emptied = group_record(2, at=9)[1]
     group = replayed(one, emptied)
@@ -290,8 +290,8 @@ def test_records_lead_to_empty_and_back_and_away() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
-def test_every_version_of_the_record_is_read(version: int) -> None:
-    """Version 0 has no rebalance timeout: the session's counts; 2 brings the time, 3 static members."""
+def test_every_version_of_the_record_is_decoded(version: int) -> None:
+    """Version 0 has no rebalance timeout, the session timeout replaces it; 2 adds the timestamp, 3 static members."""
     value = stable_value(5, "a", member_record("a", b"1", instance="one", rebalance_timeout=70))
     if version < 3:
         value = stable_value(5, "a", member_record("a", b"1", rebalance_timeout=70))
@@ -306,15 +306,15 @@ def test_every_version_of_the_record_is_read(version: int) -> None:
     assert group.static_members == ({"one": "a"} if version >= 3 else {})
 
 
-def test_leader_that_is_no_member_is_replaced_at_load() -> None:
-    """A record that names a leader who is not in it would leave the group without one."""
+def test_leader_that_is_not_a_member_is_replaced_at_load() -> None:
+    """A record may name a leader that is not among its members; the load chooses another one."""
     group = replayed(stable_value(1, "gone", member_record("a"), member_record("b")))
     assert group is not None
     assert group.leader_id == "a"
 
 
-def test_group_without_a_protocol_type_ages_by_commits() -> None:
-    """A log's empty group of an unknown time: offsets age from their own commits."""
+def test_offsets_of_a_group_without_a_protocol_type_expire_by_commit() -> None:
+    """An empty group without a timestamp in the log: retention starts at each offset's own commit."""
     group = replayed(group_record(4, at=-1)[1])
     assert group is not None
     base = group.offset_expiration_base()

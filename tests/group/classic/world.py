@@ -1,4 +1,4 @@
-"""A group in any state, with members of every kind in it, and short words for what they ask."""
+"""A classic group in any state, with members of every kind, and short methods for their requests."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ RANGE: Offer = [("range", META)]
 
 
 class World:
-    """The APIs of classic groups on one shard, and a group `g` to be put into any state.
+    """The APIs of classic groups on one shard, and a group `g` that can be put into any state.
 
     Attributes:
         leader, follower, static: member ids, once `build` has made a group with members; the static one is "one".
-        pending: an id that was given out and not used.
+        pending: an id that was assigned and not used.
         generation: the group's.
     """
 
@@ -54,7 +54,7 @@ class World:
         self.boot()
 
     def boot(self) -> None:
-        """Makes the APIs anew, after a restart."""
+        """Makes the APIs again, after a restart."""
         shards = self.context.shards
         self.join_api = JoinGroupApi(shards, self.context.config)
         self.sync_api = SyncGroupApi(shards)
@@ -65,12 +65,12 @@ class World:
         self.delete_api = DeleteGroupsApi(shards)
 
     def restart(self) -> None:
-        """The process dies and starts again."""
+        """Stops the process and starts it again."""
         self.context.restart()
         self.boot()
 
     def group(self, group_id: str = "g") -> ClassicGroup:
-        """The group in memory."""
+        """Returns the group in memory."""
         group = self.context.machine.groups[group_id]
         assert isinstance(group, ClassicGroup)
         return group
@@ -111,7 +111,7 @@ class World:
         return self.context.send(self.join_api, request, version=version, client_id=client)
 
     def ask_id(self, **options: Any) -> str:
-        """A dynamic member's first JoinGroup: the id it is told to come back with."""
+        """Sends a dynamic member's first JoinGroup; returns the assigned member id."""
         response = self.join(**options).response
         assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
         member_id: str = response.member_id
@@ -147,7 +147,7 @@ class World:
     def beat(
         self, member_id: str, *, generation: int | None = None, group: str = "g", instance: str | None = None
     ) -> int:
-        """The code of a Heartbeat."""
+        """Sends a Heartbeat; returns its code."""
         request = HeartbeatRequest(
             group_id=group,
             generation_id=self.generation if generation is None else generation,
@@ -159,7 +159,7 @@ class World:
         return code
 
     def leave(self, *members: tuple[str, str | None] | str, group: str = "g", version: int = 5) -> LeaveGroupResponse:
-        """The answer to a LeaveGroup of members, each an id or an (id, instance id) pair."""
+        """Sends a LeaveGroup of members, each an id or an (id, instance id) pair; returns the response."""
         pairs = [(member, None) if isinstance(member, str) else member for member in members]
         if version < 3:
             request = LeaveGroupRequest(group_id=group, member_id=pairs[0][0])
@@ -171,7 +171,7 @@ class World:
         return response
 
     def describe(self, group: str = "g", version: int = 6) -> DescribedGroup:
-        """What DescribeGroups says of one group."""
+        """Returns the DescribeGroups response for one group."""
         (described,) = self.context.call(
             self.describe_api, DescribeGroupsRequest(groups=[group]), version=version
         ).groups
@@ -179,20 +179,21 @@ class World:
         return described
 
     def list(self, version: int = 5, **filters: Any) -> Any:
-        """What ListGroups says."""
+        """Returns the ListGroups response."""
         return self.context.call(self.list_api, ListGroupsRequest(**filters), version=version)
 
     def delete(self, *groups: str) -> dict[str, int]:
-        """The code of a DeleteGroups, by group."""
+        """Sends a DeleteGroups; returns the code by group."""
         response = self.context.call(self.delete_api, DeleteGroupsRequest(groups_names=groups))
         return {result.group_id: result.error_code for result in response.results}
 
     # ---- a group in any state
 
     def build(self, state: GroupState | None, *, pending: bool = True) -> World:
-        """Puts group `g` into a state: None is no group; what is not Empty has a leader, a follower and a static one.
+        """Puts group `g` into a state; None: no group. Every state but Empty has a leader, a follower and a static
+        member.
 
-        In PreparingRebalance the follower has rejoined and waits; everybody else is still to come.
+        In PreparingRebalance the follower has rejoined and is parked; the others have not.
         """
         if state is None:
             self.leader = self.follower = self.static = self.pending = "client-gone"
@@ -233,26 +234,26 @@ class World:
 
 
 def join_refused(code: ErrorCode, member_id: str, version: int = 9) -> JoinGroupResponse:
-    """A refused JoinGroup, whole."""
+    """Returns the whole response of a refused JoinGroup."""
     return JoinGroupResponse(
         error_code=code, generation_id=-1, protocol_name=None if version >= 7 else "", member_id=member_id
     )
 
 
 def sync_refused(code: ErrorCode) -> SyncGroupResponse:
-    """A refused SyncGroup, whole."""
+    """Returns the whole response of a refused SyncGroup."""
     return SyncGroupResponse(error_code=code)
 
 
 def synced(assignment: bytes) -> SyncGroupResponse:
-    """A SyncGroup's assignment, whole."""
+    """Returns the whole response of a successful SyncGroup."""
     return SyncGroupResponse(protocol_type="consumer", protocol_name="range", assignment=assignment)
 
 
 def member_record(
     member_id: str, assignment: bytes = b"", *, instance: str | None = None, subscription: bytes = META, **changes: Any
 ) -> MemberMetadata:
-    """A member in a record, as `World.join` makes them."""
+    """Returns a member of a record, as `World.join` makes it."""
     fields: dict[str, Any] = {
         "member_id": member_id,
         "group_instance_id": instance,
@@ -275,7 +276,7 @@ def group_record(
     protocol_type: str = "consumer",
     group: str = "g",
 ) -> tuple[GroupMetadataKey, GroupMetadataValue]:
-    """A GroupMetadata record, whole; `at` is its timestamp of the state."""
+    """Returns a whole GroupMetadata record; `at` is the timestamp of its state."""
     value = GroupMetadataValue(
         protocol_type=protocol_type,
         generation=generation,

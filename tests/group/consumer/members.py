@@ -1,4 +1,4 @@
-"""Members to test with: they echo what they were told, as clients do."""
+"""Test members of consumer groups that report their assignments, as clients do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Owned = dict[bytes, list[int]]
 
 
 class World(GroupContext):
-    """A group shard with the APIs of consumer groups; targets are computed at once, unless the test says otherwise."""
+    """A group shard with the APIs of consumer groups; targets are computed at once, unless the test changes that."""
 
     def __init__(self, topics: dict[str, int] | None = None, **settings: Any) -> None:
         named = {name.replace("_", "."): value for name, value in settings.items()}
@@ -33,7 +33,7 @@ class World(GroupContext):
         return ConsumerGroupHeartbeatApi(self.shards, self.consumer)
 
     def beat(self, **fields: Any) -> ConsumerGroupHeartbeatResponse:
-        """A heartbeat with these fields and no others."""
+        """Sends a heartbeat with only these fields."""
         request = ConsumerGroupHeartbeatRequest(**{"group_id": GROUP, **fields})
         response: ConsumerGroupHeartbeatResponse = self.call(self.heartbeats, request)
         return response
@@ -46,7 +46,7 @@ class World(GroupContext):
 
     @property
     def group(self) -> ConsumerGroup:
-        """The group as it is in memory now."""
+        """Returns the group in memory."""
         group = self.machine.groups[GROUP]
         assert isinstance(group, ConsumerGroup)
         return group
@@ -57,7 +57,7 @@ class World(GroupContext):
         return topic.topic_id
 
     def settle(self, *members: Member, rounds: int = 20) -> int:
-        """Heartbeats of all until everybody has what it shall have; returns how many rounds that took."""
+        """Sends heartbeats of all members until each has its target; returns the number of rounds."""
         for done in range(rounds):
             if self.group.state_name() == "Stable" and all(m.epoch == self.group.group_epoch for m in members):
                 return done
@@ -67,7 +67,7 @@ class World(GroupContext):
 
 
 class Member:
-    """A member that remembers its epoch and what it may use."""
+    """A member that remembers its epoch and its assignment."""
 
     def __init__(self, world: World, member_id: str, instance_id: str | None = None) -> None:
         self.world = world
@@ -77,7 +77,7 @@ class Member:
         self.owned: Owned = {}
 
     def send(self, **fields: Any) -> ConsumerGroupHeartbeatResponse:
-        """A heartbeat; what a good answer says is remembered."""
+        """Sends a heartbeat, and remembers the values of a successful response."""
         body = {"member_id": self.member_id, "instance_id": self.instance_id, "member_epoch": self.epoch, **fields}
         response = self.world.beat(**body)
         if not response.error_code:
@@ -87,25 +87,25 @@ class Member:
         return response
 
     def join(self, topics: Sequence[str] | None, **fields: Any) -> ConsumerGroupHeartbeatResponse:
-        """The first heartbeat."""
+        """Sends the first heartbeat."""
         body = {"member_epoch": 0, "rebalance_timeout_ms": 10_000, "topic_partitions": [], **fields}
         response = self.send(subscribed_topic_names=topics, **body)
         assert response.error_code == ErrorCode.NONE, response
         return response
 
     def beat(self, **fields: Any) -> ConsumerGroupHeartbeatResponse:
-        """A heartbeat that says nothing new."""
+        """Sends a heartbeat that changes nothing."""
         return self.send(**fields)
 
     def ack(self, **fields: Any) -> ConsumerGroupHeartbeatResponse:
-        """A heartbeat that reports as used what the last answer allowed."""
+        """Sends a heartbeat that reports the last assignment as owned."""
         return self.send(topic_partitions=reported(self.owned), **fields)
 
     def leave(self, epoch: int = -1) -> ConsumerGroupHeartbeatResponse:
         return self.send(member_epoch=epoch)
 
     def has(self) -> dict[str, list[int]]:
-        """What it may use, by topic name."""
+        """Returns its assignment, by topic name."""
         found = {}
         for topic_id, partitions in self.owned.items():
             topic = self.world.topics.by_id(topic_id)
@@ -115,5 +115,5 @@ class Member:
 
 
 def reported(owned: Owned) -> list[TopicPartitions]:
-    """Partitions as a heartbeat reports them."""
+    """Returns partitions as a heartbeat reports them."""
     return [TopicPartitions(topic_id=topic_id, partitions=partitions) for topic_id, partitions in owned.items()]

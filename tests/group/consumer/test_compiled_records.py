@@ -1,4 +1,4 @@
-"""Compiled records of consumer groups are the plain ones: the same bytes in a batch, the same group behind a replay."""
+"""Compiled records of consumer groups equal their reference records: the same batches, the same group after replay."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ ANY = st.sampled_from(sorted(CASES)).flatmap(lambda name: CASES[name].map(lambda
 
 
 def made(case: tuple[str, tuple[Any, ...]]) -> tuple[Record, Record]:
-    """The same record, compiled and plain."""
+    """Returns the same record from the compiled and from the reference implementation."""
     name, arguments = case
     one: Callable[..., Record] = getattr(records, name)
     other: Callable[..., Record] = getattr(reference_records, name)
@@ -74,8 +74,9 @@ def reference_batch(listed: list[Record]) -> bytes:
 
 
 @given(st.lists(ANY, min_size=1, max_size=6))
-def test_a_block_writes_what_its_plain_records_do(cases: list[tuple[str, tuple[Any, ...]]]) -> None:
-    """One decision's records: equal one by one, and to the byte in the batch, within the size that the block says."""
+def test_a_block_writes_the_bytes_of_its_reference_records(cases: list[tuple[str, tuple[Any, ...]]]) -> None:
+    """The records of a decision equal the reference ones, also byte for byte in the batch, within the block's size
+    bound."""
     pairs = [made(case) for case in cases]
     block = records.in_one([compiled for compiled, _ in pairs])
     plain = [record for _, record in pairs]
@@ -90,10 +91,10 @@ def test_a_block_writes_what_its_plain_records_do(cases: list[tuple[str, tuple[A
 
 
 @given(CASES["member_metadata"], TARGETS, OWNED, st.integers(1, 1 << 30), INT64)
-def test_a_block_is_applied_as_its_plain_records_are(
+def test_a_block_is_replayed_like_its_reference_records(
     said: tuple[str, str, MemberMetadata], target: Any, owned: Any, epoch: int, metadata_hash: int
 ) -> None:
-    """What a join writes: two shards, one of which replays plain records, then know the same group."""
+    """Two shards, one of which replays reference records, have the same group after the records of a join."""
     member_id, metadata = said[1], said[2]
     assigned = {topic_id: partitions for topic_id, partitions in owned.items() if partitions}
     current = CurrentAssignment(epoch, epoch - 1, MemberState.UNRELEASED, assigned)
@@ -114,7 +115,7 @@ def test_a_block_is_applied_as_its_plain_records_are(
 
 
 def known_of(context: GroupContext) -> Any:
-    """All that is durable of the group, and what is derived from it."""
+    """Returns the durable state of the group, and the state derived from it."""
     group = context.machine.groups["g"]
     assert isinstance(group, ConsumerGroup)
     members = [(m.member_id, m.metadata, m.current, m.settled_epoch) for m in group.members.values()]
@@ -135,29 +136,29 @@ def known_of(context: GroupContext) -> Any:
         records.target_assignment_tombstone("g", "m"),
     ],
 )
-def test_what_cannot_be_written_stays_a_list(unwritable: Record) -> None:
-    """The codec then says what is wrong, as ever; tombstones are written by it, too."""
+def test_records_that_cannot_be_encoded_stay_a_list(unwritable: Record) -> None:
+    """The codec then raises the error; it also writes tombstones."""
     listed = [records.group_epoch("g", 1, 0), unwritable]
     assert records.in_one(listed) is listed
 
 
-def test_a_classic_member_has_a_plain_record() -> None:
-    """What it said in its protocol is written by the codec."""
+def test_a_classic_member_has_a_codec_record() -> None:
+    """The codec writes its protocols."""
     metadata = MemberMetadata(classic=ClassicMetadata(10_000, (("range", b"\x00"),)))
     record = records.member_metadata("g", "m", metadata)
     assert record == reference_records.member_metadata("g", "m", metadata)
     assert type(record) is Record
 
 
-def test_compiled_records_compare_as_what_they_are() -> None:
-    """With plain ones and among themselves."""
+def test_compiled_records_compare_by_value() -> None:
+    """They equal reference records and each other."""
     one, other = records.group_epoch("g", 1, 0), reference_records.group_epoch("g", 1, 0)
     assert type(one) is ConsumerRecord
     assert (one == other, other == one, one == records.group_epoch("g", 1, 0)) == (True, True, True)
     assert (one == records.group_epoch("g", 2, 0), repr(one)) == (False, repr(other))
 
 
-def test_every_kind_must_be_bound() -> None:
-    """Records are told what they stand for, once, and whole."""
+def test_every_record_type_must_be_bound() -> None:
+    """The reference functions are bound once, for all record types."""
     with pytest.raises(ValueError, match=r"not the record types of consumer groups: \[3\]"):
         bind_consumer_records({3: reference_records.PLAIN[3]}, lambda shard, group_id: None, lambda *_: None)

@@ -1,4 +1,4 @@
-"""Consumer groups in a process of one's own: a heartbeat in, assignments out, and events instead of polling."""
+"""Consumer groups in an embedding process: heartbeats, assignments, and events instead of polling."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def count(response: ConsumerGroupHeartbeatResponse) -> int:
     return sum(len(topic.partitions) for topic in response.assignment.topic_partitions)
 
 
-def test_a_heartbeat_goes_in_and_assignments_come_out(tmp_path: Path) -> None:
-    """The folder keeps the group; whoever watches hears of it, and of what comes after the restart."""
+def test_a_heartbeat_returns_an_assignment_and_watchers_get_events(tmp_path: Path) -> None:
+    """The folder keeps the group; a watcher gets its events, also those after a restart."""
     heard: list[GroupChanged] = []
     with kcore.open(tmp_path, config=SETTINGS) as engine:
         make_topic(engine, "t", 4)
@@ -49,7 +49,7 @@ def test_a_heartbeat_goes_in_and_assignments_come_out(tmp_path: Path) -> None:
 
 
 async def test_a_large_group_s_target_is_computed_on_a_thread() -> None:
-    """On an event loop: heartbeats are answered meanwhile, and the target comes by itself."""
+    """On an event loop: heartbeats get responses meanwhile, and the target is written without a further heartbeat."""
     async with kcore.open(config=SETTINGS) as engine:
         engine.engine.consumer_groups.inline_members = 0
         await engine.send(joining("m0"))

@@ -40,12 +40,11 @@ class GenericHeartbeatApi(ConsumerGroupHeartbeatApi):
 
 
 class World(ConsumerWorld):
-    """A shard with one API on it, which lives as long as a node's does, and its clients, who remember what they are
-    told.
+    """A shard with one API, which lives as long as a node's, and its clients, which remember their responses.
 
     Args:
         kind: the API.
-        authorizer: who may do what.
+        authorizer: checks permissions.
         options: settings of the node.
     """
 
@@ -63,7 +62,7 @@ class World(ConsumerWorld):
         self.api = self.kind(self.shards, self.consumer, self.authorizer)
 
     def request(self, who: str, what: str, **said: Any) -> ConsumerGroupHeartbeatRequest:
-        """What a client sends next: it joins, says nothing new, says what it uses, or goes."""
+        """Returns a client's next heartbeat: a join, one without changes, one with a report, or a leave."""
         epoch, owned = self.told.get(who, (0, {}))
         fields: dict[str, Any] = {"group_id": GROUP, "member_id": who, "member_epoch": epoch}
         if who == "static":
@@ -90,7 +89,7 @@ class World(ConsumerWorld):
         client_id: str = "client",
         client_host: str = CLIENT_HOST,
     ) -> Any:
-        """A heartbeat; what is answered to it later is an answer too. Returns what the API did."""
+        """Sends a heartbeat and returns the API's result; a later response is recorded, too."""
         self.now.update()
         place = len(self.answers)
         self.answers.append(None)
@@ -118,13 +117,13 @@ class World(ConsumerWorld):
         return result
 
     def rest(self, *members: str) -> None:
-        """Members join and beat until nothing is left to do."""
+        """Lets members join and send heartbeats until they have their targets."""
         for _ in range(4):
             for who in members:
                 self.ask(self.request(who, "confirm"))
 
-    def facts(self) -> dict[str, Any]:
-        """All that can be seen of it."""
+    def observations(self) -> dict[str, Any]:
+        """Returns all observable state."""
         self.commit()
         group = self.machine.groups.get(GROUP) if self.shards.get(0) else None
         members = list(group.members.values()) if isinstance(group, ConsumerGroup) else []
@@ -177,7 +176,8 @@ steps = st.one_of(
 
 
 def play(world: World, script: list[tuple[Any, ...]], resting: int) -> dict[str, Any]:
-    """Runs a script, behind which some members are at rest at its begin. Every heartbeat comes twice, as one object."""
+    """Runs a script against a group with the given number of reconciled members. Every heartbeat is sent twice, as one
+    object."""
     world.machine.get_or_create_group("classic")
     world.rest(*MEMBERS[:resting])
     for name, *details in script:
@@ -193,12 +193,12 @@ def play(world: World, script: list[tuple[Any, ...]], resting: int) -> dict[str,
             case "group", (_, ms):
                 world.set_group(GROUP, consumer_heartbeat_interval_ms=ms)
             case _:
-                happens(world, name)
-    return world.facts()
+                apply_event(world, name)
+    return world.observations()
 
 
-def happens(world: World, what: str) -> None:
-    """Something that no heartbeat does."""
+def apply_event(world: World, what: str) -> None:
+    """Runs an event that no heartbeat causes."""
     match what:
         case "later" | "at once":
             world.auto_commit = what == "at once"
@@ -206,7 +206,7 @@ def happens(world: World, what: str) -> None:
         case "fail":
             world.fail_next_commit()
             world.commit()
-            world.engine.failures_left = 0  # there may have been nothing to write
+            world.engine.failures_left = 0  # the commit may have been empty
         case "restart":
             world.restart()
         case "reload" | "unload":
@@ -231,7 +231,7 @@ def happens(world: World, what: str) -> None:
 DENIED = ((Operation.READ, ResourceType.GROUP, "elsewhere"), (Operation.DESCRIBE, ResourceType.TOPIC, "denied"))
 
 
-def facts(kind: type[ConsumerGroupHeartbeatApi], denied: Any, interval_ms: int, *script: Any) -> dict[str, Any]:
+def observations(kind: type[ConsumerGroupHeartbeatApi], denied: Any, interval_ms: int, *script: Any) -> dict[str, Any]:
     authorizer = None if denied is None else Denies(*denied)
     return play(World(kind, authorizer, group_consumer_assignment_interval_ms=interval_ms), *script)
 
@@ -240,14 +240,14 @@ def facts(kind: type[ConsumerGroupHeartbeatApi], denied: Any, interval_ms: int, 
 @given(
     st.sampled_from([None, DENIED]), st.sampled_from([0, 0, 15_000]), st.lists(steps, max_size=14), st.integers(0, 4)
 )
-def test_both_ways_do_the_same(denied: Any, interval_ms: int, script: list[Any], resting: int) -> None:
-    compiled = facts(ConsumerGroupHeartbeatApi, denied, interval_ms, script, resting)
-    assert compiled == facts(GenericHeartbeatApi, denied, interval_ms, script, resting)
+def test_fast_path_equals_generic_path(denied: Any, interval_ms: int, script: list[Any], resting: int) -> None:
+    compiled = observations(ConsumerGroupHeartbeatApi, denied, interval_ms, script, resting)
+    assert compiled == observations(GenericHeartbeatApi, denied, interval_ms, script, resting)
 
 
 @pytest.mark.parametrize("denied", [None, DENIED])
 @pytest.mark.parametrize("client", ["m0", "static"])
-def test_both_ways_do_the_same_with_whatever_a_member_at_rest_says(client: str, denied: Any) -> None:
+def test_fast_path_equals_generic_path_for_every_heartbeat_of_a_member_at_rest(client: str, denied: Any) -> None:
     for said, context in [*((odd, {}) for odd in ODDITIES), *(({}, context) for context in CONTEXTS)]:
         script = [
             ("wait", 1_000),
@@ -255,8 +255,8 @@ def test_both_ways_do_the_same_with_whatever_a_member_at_rest_says(client: str, 
             ("wait", 1),
             ("beat", client, "beat", {}, {}),
         ]
-        compiled = facts(ConsumerGroupHeartbeatApi, denied, 0, script, 4)
-        assert compiled == facts(GenericHeartbeatApi, denied, 0, script, 4), (said, context)
+        compiled = observations(ConsumerGroupHeartbeatApi, denied, 0, script, 4)
+        assert compiled == observations(GenericHeartbeatApi, denied, 0, script, 4), (said, context)
 
 
 # ---- what the fast path serves
@@ -264,20 +264,20 @@ def test_both_ways_do_the_same_with_whatever_a_member_at_rest_says(client: str, 
 
 @pytest.fixture(params=[None, Denies()])
 def world(request: Any) -> World:
-    """Two members at rest."""
+    """Returns a world with two reconciled members."""
     world = World(ConsumerGroupHeartbeatApi, request.param)
     world.rest("m0", "static")
     return world
 
 
 def served_fast(world: World, request: Any, **context: Any) -> bool:
-    """Tells if the fast path answers the request."""
+    """Returns True if the fast path serves the request."""
     before = world.api.fast_path.served
     world.ask(request, **context)
     return world.api.fast_path.served > before
 
 
-def test_a_member_at_rest_is_answered_with_the_same_response(world):
+def test_a_member_at_rest_gets_the_same_response_object(world):
     request = world.request("m0", "beat")
     first = world.ask(request)
     assert world.ask(world.request("m0", "beat")) is first
@@ -298,7 +298,7 @@ def test_fast_path_serves_members_at_rest_only(world):
     assert not served_fast(world, world.request("m0", "beat"), client_id="renamed")
 
 
-def test_a_pattern_is_asked_for_with_every_heartbeat(world):
+def test_a_pattern_is_checked_with_every_heartbeat(world):
     world.ask(world.request("m1", "join", subscribed_topic_names=None, subscribed_topic_regex="u"))
     world.rest("m0", "static", "m1")
     assert served_fast(world, world.request("m0", "beat"))
@@ -328,7 +328,7 @@ def test_response_waits_for_the_commit_of_the_state_it_shows():
     world.auto_commit = False
     world.ask(world.request("m1", "leave"))
     group = world.group
-    group.assignment_epoch = group.group_epoch = group.members["m0"].settled_epoch  # as if nothing were to be done
+    group.assignment_epoch = group.group_epoch = group.members["m0"].settled_epoch  # as if no work were due
     waiting = world.ask(world.request("m0", "beat"))
     assert isinstance(waiting, Pending)
     assert (waiting.api, waiting.parked, waiting.done) == (world.api, False, False)
@@ -339,14 +339,14 @@ def test_response_waits_for_the_commit_of_the_state_it_shows():
 
 def test_fast_path_declines_a_request_of_a_subclass(world):
     class Request(ConsumerGroupHeartbeatRequest):
-        """Looks the same."""
+        """A request of a subclass with the same fields."""
 
     epoch, _ = world.told["m0"]
     assert not served_fast(world, Request(group_id=GROUP, member_id="m0", member_epoch=epoch))
     assert world.answers[-1].error_code == 0
 
 
-def test_slots_refuses_names_of_no_slot():
+def test_slot_layout_refuses_names_without_a_slot():
     assert SlotLayout(ConsumerMember, {0: "timer", 1: "reply"}).names == ("timer", "reply")
     assert SlotLayout(ConsumerGroup, {0: "group_id"}).cls is ConsumerGroup, "a slot of its base"
     for name in ("is_classic", "say", "nothing"):

@@ -1,4 +1,5 @@
-"""Rules of heartbeats that the recordings do not show: timers, limits, offload, own assignors, patterns, watchers."""
+"""Rules of heartbeats that the recordings do not cover: timers, limits, background targets, custom assignors, patterns,
+watchers."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def world() -> World:
 
 
 def test_a_heartbeat_at_rest_writes_nothing_and_keeps_the_session(world: World) -> None:
-    """And it is the same answer object every time: two look-ups and a deadline."""
+    """The response is the same object every time: two look-ups and a deadline."""
     one = Member(world, "m1")
     one.join(["a"])
     world.records()
@@ -47,9 +48,11 @@ def test_a_heartbeat_at_rest_writes_nothing_and_keeps_the_session(world: World) 
     assert world.describe().group_state == "Empty"
 
 
-def test_while_a_target_must_wait_members_rest() -> None:
-    """KIP-1263: a new epoch changes nothing for a plain heartbeat until the interval is over. It keeps the session, and
-    the first one behind the interval brings the target."""
+def test_heartbeats_change_nothing_while_a_target_must_wait() -> None:
+    """KIP-1263: a new epoch has no effect on heartbeats until the assignment interval ends.
+
+    Heartbeats meanwhile keep the session; the first one after the interval computes the target.
+    """
     times = {"min_session_timeout_ms": 1, "session_timeout_ms": 8_000, "assignment_interval_ms": 14_000}
     world = World({"a": 4}, **{f"group_consumer_{name}": value for name, value in times.items()})
     one, two = Member(world, "m1"), Member(world, "m2")
@@ -70,7 +73,7 @@ def test_while_a_target_must_wait_members_rest() -> None:
 
 
 def test_a_refused_heartbeat_keeps_no_session(world: World) -> None:
-    """Only good answers renew it."""
+    """Only successful responses renew the session."""
     one = Member(world, "m1")
     one.join(["a"])
     world.advance(SESSION_MS - 1)
@@ -79,8 +82,8 @@ def test_a_refused_heartbeat_keeps_no_session(world: World) -> None:
     assert one.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_changed_setting_counts_from_the_next_heartbeat(world: World) -> None:
-    """Session and interval are the group's own, read when they are needed."""
+def test_a_changed_setting_applies_from_the_next_heartbeat(world: World) -> None:
+    """Session timeout and interval are the group's own settings."""
     one = Member(world, "m1")
     one.join(["a"])
     world.set_group(GROUP, consumer_heartbeat_interval_ms=6_000, consumer_session_timeout_ms=50_000)
@@ -92,8 +95,8 @@ def test_a_changed_setting_counts_from_the_next_heartbeat(world: World) -> None:
 # ---- timers
 
 
-def test_the_time_to_revoke_runs_once(world: World) -> None:
-    """Heartbeats do not prolong it; after a restart it runs anew, in full."""
+def test_heartbeats_do_not_prolong_the_revocation_timeout(world: World) -> None:
+    """After a restart the timeout runs again, in full."""
     one, two = Member(world, "m1"), Member(world, "m2")
     one.join(["a"], rebalance_timeout_ms=5_000)
     two.join(["a"])
@@ -107,8 +110,8 @@ def test_the_time_to_revoke_runs_once(world: World) -> None:
     assert list(world.group.members) == ["m2"]
 
 
-def test_a_confirmed_revocation_stops_the_time(world: World) -> None:
-    """Who confirmed is not removed for it."""
+def test_a_confirmed_revocation_cancels_its_timer(world: World) -> None:
+    """A member that confirmed its revocation is not removed."""
     one, two = Member(world, "m1"), Member(world, "m2")
     one.join(["a"], rebalance_timeout_ms=5_000)
     two.join(["a"])
@@ -118,8 +121,8 @@ def test_a_confirmed_revocation_stops_the_time(world: World) -> None:
     assert set(world.group.members) == {"m1", "m2"}
 
 
-def test_a_static_member_that_does_not_come_back_goes_with_its_session(world: World) -> None:
-    """Leaving for a while does not renew it."""
+def test_a_static_member_that_does_not_return_expires_with_its_session(world: World) -> None:
+    """Leaving temporarily does not renew the session."""
     one = Member(world, "m1", "i1")
     one.join(["a"])
     world.advance(20_000)
@@ -133,8 +136,8 @@ def test_a_static_member_that_does_not_come_back_goes_with_its_session(world: Wo
 # ---- limits
 
 
-def test_a_full_group_takes_no_stranger() -> None:
-    """GROUP_MAX_SIZE_REACHED comes before UNKNOWN_MEMBER_ID; members are not concerned."""
+def test_a_full_group_refuses_new_members() -> None:
+    """GROUP_MAX_SIZE_REACHED precedes UNKNOWN_MEMBER_ID; existing members are not affected."""
     world = World({"a": 4}, group_consumer_max_size=1)
     one = Member(world, "m1")
     one.join(["a"])
@@ -150,8 +153,8 @@ def test_a_full_group_takes_no_stranger() -> None:
     assert one.beat().error_code == ErrorCode.NONE
 
 
-def test_the_protocol_can_be_off() -> None:
-    """Without `consumer` among the rebalance protocols both APIs say so, of whatever group."""
+def test_the_protocol_can_be_disabled() -> None:
+    """Without `consumer` among the rebalance protocols, both APIs return UNSUPPORTED_VERSION for any group."""
     world = World({"a": 1}, group_coordinator_rebalance_protocols="classic")
     assert world.beat(member_id="m", member_epoch=0).error_code == ErrorCode.UNSUPPORTED_VERSION
     described = world.describe()
@@ -182,8 +185,8 @@ def test_the_protocol_can_be_off() -> None:
         ),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused_at_the_start(settings: dict[str, int], why: str) -> None:
-    """As Kafka does; before, a session too short for any group's own setting was taken from the broker."""
+def test_contradictory_settings_are_refused_at_startup(settings: dict[str, int], why: str) -> None:
+    """Kafka refuses them, too; otherwise a broker setting could be a session timeout that no group may set."""
     with pytest.raises(ConfigError, match=f"^{re.escape(why)}$"):
         check_times(Config.of({f"group.consumer.{name.replace('_', '.')}": value for name, value in settings.items()}))
 
@@ -191,7 +194,7 @@ def test_settings_that_contradict_each_other_are_refused_at_the_start(settings: 
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize("epoch", [-3, -2, -1, 0, 1])
 def test_a_blank_member_id(version: int, epoch: int) -> None:
-    """Version 0 may leave it to the server where a member comes, and where Kafka forgets to look."""
+    """In version 0 the server may choose the id of a joining member; Kafka also omits the check in one other case."""
     request = ConsumerGroupHeartbeatRequest(
         group_id="g",
         member_id=" ",
@@ -210,7 +213,7 @@ def test_a_blank_member_id(version: int, epoch: int) -> None:
 
 
 class Backwards:
-    """An own assignor: everything to the member whose id sorts last."""
+    """A custom assignor: it assigns everything to the member whose id sorts last."""
 
     name = "backwards"
 
@@ -220,7 +223,7 @@ class Backwards:
 
 
 class Broken:
-    """An assignor that gives a partition to two members, against the rules."""
+    """An invalid assignor, which assigns a partition to two members."""
 
     name = "broken"
 
@@ -228,8 +231,8 @@ class Broken:
         return {member.member_id: {topic: [0] for topic in topics} for member in members}
 
 
-def test_an_assignor_of_ones_own() -> None:
-    """`group.consumer.assignors` takes package.module:Class; who is left out of its result gets nothing."""
+def test_a_custom_assignor() -> None:
+    """`group.consumer.assignors` accepts package.module:Class; a member missing in its result gets nothing."""
     world = World({"a": 3}, group_consumer_assignors=f"uniform,{__name__}:Backwards")
     one, two = Member(world, "m1"), Member(world, "m2")
     one.join(["a"], server_assignor="backwards")
@@ -240,7 +243,7 @@ def test_an_assignor_of_ones_own() -> None:
 
 
 def test_the_assignor_of_the_examples_serves_a_group() -> None:
-    """Alone, with another member, and where not everybody reads everything."""
+    """It serves one member, two members, and members with different subscriptions."""
     world = World({"a": 3, "b": 2}, group_consumer_assignors="examples.assignors:EvenOdd")
     one, two, three = Member(world, "m1"), Member(world, "m2"), Member(world, "m3")
     one.join(["a", "b", "missing"])
@@ -253,13 +256,13 @@ def test_the_assignor_of_the_examples_serves_a_group() -> None:
 
 
 def test_an_assignor_that_fails_writes_nothing() -> None:
-    """The client hears UNKNOWN_SERVER_ERROR, the group stays as it was; with another assignor it goes on."""
+    """The client gets UNKNOWN_SERVER_ERROR, and the group stays unchanged; with another assignor it continues."""
     world = World({"a": 3}, group_consumer_assignors=f"uniform,{__name__}:Broken")
     one, two = Member(world, "m1"), Member(world, "m2")
     one.join(["a"])
     world.records()
     fields = {"member_epoch": 0, "rebalance_timeout_ms": 1, "subscribed_topic_names": ["a"], "topic_partitions": []}
-    world.group.subscriptions.assignors["broken"] = 5  # as if most members wanted it
+    world.group.subscriptions.assignors["broken"] = 5  # as if most members requested it
     assert two.send(**fields).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert world.records() == []
     del world.group.subscriptions.assignors["broken"]
@@ -268,7 +271,7 @@ def test_an_assignor_that_fails_writes_nothing() -> None:
 
 
 def test_the_member_that_makes_a_group_large_does_not_wait_for_the_assignor(world: World) -> None:
-    """Who comes counts: a target for one member more than may be computed within a heartbeat is computed beside."""
+    """The joining member counts: one member above the limit of a heartbeat, the target is computed in slices."""
     jobs: list[Callable[[], Any]] = []
     world.consumer.background = lambda compute, done: jobs.append(compute)
     world.consumer.inline_members = 2
@@ -280,10 +283,10 @@ def test_the_member_that_makes_a_group_large_does_not_wait_for_the_assignor(worl
     assert (len(jobs), world.group.assignment_epoch) == (1, 3)
 
 
-def test_targets_of_large_groups_are_computed_beside_and_written_in_slices(
+def test_targets_of_large_groups_are_computed_and_written_in_slices(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No heartbeat waits: the old target counts until the record behind all of the new one is there."""
+    """No heartbeat waits: the old target applies until the epoch record after all new targets is written."""
     monkeypatch.setattr("kcore.group.consumer.target.SLICE_RECORDS", 1)
     jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
     world.consumer.background = lambda compute, done: jobs.append((compute, done))
@@ -318,8 +321,8 @@ def test_targets_of_large_groups_are_computed_beside_and_written_in_slices(
     assert sorted(len(member.has().get("a", ())) for member in (one, two, three)) == [1, 1, 2]
 
 
-def test_a_target_is_not_written_to_a_group_that_was_loaded_again(world: World) -> None:
-    """Its result belongs to a memory that is gone."""
+def test_a_target_is_not_written_to_a_reloaded_group(world: World) -> None:
+    """Its result belongs to the discarded state."""
     jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
     world.consumer.background = lambda compute, done: jobs.append((compute, done))
     world.consumer.inline_members = 0
@@ -335,8 +338,8 @@ def test_a_target_is_not_written_to_a_group_that_was_loaded_again(world: World) 
     assert world.records() == []
 
 
-def test_a_batch_too_large_for_a_decision_is_written_in_slices() -> None:
-    """A member with more partitions than a record batch can hold beside others' still gets a target."""
+def test_a_target_too_large_for_a_decision_is_written_in_slices() -> None:
+    """A member whose partitions fill a record batch still gets a target."""
     world = World({"a": 3})
     world.machine.max_record_bytes = 200
     one = Member(world, "m1")
@@ -347,7 +350,7 @@ def test_a_batch_too_large_for_a_decision_is_written_in_slices() -> None:
 
 
 def test_a_subscription_that_no_record_can_hold_is_refused_at_once(world: World) -> None:
-    """-1, as Kafka answers what it cannot write; nothing is kept of it. Names that are said twice count once."""
+    """The error is -1, as in Kafka for records that are too large; nothing is cached. Duplicate names count once."""
     most = world.machine.max_record_bytes
     fields = {"member_id": "m", "rebalance_timeout_ms": 1000, "topic_partitions": []}
     names = [f"{number:06}-{'x' * 200}" for number in range(most // 200)]
@@ -360,8 +363,8 @@ def test_a_subscription_that_no_record_can_hold_is_refused_at_once(world: World)
     assert world.beat(**fields, subscribed_topic_names=["a" * 200] * (most // 100)).error_code == ErrorCode.NONE
 
 
-def test_what_is_kept_of_subscriptions_is_bounded(world: World) -> None:
-    """Members with the same subscription share one set, until others need the room."""
+def test_cached_subscriptions_are_bounded(world: World) -> None:
+    """Members with the same subscription share one set, until the cache is full."""
     services = world.consumer
     assert services.names(["a", "b"]) is services.names(["a", "b"])
     assert services.names(["x"] * (MAX_KEPT_NAMES + 1)) == {"x"}
@@ -371,7 +374,7 @@ def test_what_is_kept_of_subscriptions_is_bounded(world: World) -> None:
         assert sum(map(len, services._names)) + sum(map(len, services._sorted)) <= KEPT_NAMES
 
 
-def test_subscriptions_to_names_that_no_topic_can_have_are_not_kept(world: World) -> None:
+def test_subscriptions_to_impossible_names_are_not_cached(world: World) -> None:
     """A client may subscribe to names of 32,767 characters: a few thousand of them would fill the memory."""
     services = world.consumer
     longest = ["a", "b" * MAX_KEPT_CHARACTERS]
@@ -389,8 +392,8 @@ def test_subscriptions_to_names_that_no_topic_can_have_are_not_kept(world: World
 
 
 @pytest.mark.parametrize("regex", ["(a*)*b", "((a|aa)+)+$", "(.*){1,30}x" * 2])
-def test_a_pattern_that_would_run_for_ever_elsewhere_does_not(regex: str) -> None:
-    """RE2 is linear: a name of 249 characters is matched at once, whatever the pattern."""
+def test_patterns_with_exponential_backtracking_match_in_linear_time(regex: str) -> None:
+    """RE2 is linear: it matches a name of 249 characters at once, with any pattern."""
     name = "a" * 249
     world = World({name: 1})
     one = Member(world, "m1")
@@ -400,7 +403,7 @@ def test_a_pattern_that_would_run_for_ever_elsewhere_does_not(regex: str) -> Non
 
 
 def test_patterns_match_whole_names(world: World) -> None:
-    """Names and a pattern add up; a part of a name is no match."""
+    """Names and a pattern are combined; a pattern must match the whole name."""
     for name in ("ab", "ba", "b"):
         world.make_topic(name, 1)
     one = Member(world, "m1")
@@ -409,8 +412,8 @@ def test_patterns_match_whole_names(world: World) -> None:
     assert sorted(one.has()) == ["a", "ab", "b"]
 
 
-def test_a_topic_that_comes_is_found_ten_seconds_after_the_last_look(world: World) -> None:
-    """The ten seconds hold for the whole group; after them the first heartbeat looks."""
+def test_a_new_topic_is_found_ten_seconds_after_the_last_resolution(world: World) -> None:
+    """The ten seconds apply to the whole group; after them the first heartbeat starts a resolution."""
     one = Member(world, "m1")
     one.join(None, subscribed_topic_regex="a.*")
     world.settle(one)
@@ -425,8 +428,8 @@ def test_a_topic_that_comes_is_found_ten_seconds_after_the_last_look(world: Worl
     assert sorted(one.has()) == ["a", "a2"]
 
 
-def test_a_pattern_that_goes_has_the_others_looked_up(world: World) -> None:
-    """As in Kafka, ten seconds after the last look; the last pattern of a group leaves nothing to look up."""
+def test_removing_a_pattern_resolves_the_others(world: World) -> None:
+    """As in Kafka, ten seconds after the last resolution; removing the last pattern starts none."""
     one, two = Member(world, "m1"), Member(world, "m2")
     one.join(None, subscribed_topic_regex="a.*")
     two.join(None, subscribed_topic_regex="b.*")
@@ -449,8 +452,8 @@ def test_a_pattern_that_goes_has_the_others_looked_up(world: World) -> None:
     assert (said, world.machine.regex_jobs) == ([("a.*", True)], set())
 
 
-def test_patterns_are_looked_up_again_after_the_interval(world: World) -> None:
-    """A record for each, though nothing changed: its time is what counts."""
+def test_patterns_are_resolved_again_after_the_interval(world: World) -> None:
+    """Each pattern gets a record although nothing changed, because its timestamp matters."""
     one = Member(world, "m1")
     one.join(None, subscribed_topic_regex="a.*")
     world.settle(one)
@@ -487,20 +490,20 @@ KAFKA_TOPICS = [
     ],
 )
 def test_a_group_hash_is_kafka_s(names: set[str], value: int) -> None:
-    """What an Apache Kafka 4.3.1 broker wrote into its groups' records."""
+    """The hashes in the group records of an Apache Kafka 4.3.1 broker."""
     topics = sorted((topic for topic in KAFKA_TOPICS if topic.name in names), key=lambda topic: topic.name)
     assert group_hash([topic_hash(topic) for topic in topics]) == value
 
 
 def test_racks_are_part_of_the_hash() -> None:
-    """In whatever order they are told."""
+    """Their order does not matter."""
     topic = KAFKA_TOPICS[0]
     assert topic_hash(topic, ["r1"]) != topic_hash(topic)
     assert topic_hash(topic, ["r2", "r1"]) == topic_hash(topic, ["r1", "r2"])
 
 
-def test_topics_that_do_not_exist_do_not_count_in_the_hash(world: World) -> None:
-    """And the order in which a group names its topics does not matter."""
+def test_missing_topics_are_not_part_of_the_hash(world: World) -> None:
+    """The order of the topics in a subscription does not matter either."""
     metadata = TopicMetadata(world.topics, lambda: 1)
     world.topics.add("b", 1)
     assert metadata.hash_of(["a", "b"]) == metadata.hash_of(["none", "b", "a"]) != 0
@@ -509,8 +512,9 @@ def test_topics_that_do_not_exist_do_not_count_in_the_hash(world: World) -> None
 # ---- watchers
 
 
-def test_who_watches_hears_of_every_durable_change(world: World) -> None:
-    """One event a commit, with epochs, what members have, give up and shall have; none for what failed."""
+def test_a_watcher_gets_an_event_for_every_durable_change(world: World) -> None:
+    """One event per commit, with epochs and the members' assigned, revoking and target partitions; none for a failed
+    commit."""
     heard: list[GroupChanged] = []
     stop = world.consumer.events.watch(GROUP, heard.append)
     one, two = Member(world, "m1"), Member(world, "m2")
@@ -538,8 +542,8 @@ def test_who_watches_hears_of_every_durable_change(world: World) -> None:
     assert len(heard) == 4
 
 
-def test_a_watcher_that_fails_harms_nobody(world: World) -> None:
-    """Neither the group nor other watchers."""
+def test_a_failing_watcher_affects_neither_the_group_nor_other_watchers(world: World) -> None:
+    """The commit succeeds, and the other watchers get their events."""
     heard: list[GroupChanged] = []
 
     def fail(_: GroupChanged) -> None:
@@ -557,7 +561,7 @@ def test_a_watcher_that_fails_harms_nobody(world: World) -> None:
 
 
 def test_members_share_every_partition_once(world: World) -> None:
-    """Three members of one topic at rest."""
+    """Three reconciled members of one topic own each partition exactly once."""
     members = [Member(world, f"m{number}") for number in range(3)]
     for member in members:
         member.join(["a"])

@@ -1,4 +1,4 @@
-"""Patterns made to be slow: neither compiling nor matching one holds up anybody else."""
+"""Patterns made to be slow: neither compiling nor matching one delays other requests."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def test_groups_are_not_captured() -> None:
         ("a", "\\C\ud800", "'utf-8' codec can't encode character '\\ud800' in position 2: surrogates not allowed"),
     ],
 )
-def test_what_takes_long_to_compile_is_not_compiled(taken: str, refused: str, why: str) -> None:
-    """50 repetitions of 500 in 600 characters took RE2 seconds, on the thread that serves everybody."""
+def test_patterns_that_compile_slowly_are_refused(taken: str, refused: str, why: str) -> None:
+    """50 repetitions of 500 in 600 characters took RE2 seconds, on the thread that serves all requests."""
     check_regex(taken)
     with pytest.raises(KafkaError) as error:
         check_regex(refused)
@@ -46,20 +46,20 @@ def test_what_takes_long_to_compile_is_not_compiled(taken: str, refused: str, wh
 
 
 def test_a_large_program_is_matched_with_few_names_at_a_time() -> None:
-    """Some patterns cost characters times instructions; small ones go through a thousand names."""
+    """Some patterns cost characters times instructions; small ones match a thousand names per slice."""
     names = [f"{number:04}" + "a" * 240 for number in range(40)]
     slices = list(patterns._matching("(?:.*){500}(?:.?){500}", names))
     assert [len(found) for found in slices] == [1] * 40 + [0]
     assert [len(found) for found in patterns._matching(".*", ["a"] * 2_400)] == [1_000, 1_000, 400]
 
 
-def test_a_pattern_of_another_coordinator_that_is_not_served_matches_nothing() -> None:
-    """It may stand in the log; the group's other patterns are looked up all the same."""
+def test_an_unsupported_pattern_of_another_coordinator_matches_nothing() -> None:
+    """The log may contain such a pattern; the group's other patterns are resolved anyway."""
     world = World({"a": 1, "b": 1})
     one, two = Member(world, "m1"), Member(world, "m2")
     one.join(None, subscribed_topic_regex="a")
     two.join(None, subscribed_topic_regex="b")
-    world.group.subscriptions.regexes["("] = 1  # as if a third member had it
+    world.group.subscriptions.regexes["("] = 1  # as if a third member had subscribed to it
     world.advance(10_001)
     one.ack()
     world.finish()

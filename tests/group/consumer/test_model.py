@@ -1,9 +1,9 @@
 """Consumer groups under any interleaving of members, faults, topics and restarts, in virtual time.
 
-A seed decides everything: who beats when, which answers are lost, which requests come twice, who crashes, who comes
-back, what is subscribed to, which topics come, grow and go, when the server dies and which of its commits fail. After
-every step the group is held to what must never break; once the faults stop it must come to rest within a bounded
-number of heartbeats, with every partition of every topic that somebody reads at exactly one member.
+A seed decides everything: heartbeats, lost responses, duplicate requests, crashes and returns of clients,
+subscriptions, changes of topics, restarts and failed commits of the server. After every step the invariants of the
+group are checked. Once the faults stop, the group must reconcile within a bounded number of heartbeats, with every
+partition of every subscribed topic at exactly one member.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def flat(owned: Owned) -> set[Partition]:
 
 
 class Client:
-    """A consumer of KIP-848: it uses what it was told, says all of it after a doubt, drops it when fenced."""
+    """A consumer of KIP-848: it uses its assignment, sends a full heartbeat when unsure, and drops everything when
+    fenced."""
 
     def __init__(self, world: World, member_id: str, instance_id: str | None, rng: random.Random) -> None:
         self.world, self.rng = world, rng
@@ -50,12 +51,12 @@ class Client:
         self.choose()
 
     def choose(self) -> None:
-        """Subscribes to something."""
+        """Chooses a subscription."""
         self.names = sorted(self.rng.sample(TOPICS, self.rng.randint(1, 3)))
         self.regex = self.rng.choice(["", "", "", "t.*", "t[ab]"])
 
     def request(self) -> ConsumerGroupHeartbeatRequest:
-        """The next heartbeat: everything at a join and after a doubt, else what is used."""
+        """Returns the next heartbeat: a full one for a join or when unsure, else one with its report."""
         everything = self.epoch == 0 or self.doubts
         return ConsumerGroupHeartbeatRequest(
             group_id=GROUP,
@@ -69,7 +70,7 @@ class Client:
         )
 
     def take(self, response: ConsumerGroupHeartbeatResponse | None) -> None:
-        """Takes an answer; None for one that was lost."""
+        """Takes a response; None for a lost one."""
         if response is None or response.error_code in AWAY:
             self.doubts = True
         elif response.error_code in (*FENCED, ErrorCode.UNRELEASED_INSTANCE_ID):
@@ -82,7 +83,7 @@ class Client:
 
 
 class Model:
-    """The world, its clients, and the rules."""
+    """The world, its clients, and the invariants."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -95,7 +96,7 @@ class Model:
             group_consumer_heartbeat_interval_ms=BEAT_MS,
         )
         if self.rng.random() < 0.3:
-            self.world.consumer.inline_members = 0  # every target is computed and written beside other work
+            self.world.consumer.inline_members = 0  # every target is computed and written in slices
         self.ids = 0
         self.clients = [self.new_client() for _ in range(self.rng.randint(2, 8))]
         self.crashed: list[Client] = []
@@ -113,7 +114,7 @@ class Model:
     # ---- what happens
 
     def beat(self, client: Client, faults: bool = True) -> None:
-        """One heartbeat, that may not arrive, come twice, fail to be written, or have its answer lost."""
+        """Sends one heartbeat, which may be lost, duplicated, fail to commit, or lose its response."""
         fate = self.rng.random() if faults else 1.0
         request = client.request()
         if fate < 0.05:
@@ -124,11 +125,11 @@ class Model:
         response = self.world.call(self.world.heartbeats, request)
         self.world.engine.failures_left = 0
         if 0.10 <= fate < 0.18 and client.epoch:
-            self.world.call(self.world.heartbeats, request)  # nobody sees the answer to the second one
+            self.world.call(self.world.heartbeats, request)  # the client does not see the response to the second one
         client.take(None if 0.18 <= fate < 0.26 else response)
 
     def step(self) -> None:
-        """One thing that happens."""
+        """Runs one event."""
         rng = self.rng
         what = rng.random()
         if what < 0.70 and self.clients:
@@ -151,7 +152,7 @@ class Model:
             self.world.restart()
 
     def leave(self, client: Client) -> None:
-        """A member goes; a static one perhaps for a while, and is then back under another id."""
+        """Lets a member leave; a static one perhaps temporarily, to return under another id."""
         if not client.epoch:
             return
         request = ConsumerGroupHeartbeatRequest(
@@ -167,7 +168,7 @@ class Model:
             self.crashed.append(client)
 
     def come(self) -> Client:
-        """A new member, or a static one that was away."""
+        """Adds a member: a new one, or a static one that had left temporarily."""
         away = [client for client in self.crashed if client.instance_id is not None]
         if not away or self.rng.random() < 0.4:
             return self.new_client()
@@ -179,7 +180,7 @@ class Model:
         return back
 
     def change_topics(self) -> None:
-        """A topic comes, grows, or goes."""
+        """Creates, grows or deletes a topic."""
         name = self.rng.choice(TOPICS)
         topic = self.world.topics.by_name(name)
         if topic is not None and self.rng.random() < 0.3:
@@ -191,7 +192,8 @@ class Model:
     # ---- what must hold
 
     def check(self) -> None:
-        """No partition has two owners; who is not fenced uses nothing but its own; epochs only grow."""
+        """Checks that no partition has two owners, that unfenced clients use only their own partitions, and that epochs
+        only grow."""
         group = self.group()
         if group is None:
             return
@@ -216,9 +218,10 @@ class Model:
         self.epochs = epochs
 
     def come_to_rest(self) -> int:
-        """The faults stop: everybody beats, once an interval. Returns the rounds it took.
+        """Stops the faults and sends heartbeats of all members, once per interval. Returns the number of rounds.
 
-        Silent members go after their session, patterns are looked up every ten seconds, moving takes some rounds.
+        Silent members expire after their session, patterns are resolved every ten seconds, and partitions move in some
+        rounds.
         """
         bound = (SESSION_MS + REBALANCE_MS + 20_000) // BEAT_MS + 15
         for done in range(bound):
@@ -239,7 +242,7 @@ class Model:
         )
 
     def check_rest(self) -> None:
-        """Everybody has its target, and nothing that is read is nobody's."""
+        """Checks that every member has its target, and that no subscribed partition is without an owner."""
         group = self.group()
         assert group is not None
         used: dict[Partition, str] = {}
@@ -258,7 +261,7 @@ class Model:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_partitions_have_one_owner_and_groups_come_to_rest(seed: int) -> None:
-    """Whatever happens; the seed is the test's parameter."""
+    """The invariants hold for every seed; the seed is the test's parameter."""
     model = Model(seed)
     for _ in range(STEPS):
         model.step()
@@ -270,8 +273,8 @@ def test_partitions_have_one_owner_and_groups_come_to_rest(seed: int) -> None:
     assert model.world.describe() == before
 
 
-def test_one_seed_is_one_story() -> None:
-    """The same seed writes the same log: a failure can be seen again."""
+def test_one_seed_gives_one_log() -> None:
+    """The same seed writes the same log, so that a failure can be reproduced."""
     logs = []
     for _ in range(2):
         model = Model(7)

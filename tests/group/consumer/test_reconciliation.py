@@ -1,4 +1,4 @@
-"""The reconciliation table, and KIP-848's own worked example of a rebalance."""
+"""The reconciliation table, and KIP-848's worked example of a rebalance."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ STABLE, UNREVOKED, UNRELEASED, UNKNOWN = MemberState
 
 
 @pytest.mark.parametrize("situation", RECONCILIATION, ids=str)
-def test_every_situation_has_its_step(situation: EpochState) -> None:
-    """Kafka 4.3: who rests keeps, who must give up waits for its word, everybody else goes towards the target."""
+def test_every_combination_has_its_step(situation: EpochState) -> None:
+    """Kafka 4.3: reconciled members keep, revoking members wait for their confirmation, all others move towards the
+    target."""
     state, at_target, holds, changed = situation
     if state is UNRELEASED or (state is STABLE and not at_target) or (state is UNREVOKED and not holds):
         expected = Step.NEXT
@@ -34,7 +35,7 @@ def test_every_situation_has_its_step(situation: EpochState) -> None:
 
 
 class Table:
-    """Members of a group by hand: their assignments and targets, in one map of owners."""
+    """Members of a group without a shard: their assignments and targets, in one map of owners."""
 
     def __init__(self, epoch: int, **members: dict[bytes, list[int]]) -> None:
         self.owners = PartitionOwners()
@@ -65,7 +66,8 @@ class Table:
 
 
 def test_the_worked_example() -> None:
-    """Three topics' partitions move to a third member, one heartbeat after the other; nobody waits for anybody."""
+    """Partitions of three topics move to a third member, one heartbeat at a time; members do not wait for each
+    other."""
     table = Table(10, m1={FOO: [0, 1, 2], BAR: [0, 1]}, m2={FOO: [3, 4, 5], BAR: [2]})
     table.targets = {
         "m1": {FOO: (0, 1), BAR: (0,)},
@@ -97,7 +99,7 @@ def test_the_worked_example() -> None:
 
 
 def test_a_member_of_a_newer_version_s_state_is_fenced_until_it_has_nothing() -> None:
-    """UNKNOWN: it must give up everything; then it is given its target in the target's epoch."""
+    """UNKNOWN: the member must drop everything; then it gets its target in the target's epoch."""
     table = Table(5, m={FOO: [0]})
     table.members["m"] = CurrentAssignment(5, 4, UNKNOWN, {FOO: {0: 5}})
     table.targets["m"] = {FOO: (0, 1)}
@@ -112,10 +114,11 @@ partitions = st.frozensets(st.integers(0, 5), max_size=6)
 
 
 @given(has=partitions, others=partitions, wanted=partitions, says=st.none() | partitions, step=st.integers(0, 2))
-def test_a_step_never_takes_what_is_not_free(
+def test_a_step_assigns_only_free_partitions(
     has: frozenset[int], others: frozenset[int], wanted: frozenset[int], says: frozenset[int] | None, step: int
 ) -> None:
-    """Whatever a member has, wants and says: it gets free partitions alone, and keeps nothing that it must give up."""
+    """For any assignment, target and report: the member gets only free partitions, and keeps none that it must
+    revoke."""
     others -= has
     before = CurrentAssignment(4, 3, STABLE, {FOO: dict.fromkeys(has, 4)} if has else {})
     owners = PartitionOwners()
@@ -148,7 +151,7 @@ def test_a_step_never_takes_what_is_not_free(
 
 
 def test_two_owners_are_refused() -> None:
-    """A record that gives a partition to a second member in the same epoch, or an older one, contradicts the log."""
+    """A record that assigns a partition to a second member in the same epoch or an older one contradicts the log."""
     owners = PartitionOwners()
     one: Owned = {FOO: {0: 5}}
     owners.replace(None, CurrentAssignment(5, 4, STABLE, one))

@@ -1,4 +1,4 @@
-"""What a target takes over from the last one (topics, members, who lacks what) changes nothing of what is decided."""
+"""Data that a target reuses from the last one (topics, members, missing partitions) does not change any decision."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH = 25, 110
 
 
 class Life:
-    """A group that members come to, read other topics in, and leave, while topics grow: as the random numbers say.
+    """A group whose members join, change topics and leave, while topics grow, as random numbers decide.
 
     Args:
-        seed: of the numbers; the answers decide what members send next, so that two lives are the same while these are.
-        forgets: whether everything that is kept of the last target is thrown away before each request.
+        seed: of the numbers. The responses decide what members send next, so that two runs are the same while their
+            responses are.
+        forgets: whether all data of the last target is discarded before each request.
     """
 
     def __init__(self, seed: int, forgets: bool) -> None:
@@ -39,7 +40,7 @@ class Life:
         self.sizes = dict(TOPICS)
 
     def step(self) -> Any:
-        """One request, whatever it is, and its answer."""
+        """Runs one random request; returns its response."""
         if self.random.random() < 0.05:
             self._grow(self.random.choice(sorted(self.sizes)))
         if self.forgets:
@@ -109,7 +110,7 @@ class Life:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_a_group_that_forgets_decides_the_same(seed: int) -> None:
-    """Answer by answer, and to the byte in the log."""
+    """The responses are the same, and so are the bytes in the log."""
     one, other = Life(seed, forgets=False), Life(seed, forgets=True)
     for number in range(80):
         assert one.step() == other.step(), f"step {number}"
@@ -117,5 +118,5 @@ def test_a_group_that_forgets_decides_the_same(seed: int) -> None:
 
 
 def bytes_of(batch: tuple[int, Any]) -> tuple[int, bytes]:
-    """A batch of the log, to compare."""
+    """Returns a batch of the log in a comparable form."""
     return batch[0], bytes(batch[1])

@@ -1,4 +1,4 @@
-"""Classic consumers of the cooperative kind, as members of whatever group they find."""
+"""Classic consumers of the cooperative kind, as members of classic or consumer groups."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ REJOIN = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION)
 
 
 class ClassicClient:
-    """A classic consumer: joins, syncs, beats; keeps what it has until it is told otherwise (KIP-429).
+    """A classic consumer: joins, syncs, beats; keeps its partitions until a response revokes them (KIP-429).
 
-    As a leader it gives every topic's partitions out in turn, but those that another member still uses.
+    As a leader it distributes every topic's partitions in turn, except those that another member still uses.
     """
 
     def __init__(self, world: World, topics: list[str], name: str = "classic") -> None:
@@ -33,7 +33,7 @@ class ClassicClient:
         self.member_id = ""
         self.generation_id = -1
         self.uses: set[tuple[str, int]] = set()
-        self.waiting: Call | None = None  # a join or a sync that is not answered yet
+        self.waiting: Call | None = None  # a join or a sync without a response
         self.phase = "join"
         self.rejoins_at_once = False
 
@@ -72,7 +72,7 @@ class ClassicClient:
         return self.world.send(SyncGroupApi(self.world.shards), request, client_id=self.name)
 
     def assignments(self, members: Any) -> list[SyncGroupRequestAssignment]:
-        """A cooperative leader's work: what moves is nobody's for one generation."""
+        """Returns the assignment of a cooperative leader: a moving partition has no owner for one generation."""
         wanted = {member.member_id: Subscription.decode_versioned(member.metadata)[0] for member in members}
         used = {
             (entry.topic, partition): member_id
@@ -101,7 +101,7 @@ class ClassicClient:
     # ---- life
 
     def step(self) -> None:
-        """Goes on with whatever it is in the middle of."""
+        """Sends the next request of the client's current state."""
         if self.waiting is not None:
             if not self.waiting.done:
                 return
@@ -135,11 +135,11 @@ class ClassicClient:
         after = {(entry.topic, partition) for entry in assigned for partition in entry.partitions}
         gave_up = self.uses - after
         self.uses = after
-        # KIP-429: who gave something up joins again at once, so that it finds its new owner.
+        # KIP-429: a member that revoked partitions joins again at once, so that they get a new owner.
         self.phase = "join" if gave_up else "work"
 
     def beat(self) -> None:
-        """A heartbeat; it may say to join again."""
+        """Sends a heartbeat; its response may ask the client to join again."""
         request = HeartbeatRequest(group_id=GROUP, generation_id=self.generation_id, member_id=self.member_id)
         response = self.world.call(HeartbeatApi(self.world.shards), request, client_id=self.name)
         if response.error_code:
@@ -148,7 +148,7 @@ class ClassicClient:
     def _refused(self, code: int) -> None:
         self.phase = "join"
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
-            return  # what it uses is its own until it hears more
+            return  # it keeps its partitions until a later response
         self.uses = set()
         self.generation_id = -1
         if code not in REJOIN:

@@ -1,7 +1,7 @@
-"""A live group that is rolled from one protocol to the other and back, member by member, in any order.
+"""A live group that migrates from one protocol to the other and back, member by member, in any order.
 
-Classic members are cooperative consumers, some of them killed, some told late; consumer members beat as ever. A seed
-decides the story. No partition is ever used by two members that are not fenced, and in the end all are used.
+Classic members are cooperative consumers, some of them killed, some with late heartbeats. A seed decides all events.
+Two unfenced members never use the same partition, and in the end all partitions are used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Client = ClassicClient | Member
 
 
 class Roll:
-    """Members of both kinds in one group."""
+    """Members of both protocols in one group."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -48,7 +48,7 @@ class Roll:
         return client
 
     def step(self, client: Client) -> None:
-        """One heartbeat, or whatever a classic client is in the middle of."""
+        """Sends one heartbeat, or the next request of a classic client."""
         if isinstance(client, ClassicClient):
             client.step()
         elif client.epoch:
@@ -66,7 +66,7 @@ class Roll:
         return set(client.has().get("a", ()))
 
     def check(self) -> None:
-        """Who is not fenced shares nothing with anybody; epochs and generations say who is."""
+        """Checks that unfenced members share no partition; epochs and generations determine which are unfenced."""
         group = self.world.machine.groups.get(GROUP)
         owners: dict[int, str] = {}
         for client in self.clients:
@@ -77,7 +77,7 @@ class Roll:
                 owners[partition] = client.member_id
 
     def is_current(self, group: object, client: Client) -> bool:
-        """Whether the coordinator would take a commit of what the client uses."""
+        """Returns True if the coordinator would accept a commit of the client's partitions."""
         if isinstance(group, ConsumerGroup):
             member = group.members.get(client.member_id)
             epoch = client.generation_id if isinstance(client, ClassicClient) else client.epoch
@@ -96,13 +96,13 @@ class Roll:
             self.world.advance(self.rng.randint(1, 300))
 
     def stop(self, client: Client) -> None:
-        """It leaves, or is killed."""
+        """Stops a client: it leaves, or is killed."""
         self.clients.remove(client)
         if self.rng.random() < 0.5:
             client.leave()
 
     def settle(self) -> None:
-        """Everybody goes on until all partitions are used again, once."""
+        """Runs all clients until every partition is used again, once."""
         for _ in range(200):
             for client in self.clients:
                 self.step(client)
@@ -115,8 +115,8 @@ class Roll:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_live_group_is_rolled_over_and_back(seed: int) -> None:
-    """Classic members are replaced by consumers and these by classic ones, with crashes and restarts on the way."""
+def test_a_live_group_migrates_and_back(seed: int) -> None:
+    """Consumer members replace classic ones and are replaced by classic ones, with crashes and restarts."""
     roll = Roll(seed)
     size = roll.rng.randint(2, 4)
     for _ in range(size):

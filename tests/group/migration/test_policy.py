@@ -1,4 +1,4 @@
-"""`group.consumer.migration.policy`, every value: who may join whose group, and what becomes of it."""
+"""Every value of `group.consumer.migration.policy`: permitted joins, and the resulting conversions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def world_with(policy: str) -> World:
 
 
 def classic_alone(world: World) -> ClassicClient:
-    """A stable classic group of one."""
+    """Returns the member of a stable classic group of one."""
     client = ClassicClient(world, ["a"])
     for _ in range(10):
         client.step()
@@ -42,7 +42,7 @@ def classic_alone(world: World) -> ClassicClient:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_consumer_member_joins_a_classic_group(policy: str) -> None:
-    """It becomes a consumer group, or the member is told that there is none, and nothing changes."""
+    """The group becomes a consumer group, or the member gets GROUP_ID_NOT_FOUND and nothing changes."""
     world = world_with(policy)
     client = classic_alone(world)
     world.records()
@@ -60,7 +60,7 @@ def test_a_consumer_member_joins_a_classic_group(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_classic_member_joins_a_consumer_group(policy: str) -> None:
-    """Any policy but `disabled` lets it in."""
+    """Every policy but `disabled` admits it."""
     world = world_with(policy)
     Member(world, "m1").join(["a"])
     client = ClassicClient(world, ["a"])
@@ -70,7 +70,7 @@ def test_a_classic_member_joins_a_consumer_group(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy != "disabled"])
-def test_the_last_consumer_member_goes(policy: str) -> None:
+def test_the_last_consumer_member_leaves(policy: str) -> None:
     """The group becomes a classic one and rebalances, or stays a consumer group of classic members."""
     world = world_with(policy)
     member = Member(world, "m1")
@@ -94,8 +94,8 @@ def test_the_last_consumer_member_goes(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_empty_groups_convert_whatever_the_policy(policy: str) -> None:
-    """Both ways."""
+def test_empty_groups_convert_under_every_policy(policy: str) -> None:
+    """Both conversions work."""
     world = world_with(policy)
     client = classic_alone(world)
     client.leave()
@@ -107,13 +107,13 @@ def test_empty_groups_convert_whatever_the_policy(policy: str) -> None:
     assert isinstance(world.machine.groups[GROUP], ClassicGroup)
 
 
-def test_a_policy_is_read_in_any_case() -> None:
-    """As Kafka reads it."""
+def test_a_policy_name_is_case_insensitive() -> None:
+    """Kafka accepts any case, too."""
     assert migration_policy("Bidirectional") == migration_policy("bidirectional")
 
 
 def test_a_failed_conversion_leaves_the_classic_group_as_it_was() -> None:
-    """Its commit failed: the shard is read again, the classic group is there, its member goes on."""
+    """After the failed commit the shard is reloaded: the classic group exists, and its member continues."""
     world = world_with("bidirectional")
     client = classic_alone(world)
     world.fail_next_commit()
@@ -124,8 +124,8 @@ def test_a_failed_conversion_leaves_the_classic_group_as_it_was() -> None:
     assert len(client.uses) == 4
 
 
-def test_a_classic_member_that_does_not_join_again_is_out() -> None:
-    """Told to rebalance, it has its rebalance timeout, whatever it beats."""
+def test_a_classic_member_that_does_not_rejoin_is_removed() -> None:
+    """After it is asked to rebalance, it has its rebalance timeout; heartbeats do not prolong it."""
     world = world_with("bidirectional")
     client = classic_alone(world)
     member = Member(world, "m1")

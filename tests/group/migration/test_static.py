@@ -1,4 +1,4 @@
-"""Static members that come back under the other protocol (KIP-345 with KIP-848)."""
+"""Static members that return under the other protocol (KIP-345 with KIP-848)."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ def sync(world: World, joined: Any, instance_id: str) -> list[int]:
     return list(topic.partitions)
 
 
-def test_the_only_consumer_member_comes_back_as_a_classic_one() -> None:
-    """The group becomes a classic one at once: generation is the group epoch, partitions stay, nobody rebalances."""
+def test_the_only_consumer_member_returns_as_a_classic_one() -> None:
+    """The group becomes a classic one at once: the generation is the group epoch, partitions stay, without a
+    rebalance."""
     world = World({"a": 3}, group_min_session_timeout_ms=1, group_initial_rebalance_delay_ms=0)
     member = Member(world, "m1", "i1")
     member.join(["a"])
@@ -66,7 +67,7 @@ def test_the_only_consumer_member_comes_back_as_a_classic_one() -> None:
     assert world.machine.groups[GROUP].state_name() == "Empty"
 
 
-def test_a_classic_static_member_comes_back_as_a_consumer_member() -> None:
+def test_a_classic_static_member_returns_as_a_consumer_member() -> None:
     """In a mixed group: under another id, with its partitions, and without a new group epoch."""
     world = World({"a": 4}, group_min_session_timeout_ms=1)
     other = Member(world, "m1")

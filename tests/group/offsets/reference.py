@@ -1,4 +1,4 @@
-"""What kcore_ext.group.offsets does, said plainly with the codec's own types: the definition it is held to."""
+"""The reference implementation of kcore_ext.group.offsets, with the codec's own types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kcore_ext.group.offsets import OffsetAndMetadata
 
 
 def is_too_long(metadata: str, limit: int) -> bool:
-    """More than `limit` UTF-16 code units."""
+    """Returns True if the text has more than `limit` UTF-16 code units."""
     return len(metadata.encode("utf-16-be")) // 2 > limit
 
 
@@ -26,7 +26,7 @@ def new_offsets(
     expire_ms: int,
     limit: int,
 ) -> tuple[list[tuple[bytes, bytes]], list[tuple[int, int]]]:
-    """The records' keys and values in bytes, and the answers as (partition, code)."""
+    """Returns the records' keys and values in bytes, and the responses as (partition, code)."""
     records, answers = [], []
     for index, asked in enumerate(partitions):
         code = 0 if codes is None else codes[index]
@@ -54,7 +54,7 @@ def answer_fetch(
     unstable: Container[int],
     topic_id: bytes | None,
 ) -> list[tuple[int, int, int, str, int]]:
-    """The answers as (partition, offset, leader epoch, metadata, code)."""
+    """Returns the responses as (partition, offset, leader epoch, metadata, code)."""
     answers = []
     for index in indexes:
         offset = offsets.get(index)
@@ -68,7 +68,7 @@ def answer_fetch(
 
 
 def complete(store: OffsetStore, producer_id: int, commit: bool) -> None:
-    """The end of a producer's transaction, offset by offset."""
+    """Ends a producer's transaction, offset by offset."""
     for group_id, topics in store._pending.pop(producer_id, {}).items():
         for topic, partitions in topics.items():
             for partition, offset in partitions.items():
@@ -86,5 +86,5 @@ def complete(store: OffsetStore, producer_id: int, commit: bool) -> None:
 
 
 def put_block(store: OffsetStore, group_id: str, first_offset: int, block: OffsetBlock[Any]) -> None:
-    """What a shard does with the offsets of a commit outside of transactions: `replay_block`, for a store alone."""
+    """Stores the offsets of a non-transactional commit: `replay_block` for a store without a shard."""
     store.offset_count += block.put_into(store._groups, group_id, first_offset)

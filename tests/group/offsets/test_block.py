@@ -1,4 +1,4 @@
-"""A block of offsets does what its records do one by one: the same answers, the same bytes, the same store."""
+"""A block of offsets equals its single records: the same responses, bytes and store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ fields = {
     "committed_leader_epoch": int32,
     "committed_metadata": st.none() | st.text(max_size=12) | st.just("x" * 200),
 }
-# A request's own class, whose slots are read in place, and any other object with these attributes.
+# A request's own class, whose slots are read in place, and another class with these attributes.
 asked = st.builds(OffsetCommitRequestPartition, **fields) | st.builds(SimpleNamespace, **fields)
 topics = st.tuples(names, uuid, st.lists(st.tuples(asked, st.sampled_from([0, 0, 3])), max_size=5), st.booleans())
 times = st.tuples(int64, st.just(-1) | int64)
@@ -39,7 +39,7 @@ def answer(partition_index: int, error_code: int) -> tuple[int, int]:
 
 
 def make(group: str, now_ms: int, expire_ms: int, limit: int, wanted: list[Any]) -> tuple[OffsetBlock[Record], Any]:
-    """The block of a request, and its answers."""
+    """Returns the block of a request, and its responses."""
     block = OffsetBlock(group, now_ms, expire_ms, limit, Record)
     answers = []
     for topic, topic_id, entries, refused in wanted:
@@ -50,7 +50,7 @@ def make(group: str, now_ms: int, expire_ms: int, limit: int, wanted: list[Any])
 
 @settings(deadline=None)
 @given(names, times, st.lists(topics, max_size=3))
-def test_records_and_answers_are_those_of_the_codec(group, when, wanted):
+def test_records_and_responses_equal_the_codecs(group, when, wanted):
     block, answers = make(group, *when, 100, wanted)
     records = []
     for (topic, topic_id, entries, refused), answered in zip(wanted, answers, strict=True):
@@ -65,7 +65,7 @@ def test_records_and_answers_are_those_of_the_codec(group, when, wanted):
 
 @settings(deadline=None)
 @given(names, times, st.lists(topics, max_size=3), st.integers(0, 1 << 40))
-def test_the_bytes_are_those_of_the_records_one_by_one(group, when, wanted, base_ms):
+def test_the_bytes_equal_those_of_single_records(group, when, wanted, base_ms):
     block, _ = make(group, *when, 500, wanted)
     expected = BatchBuilder(1 << 20, base_timestamp_ms=base_ms)
     encoded = EncodedRecords(list(block))
@@ -79,7 +79,7 @@ def test_the_bytes_are_those_of_the_records_one_by_one(group, when, wanted, base
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(names, times, st.lists(topics, max_size=2)), max_size=4))
-def test_the_store_is_that_of_the_records_one_by_one(commits):
+def test_the_store_equals_that_of_single_records(commits):
     blocks, records = OffsetStore(), OffsetStore()
     offset = 5
     for group, when, wanted in commits:
@@ -112,7 +112,7 @@ def test_unknown_partitions(partitions, count):
     assert unknown_partitions(partitions, count, 3) == (codes if any(codes) else None)
 
 
-def test_answers_without_an_error_are_shared():
+def test_responses_without_an_error_are_shared():
     shared: dict[int, Any] = {}
     entries = [OffsetCommitRequestPartition(partition_index=index) for index in (3, 4, 3)]
     made: list[int] = []
@@ -128,7 +128,7 @@ def test_answers_without_an_error_are_shared():
     assert made == [3, 4, 4], "an error is said anew each time"
 
 
-def test_a_batch_that_is_full_takes_no_more():
+def test_a_full_batch_refuses_further_records():
     block = OffsetBlock("g", 0, -1, 10, Record)
     block.add("t", bytes(16), [OffsetCommitRequestPartition(partition_index=p) for p in range(3)], None, answer, {})
     batch = BatchBuilder(61 + block.size_bytes // 2, base_timestamp_ms=0)
@@ -136,7 +136,7 @@ def test_a_batch_that_is_full_takes_no_more():
     assert batch.count == 1
 
 
-def test_a_block_is_put_in_one_place():
+def test_a_block_is_stored_once():
     block, _ = make("g", 0, -1, 10, [("t", bytes(16), [(OffsetCommitRequestPartition(), 0)], False)])
     store = OffsetStore()
     reference.put_block(store, "g", 5, block)
@@ -154,14 +154,14 @@ def test_a_block_is_put_in_one_place():
         ("g", {"committed_metadata": b"bytes"}, -1, "str"),
     ],
 )
-def test_what_no_record_can_hold_is_refused(group, entry, expire_ms, error):
+def test_values_too_large_for_a_record_are_refused(group, entry, expire_ms, error):
     block = OffsetBlock(group, 0, expire_ms, 40_000, Record)
     with pytest.raises((ValueError, OverflowError, TypeError), match=error):
         block.add("t", bytes(16), [OffsetCommitRequestPartition(**entry)], None, answer, {})
     assert list(block) == []
 
 
-def test_a_record_that_is_not_there():
+def test_an_index_without_a_record_is_refused():
     block, _ = make("g", 0, -1, 10, [("t", bytes(16), [(OffsetCommitRequestPartition(), 0)], False)])
     assert block[-1] == block[0]
     for place in (1, -2):
@@ -171,7 +171,7 @@ def test_a_record_that_is_not_there():
 
 
 class Misjudged(list[Any]):
-    """A caller's own sequence, whose length is not what it yields."""
+    """A sequence of a caller's own class, whose length is wrong."""
 
     said = 0
 
@@ -180,7 +180,7 @@ class Misjudged(list[Any]):
 
 
 @pytest.mark.parametrize("said", [0, 1, 7])
-def test_a_length_that_is_not_true_breaks_nothing(said):
+def test_a_wrong_length_is_handled(said):
     entries = Misjudged([OffsetCommitRequestPartition(partition_index=p, committed_offset=p) for p in range(6)] * 50)
     entries.said = said
     codes = [0 if entry.partition_index < 4 else 3 for entry in entries]
@@ -194,8 +194,8 @@ def test_a_length_that_is_not_true_breaks_nothing(said):
         OffsetBlock("g", 0, -1, 10, Record).add("t", bytes(16), entries, [0, 0, 3], answer, {})
 
 
-def test_a_length_beyond_all_memory_is_refused():
+def test_a_length_beyond_memory_is_refused():
     entries = Misjudged([OffsetCommitRequestPartition()])
-    entries.said = (1 << 64) // 48 + 2  # whose bytes are few again in 64 bits
+    entries.said = (1 << 64) // 48 + 2  # the size in bytes overflows 64 bits to a small number
     with pytest.raises(OverflowError, match="a commit of"):
         OffsetBlock("g", 0, -1, 10, Record).add("t", bytes(16), entries, None, answer, {})

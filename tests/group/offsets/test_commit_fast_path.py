@@ -45,7 +45,7 @@ def topic_id(name: str) -> bytes:
 
 
 class World(OffsetsContext):
-    """A shard with one API on it, which lives as long as a node's does; nothing is committed unless it is said."""
+    """A shard with one API, which lives as long as a node's; only the script commits."""
 
     def __init__(self, kind: type[OffsetCommitApi], authorizer: Any = None) -> None:
         settings = {"offset.metadata.max.bytes": MAX_METADATA, "group.initial.rebalance.delay.ms": 0}
@@ -56,7 +56,7 @@ class World(OffsetsContext):
         self.answers: list[Any] = []
 
     def join(self) -> None:
-        """A member alone in the classic group "members", at generation 1."""
+        """Joins the only member of the classic group "members", at generation 1."""
         self.auto_commit = True
         request = JoinGroupRequest(
             group_id="members",
@@ -73,7 +73,7 @@ class World(OffsetsContext):
         self.auto_commit = False
 
     def ask(self, version: int, request: OffsetCommitRequest) -> None:
-        """A commit; what is answered to it later is an answer too."""
+        """Sends a commit; a later response is recorded, too."""
         self.now.update()
         place = len(self.answers)
         self.answers.append(None)
@@ -83,8 +83,8 @@ class World(OffsetsContext):
         else:
             self.answers[place] = result
 
-    def facts(self) -> dict[str, Any]:
-        """All that can be seen of it."""
+    def observations(self) -> dict[str, Any]:
+        """Returns all observable state."""
         self.commit()
         members = self.machine.groups.get("members")
         return self.state() | {
@@ -95,7 +95,7 @@ class World(OffsetsContext):
         }
 
     def written(self) -> bytes:
-        """The shard's log as it is stored."""
+        """Returns the stored bytes of the shard's log."""
         return b"".join(bytes(batch) for _, batch in self.log().batches(start=0))
 
 
@@ -153,7 +153,7 @@ steps = st.one_of(
 
 
 def play(world: World, script: list[tuple[str, int, Any]]) -> dict[str, Any]:
-    """Runs a script. Every commit comes twice: the second time the compiled way knows it."""
+    """Runs a script. Every commit is sent twice: the second time the fast path has it cached."""
     world.join()
     for what, number, request in script:
         match what:
@@ -167,7 +167,7 @@ def play(world: World, script: list[tuple[str, int, Any]]) -> dict[str, Any]:
             case "fail":
                 world.fail_next_commit()
                 world.commit()
-                world.engine.failures_left = 0  # there may have been nothing to write
+                world.engine.failures_left = 0  # the commit may have been empty
             case "write":
                 world.commit()
             case "unload" if world.shards.get(0):
@@ -177,7 +177,7 @@ def play(world: World, script: list[tuple[str, int, Any]]) -> dict[str, Any]:
                 world.slices.finish()
             case "wait":
                 world.advance(number)
-    return world.facts()
+    return world.observations()
 
 
 def one(name: str, partition: int, **more: Any) -> OffsetCommitRequestTopic:
@@ -188,7 +188,7 @@ def one(name: str, partition: int, **more: Any) -> OffsetCommitRequestTopic:
 def copy_of(
     request: OffsetCommitRequest, topics: list[OffsetCommitRequestTopic], the_member: str
 ) -> OffsetCommitRequest:
-    """A request of its own for each world, as two connections would read it."""
+    """Returns a request of its own for each world, as if two connections had decoded it."""
     return OffsetCommitRequest(
         group_id=request.group_id,
         generation_id_or_member_epoch=request.generation_id_or_member_epoch,
@@ -208,7 +208,7 @@ def test_fast_path_equals_generic_path(script: list[tuple[str, int, Any]], autho
     assert play(World(OffsetCommitApi, authorizer), script) == play(World(GenericCommitApi, authorizer), script)
 
 
-# ---- what is remembered
+# ---- cached combinations
 
 
 @pytest.fixture(params=[None, Denies()])
@@ -217,7 +217,7 @@ def world(request: Any) -> World:
 
 
 def commit(world: World, version: int = 9, *topics: OffsetCommitRequestTopic, group: str = "g") -> Any:
-    """Commits, and waits for the answer."""
+    """Sends a commit, and waits for the response."""
     world.ask(version, OffsetCommitRequest(group_id=group, topics=list(topics) or [one("t", 0)]))
     world.pipeline.commit()
     return world.answers[-1]
@@ -235,8 +235,8 @@ def test_equal_commits_of_all_groups_get_the_same_response(world):
     assert world.commits.fast_path.remembered == 3
 
 
-def test_names_and_ids_are_told_apart(world):
-    """A topic's id counts from version 10 on; the answer repeats what was asked, whatever it is."""
+def test_names_and_ids_are_distinguished(world):
+    """A topic's id matters from version 10 on; the response repeats the request's name and id."""
     both = OffsetCommitRequestTopic(name="t", topic_id=topic_id("u"), partitions=one("t", 0).partitions)
     named, by_id = commit(world, 9, both), commit(world, 10, both)
     assert named == by_id
@@ -244,7 +244,7 @@ def test_names_and_ids_are_told_apart(world):
     assert (world.machine.offsets.count("g"), sorted(world.machine.offsets.topics("g"))) == (2, ["t", "u"])
 
 
-def test_a_topic_that_was_deleted_or_made_anew_is_looked_at_again(world):
+def test_a_deleted_or_recreated_topic_is_looked_up_again(world):
     accepted = commit(world, 9, one("t", 2))
     world.topics.remove("t")
     assert codes(commit(world, 9, one("t", 2))) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
@@ -256,7 +256,7 @@ def test_a_topic_that_was_deleted_or_made_anew_is_looked_at_again(world):
     assert again is not accepted
 
 
-def test_refusals_are_not_remembered(world):
+def test_refusals_are_not_cached(world):
     for index in (3, -1, 1 << 40, -(1 << 40)):
         assert codes(commit(world, 9, one("t", index))) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert codes(commit(world, 9, one("t", 0), one("gone", 0))) == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
@@ -267,7 +267,7 @@ def test_refusals_are_not_remembered(world):
     assert codes(commit(world)) == [0]
 
 
-def test_what_is_remembered_is_bounded(world):
+def test_cached_combinations_are_bounded(world):
     for first in range(400):
         for second in range(3):
             commit(world, 9, one("long", first), one("t", second))
@@ -282,7 +282,7 @@ def test_what_is_remembered_is_bounded(world):
 
 def test_fast_path_declines_a_request_of_a_subclass(world):
     class Request(OffsetCommitRequest):
-        """Looks the same."""
+        """A request of a subclass with the same fields."""
 
     world.ask(9, Request(group_id="g", topics=(one("t", 0),)))
     world.pipeline.commit()

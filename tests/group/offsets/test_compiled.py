@@ -1,4 +1,4 @@
-"""kcore_ext.group.offsets against its plain definition and against the codec."""
+"""Compares kcore_ext.group.offsets with its reference implementation and with the codec."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def test_answer_fetch(indexes, found, unstable, topic_id):
         assert answers == compiled.answer_fetch(kind, indexes, offsets, unstable, topic_id)
 
 
-# ---- reading
+# ---- decoding
 
 
 def read(key: bytes, value: bytes | None) -> Any:
-    """As the codec reads it, in the compiled types."""
+    """Decodes a record with the codec, in the compiled types."""
     typed = decode_key(TOPIC_NAME, key)
     commit_key = CommitKey(typed.group, typed.topic, typed.partition)
     if value is None:
@@ -82,7 +82,7 @@ def read(key: bytes, value: bytes | None) -> Any:
 
 
 @given(names, names, int32, offset_values, st.integers(0, 4))
-def test_the_decoder_reads_every_version_as_the_codec_does(group, topic, partition, value, version):
+def test_the_decoder_equals_the_codec_for_every_version(group, topic, partition, value, version):
     key = OffsetCommitKey(group=group, topic=topic, partition=partition).encode_key()
     data = value.encode_value(version)
     assert OffsetDecoder().decode(key, data) == read(key, data)
@@ -94,7 +94,7 @@ def test_the_decoder_reads_every_version_as_the_codec_does(group, topic, partiti
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "ab", "b", "é"]), st.sampled_from(["c", "bc", "c"]), int32)))
-def test_a_decoder_that_remembers_names_reads_any_sequence(keys):
+def test_a_decoder_with_cached_names_decodes_any_sequence(keys):
     decoder = OffsetDecoder()
     for group, topic, partition in keys:
         key = OffsetCommitKey(group=group, topic=topic, partition=partition).encode_key()
@@ -102,7 +102,7 @@ def test_a_decoder_that_remembers_names_reads_any_sequence(keys):
 
 
 @given(names, names, int32, offset_values, st.integers(0, 4), st.data())
-def test_what_is_cut_or_longer_is_left_to_the_codec(group, topic, partition, value, version, data):
+def test_truncated_or_longer_bytes_are_left_to_the_codec(group, topic, partition, value, version, data):
     key = OffsetCommitKey(group=group, topic=topic, partition=partition).encode_key()
     body = value.encode_value(version)
     cut = data.draw(st.integers(0, len(body) - 1))
@@ -113,7 +113,7 @@ def test_what_is_cut_or_longer_is_left_to_the_codec(group, topic, partition, val
 
 
 @given(names, names, int32, st.binary(max_size=60))
-def test_no_bytes_are_read_otherwise_than_the_codec_reads_them(group, topic, partition, data):
+def test_the_decoder_equals_the_codec_for_any_bytes(group, topic, partition, data):
     key = OffsetCommitKey(group=group, topic=topic, partition=partition).encode_key()
     try:
         found = OffsetDecoder().decode(key, data)
@@ -124,7 +124,7 @@ def test_no_bytes_are_read_otherwise_than_the_codec_reads_them(group, topic, par
 
 
 @pytest.mark.parametrize("key", ["0002000167", "0003000167", "00", "", "ffff00016700017400000003"])
-def test_other_records_are_not_the_decoders(key):
+def test_other_records_are_left_to_the_codec(key):
     assert OffsetDecoder().decode(bytes.fromhex(key), b"") is None
 
 
@@ -141,10 +141,10 @@ def test_tagged_fields_that_kafka_does_not_write_are_left_to_the_codec():
     assert decode_value(decode_key(TOPIC_NAME, key), strange) == OffsetCommitValue(offset=1)
 
 
-# ---- writing
+# ---- encoding
 
 
-def test_a_record_stands_in_one_place():
+def test_a_record_offset_is_set_once():
     entry = OffsetAndMetadata(-1, 1, -1, "", 0, -1, bytes(16))
     assert entry.place(5) is entry
     assert entry.record_offset == 5
@@ -152,7 +152,7 @@ def test_a_record_stands_in_one_place():
         entry.place(6)
 
 
-def test_what_does_not_fit_is_refused():
+def test_values_too_large_for_a_record_are_refused():
     with pytest.raises(ValueError, match="32768 bytes"):
         CommitKey("g" * 32_768, "t", 0).encode_key()
     with pytest.raises(ValueError, match="40000 bytes"):
@@ -165,7 +165,7 @@ def test_what_does_not_fit_is_refused():
             entry.encode_value(version)
 
 
-def test_keys_are_values():
+def test_keys_compare_by_value():
     assert CommitKey("g", "t", 1) == CommitKey("g", "t", 1) != CommitKey("g", "t", 2)
     assert CommitKey("g", "t", 1) != CommitKey("h", "t", 1)
     assert CommitKey("g", "t", 1) != ("g", "t", 1)

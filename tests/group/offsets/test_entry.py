@@ -19,7 +19,7 @@ ONE, TWO = b"1" * 16, b"2" * 16
 
 
 @given(int64, int64, int32, st.text(), int64, int64, uuid)
-def test_it_keeps_what_it_is_given(record, offset, epoch, metadata, committed, expire, topic_id):
+def test_it_keeps_its_arguments(record, offset, epoch, metadata, committed, expire, topic_id):
     entry = OffsetAndMetadata(record, offset, epoch, metadata, committed, expire, topic_id)
     assert entry.record_offset == record
     assert entry.committed_offset == offset
@@ -31,7 +31,7 @@ def test_it_keeps_what_it_is_given(record, offset, epoch, metadata, committed, e
     assert entry == OffsetAndMetadata(record, offset, epoch, metadata, committed, expire, topic_id)
 
 
-def test_it_differs_in_every_field():
+def test_every_field_affects_equality():
     fields = [1, 2, 3, "4", 5, 6, ONE]
     others = [0, 0, 0, "", 0, 0, TWO]
     entry = OffsetAndMetadata(*fields)
@@ -48,7 +48,7 @@ def test_it_is_immutable():
             setattr(entry, name, 1)
 
 
-def test_it_is_small_and_no_business_of_the_garbage_collector():
+def test_it_is_small_and_not_tracked_by_the_garbage_collector():
     entry = OffsetAndMetadata(1, 2, 3, "", 5, -1, ZERO)
     assert sys.getsizeof(entry) == 80
     assert not gc.is_tracked(entry)
@@ -58,7 +58,7 @@ def test_it_is_small_and_no_business_of_the_garbage_collector():
     ("mine", "other", "same"),
     [(ONE, ONE, True), (ONE, TWO, False), (ZERO, TWO, True), (ONE, ZERO, True), (ZERO, ZERO, True)],
 )
-def test_an_unknown_topic_id_is_like_any_other(mine, other, same):
+def test_an_unknown_topic_id_matches_any_other(mine, other, same):
     assert OffsetAndMetadata(1, 2, 3, "", 5, -1, mine).belongs_to(other) is same
 
 
@@ -70,7 +70,7 @@ def test_a_topic_id_has_sixteen_bytes():
 
 
 @pytest.mark.parametrize("field", range(6))
-def test_numbers_that_no_record_can_hold_are_refused(field):
+def test_numbers_too_large_for_a_record_are_refused(field):
     fields = [1, 2, 3, "", 5, 6, ZERO]
     if field == 3:
         with pytest.raises(TypeError):

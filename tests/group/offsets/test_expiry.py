@@ -1,4 +1,4 @@
-"""Expiry: which offsets go when, when a group goes with them, and that a run never takes long at a time."""
+"""Expiration of offsets and of empty groups, and the bound on the length of a slice."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def context() -> OffsetsContext:
 
 
 def gone(context: OffsetsContext) -> list[OffsetCommitKey | GroupMetadataKey]:
-    """The keys of the tombstones since this was last asked."""
+    """Returns the keys of the tombstones since the last call."""
     return [k for k, v in context.records() if v is None]
 
 
@@ -53,13 +53,13 @@ def stable(context: OffsetsContext, monkeypatch: pytest.MonkeyPatch, *args: obje
         (50, -1, None, 100, False),
         (0, -1, 50, 100, False),
         (0, -1, 50, 150, True),
-        (90, -1, 0, 100, True),  # the base counts, however new the commit
-        (0, 500, None, 499, False),  # its own time goes before the retention
+        (90, -1, 0, 100, True),  # the base time applies, however recent the commit
+        (0, 500, None, 499, False),  # its own expiration time precedes the retention
         (0, 500, 0, 499, False),
         (400, 401, None, 401, True),
     ],
 )
-def test_when_an_offset_is_expired(commit_ms, expire_ms, base_ms, now_ms, expected):
+def test_is_expired(commit_ms, expire_ms, base_ms, now_ms, expected):
     offset = OffsetAndMetadata(0, 0, -1, "", commit_ms, expire_ms, bytes(16))
     assert is_expired(offset, base_ms, now_ms, 100) is expected
 
@@ -67,7 +67,7 @@ def test_when_an_offset_is_expired(commit_ms, expire_ms, base_ms, now_ms, expect
 # ---- the timer
 
 
-def test_the_first_look_is_one_interval_after_the_load(context):
+def test_the_first_run_is_one_interval_after_the_load(context):
     context.commit_offsets("g", {"topic": {0: 1}}, version=4, retention_ms=0)
     context.advance(CHECK_MS - 1)
     assert gone(context) == []
@@ -75,7 +75,7 @@ def test_the_first_look_is_one_interval_after_the_load(context):
     assert gone(context) == [key(0), GROUP]
 
 
-def test_it_looks_again_every_interval(context):
+def test_a_run_starts_every_interval(context):
     for _ in range(3):
         context.commit_offsets("g", {"topic": {0: 1}}, version=4, retention_ms=0)
         context.advance(CHECK_MS - 1)
@@ -85,7 +85,7 @@ def test_it_looks_again_every_interval(context):
     assert context.machine.offsets.expirations == 3
 
 
-def test_a_load_begins_the_interval_anew_and_leaves_one_timer(context):
+def test_a_load_restarts_the_interval_and_leaves_one_timer(context):
     context.commit_offsets("g", {"topic": {0: 1}}, version=4, retention_ms=0)
     context.advance(CHECK_MS - 1)
     context.restart()
@@ -97,7 +97,7 @@ def test_a_load_begins_the_interval_anew_and_leaves_one_timer(context):
     assert len(context.wheel) == 1
 
 
-def test_after_an_unload_nothing_fires(context):
+def test_after_an_unload_no_timer_fires(context):
     context.commit_offsets("g", {"topic": {0: 1}}, version=4, retention_ms=0)
     context.unload()
     context.records()
@@ -105,7 +105,7 @@ def test_after_an_unload_nothing_fires(context):
     assert gone(context) == []
 
 
-def test_a_look_that_fails_is_repeated_after_the_interval(context, monkeypatch, caplog):
+def test_a_failed_run_is_repeated_after_the_interval(context, monkeypatch, caplog):
     context.commit_offsets("g", {"topic": {0: 1}}, version=4, retention_ms=0)
     group = context.machine.groups["g"]
     monkeypatch.setattr(type(group), "offset_expiration_base", lambda self: 1 // 0)
@@ -117,7 +117,7 @@ def test_a_look_that_fails_is_repeated_after_the_interval(context, monkeypatch, 
     assert gone(context) == [key(0), GROUP]
 
 
-def test_a_run_that_a_failed_commit_cut_short_is_followed_by_one_of_the_new_state(context, monkeypatch):
+def test_a_run_ended_by_a_failed_commit_is_followed_by_one_of_the_reloaded_state(context, monkeypatch):
     runs = []
 
     def counted(machine):
@@ -138,10 +138,10 @@ def test_a_run_that_a_failed_commit_cut_short_is_followed_by_one_of_the_new_stat
     assert len(runs) == 3
 
 
-# ---- which offsets, by group
+# ---- expired offsets, by group
 
 
-def test_a_simple_groups_offsets_age_each_from_its_commit(context):
+def test_offsets_of_a_simple_group_expire_by_their_own_commits(context):
     context.commit_offsets("g", {"topic": {0: 1}})
     context.advance(30 * MINUTE_MS)
     context.commit_offsets("g", {"topic": {1: 1}})
@@ -155,7 +155,7 @@ def test_a_simple_groups_offsets_age_each_from_its_commit(context):
     context.assert_restart_changes_nothing()
 
 
-def test_committing_again_begins_anew(context):
+def test_a_new_commit_restarts_the_retention_time(context):
     context.commit_offsets("g", {"topic": {0: 1}})
     context.advance(50 * MINUTE_MS)
     context.commit_offsets("g", {"topic": {0: 1}})
@@ -163,7 +163,7 @@ def test_committing_again_begins_anew(context):
     assert gone(context) == []
 
 
-def test_an_emptied_groups_offsets_age_from_when_it_became_empty(context, monkeypatch):
+def test_retention_of_an_emptied_group_starts_when_it_became_empty(context, monkeypatch):
     members = stable(context, monkeypatch)
     context.commit_offsets("g", {"topic": {0: 1}}, generation=members.generation, member=members.ids[0])
     context.advance(300 * MINUTE_MS)
@@ -175,7 +175,7 @@ def test_an_emptied_groups_offsets_age_from_when_it_became_empty(context, monkey
     assert gone(context) == [key(0), GROUP]
 
 
-def test_since_when_a_group_is_empty_survives_a_restart(context, monkeypatch):
+def test_the_time_at_which_a_group_became_empty_survives_a_restart(context, monkeypatch):
     members = stable(context, monkeypatch)
     context.commit_offsets("g", {"topic": {0: 1}}, generation=members.generation, member=members.ids[0])
     context.advance(300 * MINUTE_MS)
@@ -187,17 +187,17 @@ def test_since_when_a_group_is_empty_survives_a_restart(context, monkeypatch):
     assert gone(context) == [key(0), GROUP]
 
 
-def test_without_that_knowledge_the_commit_counts(context, monkeypatch):
+def test_without_that_time_the_commit_counts(context, monkeypatch):
     members = stable(context, monkeypatch)
     context.commit_offsets("g", {"topic": {0: 1}}, generation=members.generation, member=members.ids[0])
     members.leave()
-    context.machine.groups["g"].state_timestamp_ms = -1  # as a record of version 0 or 1 leaves it
+    context.machine.groups["g"].state_timestamp_ms = -1  # as after a record of version 0 or 1
     context.records()
     context.advance(RETENTION_MS)
     assert gone(context) == [key(0), GROUP]
 
 
-def test_a_stable_group_keeps_what_it_reads_and_loses_the_rest(context, monkeypatch):
+def test_a_stable_group_keeps_offsets_of_subscribed_topics_only(context, monkeypatch):
     members = stable(context, monkeypatch)
     who = {"generation": members.generation, "member": members.ids[0]}
     context.commit_offsets("g", {"topic": {0: 1}, "other": {0: 2}}, **who)
@@ -209,7 +209,7 @@ def test_a_stable_group_keeps_what_it_reads_and_loses_the_rest(context, monkeypa
 
 
 @pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance"])
-def test_while_it_rebalances_nothing_expires(context, monkeypatch, state):
+def test_nothing_expires_during_a_rebalance(context, monkeypatch, state):
     members = stable(context, monkeypatch)
     who = {"generation": members.generation, "member": members.ids[0]}
     context.commit_offsets("g", {"other": {0: 2}}, version=4, retention_ms=0, **who)
@@ -223,7 +223,7 @@ def test_while_it_rebalances_nothing_expires(context, monkeypatch, state):
 
 
 @pytest.mark.parametrize(("protocol_type", "topics"), [("connect", ("topic",)), ("consumer", ())])
-def test_members_that_do_not_say_what_they_read_keep_everything(context, monkeypatch, protocol_type, topics):
+def test_members_with_unknown_subscriptions_keep_all_offsets(context, monkeypatch, protocol_type, topics):
     members = stable(context, monkeypatch, protocol_type, topics)
     who = {"generation": members.generation, "member": members.ids[0]}
     context.commit_offsets("g", {"other": {0: 2}}, version=4, retention_ms=0, **who)
@@ -239,7 +239,7 @@ def test_members_that_do_not_say_what_they_read_keep_everything(context, monkeyp
 # ---- groups without offsets
 
 
-def test_an_empty_group_without_offsets_goes_at_the_first_look(context, monkeypatch):
+def test_an_empty_group_without_offsets_is_deleted_by_the_first_run(context, monkeypatch):
     members = stable(context, monkeypatch)
     context.advance(CHECK_MS)
     assert gone(context) == []
@@ -250,7 +250,7 @@ def test_an_empty_group_without_offsets_goes_at_the_first_look(context, monkeypa
     context.assert_restart_changes_nothing()
 
 
-def test_a_group_with_nothing_but_an_id_that_was_given_out_goes_too(context):
+def test_a_group_with_only_an_assigned_id_is_deleted(context):
     members = Members(context)
     given = members.join(0).response
     assert given.error_code == 79
@@ -288,7 +288,7 @@ def test_pending_offsets_alone_protect_the_group(context):
     assert gone(context) == [GROUP]
 
 
-def test_an_offset_ages_from_its_commit_not_from_the_end_of_its_transaction(context):
+def test_retention_of_a_transactional_offset_starts_at_its_commit(context):
     context.commit_in_transaction("g", {"topic": {0: 3}})
     context.advance(RETENTION_MS)
     context.end_transaction(7, True)
@@ -307,7 +307,7 @@ def commit_many(context: OffsetsContext, group: str, count: int) -> None:
 
 
 def apply(context: OffsetsContext, outcome: Outcome | None) -> int:
-    """Replays what a slice decided, as the runtime does; returns how much that was."""
+    """Replays the decision of a slice, as the runtime does; returns its number of records."""
     if outcome is None:
         return 0
     for record in outcome.records:
@@ -326,7 +326,7 @@ def test_a_large_group_expires_in_bounded_slices(context):
     assert context.machine.groups == {}
 
 
-def test_many_groups_are_looked_at_in_bounded_slices(context):
+def test_many_groups_are_checked_in_bounded_slices(context):
     for i in range(2_500):
         commit_many(context, f"g{i}", 1)
     assert [apply(context, outcome) for outcome in expire(context.machine)] == [0] * 5
@@ -349,7 +349,7 @@ def test_long_names_make_small_slices(context):
     assert context.machine.groups == {}
 
 
-def test_what_happens_in_a_pause_counts(context):
+def test_changes_during_a_pause_are_respected(context):
     commit_many(context, "g", 2_500)
     context.clock.advance(RETENTION_MS)
     context.now.update()
@@ -363,7 +363,7 @@ def test_what_happens_in_a_pause_counts(context):
     assert list(context.machine.groups) == ["g"]
 
 
-def test_a_group_that_was_deleted_in_a_pause_is_left_alone(context):
+def test_a_group_deleted_during_a_pause_is_skipped(context):
     commit_many(context, "g", 2_500)
     context.clock.advance(RETENTION_MS)
     context.now.update()

@@ -1,6 +1,4 @@
-"""OffsetFetch by compiled code, with answers that are given out again: always what the generic path answers just
-then.
-"""
+"""The fast path of OffsetFetch with its cached responses always equals the generic path."""
 
 from __future__ import annotations
 
@@ -77,15 +75,16 @@ def old(group: str, topics: dict[str, list[int]] | None, stable: bool = False) -
     return OffsetFetchRequest(group_id=group, topics=named, require_stable=stable)
 
 
-def questions_of(group: str, ids: dict[str, bytes]) -> list[Question]:
-    """All ways to ask for a group: by version, for some topics or all, stable or not, right and wrong."""
+def requests_of(group: str, ids: dict[str, bytes]) -> list[Question]:
+    """Returns all kinds of requests for a group: by version, for some topics or all, stable or not, valid and
+    invalid."""
     some = {"t": [2, 0, 1000], "u": [0, 1, 1]}
     found: list[Question] = []
     for stable in (False, True):
         for topics in (some, None):
             found.append((9, OffsetFetchRequest(groups=[asked(group, topics)], require_stable=stable)))
             found.append((7, old(group, topics, stable)))
-        # The same by name and by id, one behind the other: alike, and not the same question.
+        # The same topics by name and by id, one after the other: similar, but different requests.
         for chosen in (None, {"t": [0, 1], "u": [2]}):
             with_ids = None if chosen is None else {ids[name]: partitions for name, partitions in chosen.items()}
             by_name = OffsetFetchRequest(groups=[asked(group, chosen)], require_stable=stable)
@@ -104,10 +103,10 @@ def questions_of(group: str, ids: dict[str, bytes]) -> list[Question]:
 
 
 class FetchMachine(RuleBasedStateMachine):
-    """Everything that may change an answer, in any order; each question is asked three times after each step.
+    """All changes that may affect a response, in any order; each request is sent three times after each step.
 
-    Of a group one answer is remembered: that of its last question. So some questions are the last before a step and the
-    first behind it.
+    The cache holds one response per group: that of its last request. Some requests are therefore the last before a step
+    and the first after it.
     """
 
     def __init__(self) -> None:
@@ -118,7 +117,7 @@ class FetchMachine(RuleBasedStateMachine):
         self.api = self.context.api(OffsetFetchApi)
         self.epochs: dict[str, int] = {}
         ids = {info.name: info.topic_id for info in self.context.topics.all()}
-        self.questions = [question for group in ("a", "b", "k") for question in questions_of(group, ids)]
+        self.questions = [question for group in ("a", "b", "k") for question in requests_of(group, ids)]
         self.changing = [5, 6]
         self.questions.append((9, OffsetFetchRequest(groups=[asked("a", {"t": self.changing})])))
         self.last = [0, 1, 2]
@@ -133,7 +132,7 @@ class FetchMachine(RuleBasedStateMachine):
     def commit_that_fails(self, group: str, offsets: Any) -> None:
         self.context.fail_next_commit()
         self.context.commit_offsets(group, offsets)
-        self.context.engine.failures_left = 0  # a commit that was refused had nothing to write
+        self.context.engine.failures_left = 0  # a refused request wrote nothing
 
     @rule(group=GROUPS, offsets=OFFSETS, producer_id=st.sampled_from([7, 8]))
     def commit_in_transaction(self, group: str, offsets: Any, producer_id: int) -> None:
@@ -164,7 +163,7 @@ class FetchMachine(RuleBasedStateMachine):
 
     @rule(topic=TOPICS, forgotten=st.booleans())
     def make_topic(self, topic: str, forgotten: bool) -> None:
-        """There again with its id, or with another one of the same name: its offsets are of the old one."""
+        """Recreates a topic with its id, or with another one; then its offsets belong to the old topic."""
         info = self.context.topics.add(topic, 3)
         if forgotten:
             self.context.topics._topics[topic] = type(info)(topic, topic.encode() * 16, 3)
@@ -211,7 +210,7 @@ class FetchMachine(RuleBasedStateMachine):
 
     @rule(group=GROUPS, offset=st.integers(0, 3), fails=st.booleans())
     def ask_before_it_is_durable(self, group: str, offset: int, fails: bool) -> None:
-        """Both ways wait for the commit, and say its error if it fails."""
+        """Both paths wait for the commit, and return its error if it fails."""
         self.context.auto_commit = False
         partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
         topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
@@ -230,16 +229,16 @@ class FetchMachine(RuleBasedStateMachine):
         self.context.auto_commit = True
         self.context.finish()
 
-    # ---- questions
+    # ---- requests
 
     @rule(partitions=st.lists(st.integers(0, 3)))
     def change_a_question(self, partitions: list[int]) -> None:
-        """An embedder may use its request object again for another question."""
+        """An embedder may reuse its request object for another request."""
         self.changing[:] = partitions
 
     @rule(places=st.lists(st.integers(0, 1_000), min_size=1, max_size=3))
     def choose_the_last_questions(self, places: list[int]) -> None:
-        """Those whose answers are remembered while the next steps happen."""
+        """Chooses the requests whose responses are cached during the next steps."""
         self.last = [place % len(self.questions) for place in places]
         for place in self.last:
             self._ask(place, 3)
@@ -283,7 +282,7 @@ def _settled(answer: Any) -> Any:
     return answer
 
 
-# ---- what is remembered
+# ---- cached responses
 
 
 @pytest.fixture
@@ -300,21 +299,22 @@ def question(group: str = "g", partitions: list[int] | None = None) -> OffsetFet
 V9 = RequestContext(9, "client")
 
 
-def test_the_third_answer_of_an_unchanged_group_is_the_second_for_whoever_asks(context):
+def test_the_third_response_of_an_unchanged_group_is_the_second_object(context):
     api = context.api(OffsetFetchApi)
     answers = [serve(api, V9, question()) for _ in range(4)]
-    assert answers[0] is not answers[1]  # most questions come once: the first answer is not kept
+    assert answers[0] is not answers[1]  # most requests occur once: the first response is not cached
     assert answers[1] is answers[2] is answers[3]
     assert (api.fast_path.served, api.fast_path.again, api.fast_path.remembered) == (4, 2, 1)
     context.commit_offsets("g", {"t": {99: 1}})
     assert serve(api, V9, question()) is answers[1]  # another partition's offset
     context.commit_offsets("g", {"t": {1: 6}})
     assert serve(api, V9, question()) == answers[1]
-    assert serve(api, V9, question()) is not answers[1]  # committed again, though the number is the same
+    assert serve(api, V9, question()) is not answers[1]  # committed again, though the offset is the same
 
 
-def test_questions_that_look_alike_are_told_apart(context):
-    """Behind a topic that was made again, its old offsets count for who asks by name or for all, not by its new id."""
+def test_similar_requests_are_distinguished(context):
+    """After a topic is recreated, its old offsets are returned by name and in requests for all topics, not by the new
+    id."""
     info = context.topics.by_name("t")
     context.topics._topics["t"] = type(info)("t", b"2" * 16, 100)
     api = context.api(OffsetFetchApi)
@@ -341,7 +341,7 @@ def test_questions_that_look_alike_are_told_apart(context):
             assert serve(api, RequestContext(10), request) == api.handle(RequestContext(10), request)
 
 
-def test_unstable_answers_are_not_remembered(context):
+def test_unstable_responses_are_not_cached(context):
     api = context.api(OffsetFetchApi)
     context.commit_in_transaction("g", {"t": {0: 50}})
     request = OffsetFetchRequest(groups=question().groups, require_stable=True)
@@ -351,7 +351,7 @@ def test_unstable_answers_are_not_remembered(context):
 
 
 @pytest.mark.parametrize("stable", [0, 1, None, "", "yes"])
-def test_what_is_no_bool_means_what_it_means_to_the_plain_way(context, stable):
+def test_a_flag_that_is_not_a_bool_is_handled_as_by_the_generic_path(context, stable):
     api = context.api(OffsetFetchApi)
     context.commit_in_transaction("g", {"t": {0: 50}})
     request = OffsetFetchRequest(groups=question().groups, require_stable=stable)
@@ -365,7 +365,7 @@ def test_what_is_no_bool_means_what_it_means_to_the_plain_way(context, stable):
     ("partitions", "metadata", "remembered"),
     [(range(60), "", 1), (range(70), "", 0), (range(3), "m" * 900, 1), (range(3), "m" * 1024, 0)],
 )
-def test_large_answers_are_not_remembered(context, partitions, metadata, remembered):
+def test_large_responses_are_not_cached(context, partitions, metadata, remembered):
     api = context.api(OffsetFetchApi)
     context.commit_offsets("g", {"t": {0: (5, -1, metadata)}})
     for _ in range(3):
@@ -373,7 +373,7 @@ def test_large_answers_are_not_remembered(context, partitions, metadata, remembe
     assert api.fast_path.remembered == remembered
 
 
-def test_answers_of_so_many_groups_are_remembered_and_no_more(context):
+def test_the_number_of_cached_responses_is_bounded(context):
     api = context.api(OffsetFetchApi)
     most = 0
     for number in range(3_000):
@@ -418,7 +418,7 @@ def test_every_request_is_authorized_and_denied_topics_are_not_returned(context,
     assert (api.fast_path.served, api.fast_path.again) == (5, 3)
 
 
-# ---- what callers may do to requests and responses
+# ---- requests and responses changed by callers
 
 
 def _shrink_topics(answer: Any) -> None:
@@ -472,8 +472,8 @@ CHANGES = [
 
 @pytest.mark.parametrize("everything", [False, True])
 @pytest.mark.parametrize("change", CHANGES)
-def test_an_answer_that_a_caller_took_apart_is_not_given_out_again(context, change, everything):
-    """It should be read only; whoever does not care must not bring down the engine."""
+def test_a_response_changed_by_a_caller_is_not_reused(context, change, everything):
+    """Callers should not change a response; if one does, the engine must not crash."""
     context.commit_offsets("g", {"t": {2: 7}})
     api = context.api(OffsetFetchApi)
     request = OffsetFetchRequest(groups=[asked("g", None)]) if everything else question()
@@ -497,7 +497,7 @@ def test_an_answer_that_a_caller_took_apart_is_not_given_out_again(context, chan
         OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=())]),
     ],
 )
-def test_odd_questions_are_answered_as_the_plain_way_does(context, request_):
+def test_unusual_requests_are_handled_as_by_the_generic_path(context, request_):
     api = context.api(OffsetFetchApi)
     for _ in range(3):
         assert serve(api, V9, request_) == api.handle(V9, request_)

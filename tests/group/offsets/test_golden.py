@@ -1,4 +1,4 @@
-"""What Apache Kafka answered, request by request, to the recorded scenarios about offsets."""
+"""The recorded scenarios about offsets: the same responses as Apache Kafka's, request by request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SCENARIOS = dict(golden.scenarios(GOLDEN, ["offsets", "offsets_expiry"]))
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_answers_and_records_are_kafkas(name):
+def test_responses_and_records_equal_kafkas(name):
     assert differences(name, SCENARIOS[name]) == []
 
 

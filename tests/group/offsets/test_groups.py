@@ -1,4 +1,4 @@
-"""Offsets and groups with members: who may commit, read and delete in which state (all rows, all states)."""
+"""Offsets of groups with members: permitted commits, reads and deletions in each state (all rows, all states)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SESSION_MS = 30_000
 
 
 class Members:
-    """A group "g" with a dynamic and a static member, brought into a state."""
+    """A group "g" with a dynamic and a static member, which can be put into a state."""
 
     def __init__(self, context: OffsetsContext, protocol_type: str = "consumer", topics: tuple[str, ...] = ("topic",)):
         self.context = context
@@ -47,7 +47,7 @@ class Members:
         return self.context.send(api, JoinGroupRequest(**fields), version=9)
 
     def enter(self) -> None:
-        """Both are in, in CompletingRebalance."""
+        """Lets both members join; the group is then in CompletingRebalance."""
         self.ids[0] = self.join(0).response.member_id
         first = self.join(0)
         self.context.advance(0)
@@ -88,7 +88,7 @@ class Members:
         if state != "CompletingRebalance":
             self.sync()
         if state == "PreparingRebalance":
-            self.join(0)  # the leader rejoins: everybody is waited for
+            self.join(0)  # the leader rejoins: the group waits for all members
         elif state == "Empty":
             self.leave()
         group = self.context.machine.groups["g"]
@@ -107,7 +107,7 @@ def context() -> OffsetsContext:
     return OffsetsContext(settings, {"topic": 3, "other": 1})
 
 
-# who commits -> what is answered in each of STATES
+# caller -> the response in each of STATES
 COMMIT_MATRIX: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "anonymous": ({}, (0, 0, 25, 25, 25, 15)),
     "member": ({"generation": 0, "member": 0}, (69, 25, 0, 27, 0, 15)),
@@ -127,7 +127,8 @@ COMMIT_MATRIX: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "unknown instance": ({"generation": 0, "member": 1, "instance": "two"}, (69, 25, 25, 25, 25, 15)),
     "unknown instance, no generation": ({"member": 1, "instance": "two"}, (0, 0, 25, 25, 25, 15)),
 }
-# TxnOffsetCommit differs: 22 for an absent group, CompletingRebalance takes it, and nobody in particular always may.
+# TxnOffsetCommit differs: 22 for an absent group, CompletingRebalance accepts it, and anonymous clients always may
+# commit.
 TXN_DIFFERENCES: dict[str, tuple[int, ...]] = {
     "anonymous": (0, 0, 0, 0, 0, 15),
     "member": (22, 25, 0, 0, 0, 15),
@@ -174,7 +175,7 @@ def test_commit_in_transaction_matrix(context, row, state):
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_producers_that_say_nothing_of_themselves_may_commit_in_any_state(context, version):
+def test_anonymous_producers_may_commit_in_any_state(context, version):
     Members(context).bring("CompletingRebalance")
     assert context.commit_in_transaction("g", {"topic": {0: 5}}, version=version) == [0]
 
@@ -192,7 +193,7 @@ def test_fetch_matrix(context, state):
     [
         ("consumer", ("topic",), (69, 0, 86, 86, 86, 69)),
         ("consumer", ("other",), (69, 0, 0, 0, 0, 69)),
-        ("consumer", (), (69, 0, 86, 86, 86, 69)),  # subscriptions that cannot be read: to everything
+        ("consumer", (), (69, 0, 86, 86, 86, 69)),  # undecodable subscriptions: all topics
         ("connect", ("topic",), (69, 0, 68, 68, 68, 69)),
     ],
 )
@@ -208,7 +209,7 @@ def test_delete_matrix(context, protocol_type, topics, expected, state):
 
 
 def commits_for(context: OffsetsContext, members: Members, total_ms: int, txn: bool = False) -> None:
-    """Commits every two thirds of a session."""
+    """Sends a commit every two thirds of a session."""
     for _ in range(total_ms // 20_000):
         context.advance(20_000)
         arguments = {"generation": members.generation, "member": members.ids[0]}
@@ -218,7 +219,7 @@ def commits_for(context: OffsetsContext, members: Members, total_ms: int, txn: b
             context.commit_offsets("g", {"topic": {0: 1}}, **arguments)
 
 
-def test_a_commit_keeps_the_session_of_its_member_alone(context):
+def test_a_commit_re_arms_only_the_session_of_its_member(context):
     members = Members(context)
     members.bring("Stable")
     commits_for(context, members, 60_000)
@@ -227,21 +228,21 @@ def test_a_commit_keeps_the_session_of_its_member_alone(context):
     assert group.state_name() == "PreparingRebalance"
 
 
-def test_a_commit_in_a_transaction_keeps_nobodys_session(context):
+def test_a_commit_in_a_transaction_re_arms_no_session(context):
     members = Members(context)
     members.bring("Stable")
     commits_for(context, members, 60_000, txn=True)
     assert context.machine.groups["g"].state_name() == "Empty"
 
 
-def test_a_refused_commit_keeps_nobodys_session(context):
+def test_a_refused_commit_re_arms_no_session(context):
     members = Members(context)
     members.bring("CompletingRebalance")
     commits_for(context, members, 60_000)
     assert members.ids[0] not in context.machine.groups["g"].members
 
 
-def test_a_group_keeps_its_offsets_when_members_come_and_go(context):
+def test_a_group_keeps_its_offsets_when_members_join_and_leave(context):
     context.commit_offsets("g", {"topic": {0: 1, 1: 2}})
     members = Members(context)
     members.bring("Stable")

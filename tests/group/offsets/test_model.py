@@ -1,7 +1,8 @@
-"""Any sequence of commits, transactions, deletions, expiry, failures and restarts, against a small independent model.
+"""Any sequence of commits, transactions, deletions, expiration, failures and restarts, compared with a small
+independent model.
 
-The model keeps a flat list of what was logged and works every answer out from it anew; the engine keeps nested
-dictionaries and never looks back. Both must agree at every step.
+The model keeps a flat list of logged entries and computes each result from all of them; the engine keeps nested
+dictionaries. Both must agree at every step.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Where = tuple[str, str, int]
 
 
 @dataclass
-class Fact:
+class Entry:
     """One entry of the model's log: an offset of a partition, or with `offset` None its removal."""
 
     where: Where
@@ -40,19 +41,19 @@ class Fact:
     producer_id: int = -1
     committed_ms: int = 0
     expires_ms: int | None = None
-    settled: bool | None = None  # what the marker of its transaction said
+    settled: bool | None = None  # the marker of its transaction: True for commit, False for abort
 
 
 @dataclass
 class Model:
-    """What was logged, and which groups are known."""
+    """The log entries, and the known groups."""
 
-    log: list[Fact] = field(default_factory=list)
+    log: list[Entry] = field(default_factory=list)
     groups: set[str] = field(default_factory=set)
 
-    def materialised(self) -> dict[Where, Fact]:
-        """The last fact of each partition that counts, and that no later removal took away."""
-        found: dict[Where, Fact] = {}
+    def materialised(self) -> dict[Where, Entry]:
+        """Returns the last valid entry of each partition that no later removal deleted."""
+        found: dict[Where, Entry] = {}
         for fact in self.log:
             if fact.offset is None:
                 found.pop(fact.where, None)
@@ -61,7 +62,7 @@ class Model:
         return found
 
     def pending(self) -> set[tuple[int, Where]]:
-        """Partitions with an offset of an open transaction that no later removal took away."""
+        """Returns the partitions with an offset of an open transaction that no later removal deleted."""
         found: set[tuple[int, Where]] = set()
         for fact in self.log:
             if fact.offset is None:
@@ -71,11 +72,11 @@ class Model:
         return found
 
     def remove(self, where: Where) -> None:
-        # What a transaction holds when its partition is removed is gone, whatever its marker will say.
+        # The removal also deletes the pending offsets of the partition, whatever marker follows.
         for fact in self.log:
             if fact.where == where and fact.producer_id >= 0 and fact.settled is None:
                 fact.settled = False
-        self.log.append(Fact(where, None))
+        self.log.append(Entry(where, None))
 
     def settle(self, producer_id: int, committed: bool) -> None:
         for fact in self.log:
@@ -111,7 +112,7 @@ class OffsetsMachine(RuleBasedStateMachine):
         for topic, partitions in offsets.items():
             for partition, offset in partitions.items():
                 expires_ms = None if retention_ms < 0 else self.now_ms + retention_ms
-                fact = Fact((group, topic, partition), offset, -1, self.now_ms, expires_ms)
+                fact = Entry((group, topic, partition), offset, -1, self.now_ms, expires_ms)
                 self.model.log.append(fact)
 
     @rule(group=GROUPS, offsets=OFFSETS)
@@ -126,7 +127,7 @@ class OffsetsMachine(RuleBasedStateMachine):
         self.model.groups.add(group)
         for topic, partitions in offsets.items():
             for partition, offset in partitions.items():
-                self.model.log.append(Fact((group, topic, partition), offset, producer_id, self.now_ms))
+                self.model.log.append(Entry((group, topic, partition), offset, producer_id, self.now_ms))
 
     @rule(producer_id=PRODUCERS, committed=st.booleans())
     def end_transaction(self, producer_id: int, committed: bool) -> None:
@@ -156,7 +157,7 @@ class OffsetsMachine(RuleBasedStateMachine):
     @rule(topic=TOPICS)
     def delete_topic(self, topic: str) -> None:
         self.context.delete_topic(topic)
-        self.context.topics.add(topic, 3)  # the same id again: offsets of before are gone all the same
+        self.context.topics.add(topic, 3)  # the same id again: offsets from before are deleted anyway
         for where in [*self.model.materialised(), *(where for _, where in self.model.pending())]:
             if where[1] == topic:
                 self.model.remove(where)
@@ -175,7 +176,7 @@ class OffsetsMachine(RuleBasedStateMachine):
         self._reloaded()
 
     def _reloaded(self) -> None:
-        """Expiry begins its interval anew; nothing else may change."""
+        """The interval of expiration restarts; nothing else may change."""
         self.next_look_ms = self.context.clock.monotonic_ms() + CHECK_MS
         self.same_offsets()
 

@@ -1,4 +1,4 @@
-"""OffsetCommit without members: the checks in front, what is stored, what is answered."""
+"""OffsetCommit without members: the first checks, the stored offsets, the response."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ READ_TOPIC = (Operation.READ, ResourceType.TOPIC)
 
 
 class Denies:
-    """An authorizer that forbids what it was told, and remembers what it was asked."""
+    """An authorizer that denies the given permissions, and records all calls."""
 
     def __init__(self, *denied: tuple[Operation, ResourceType, str]) -> None:
         self.denied = denied
@@ -50,30 +50,30 @@ def key(partition: int, topic: str = "topic", group: str = "g") -> OffsetCommitK
     return OffsetCommitKey(group=group, topic=topic, partition=partition)
 
 
-# ---- the checks in front (in their order)
+# ---- the first checks (in their order)
 
 
-def test_who_may_not_read_the_group_learns_nothing_else(context):
+def test_a_client_that_may_not_read_the_group_gets_no_other_error(context):
     context.authorizer = Denies((Operation.READ, ResourceType.GROUP, "g"))
     assert context.commit_offsets("g", {"topic": {0: 1, 9: 1}, "missing": {0: 1}}) == [30, 30, 30]
     assert context.authorizer.asked == [(Operation.READ, ResourceType.GROUP, "g")]
 
 
-def test_topics_that_may_not_be_read_fail_alone(context):
+def test_unauthorized_topics_fail_alone(context):
     context.authorizer = Denies((*READ_TOPIC, "topic"), (*READ_TOPIC, "missing"))
     offsets = {"topic": {0: 1, 9: 1}, "missing": {0: 1}, "other": {0: 1}, "unknown": {0: 1}}
     assert context.commit_offsets("g", offsets) == [29, 29, 29, 0, 3]
     assert context.fetch("g", None) == {"other": {0: (1, -1, "", 0)}}
 
 
-def test_by_id_an_unknown_topic_comes_before_the_right_to_read_it(context):
+def test_by_id_an_unknown_topic_precedes_authorization(context):
     context.authorizer = Denies((*READ_TOPIC, "topic"))
     topic, other = (context.topics.by_name(name).topic_id for name in ("topic", "other"))
     offsets = {UNKNOWN_ID: {0: 1}, bytes(16): {0: 1}, topic: {0: 1}, other: {0: 1, 1: 1}}
     assert context.commit_offsets("g", offsets, version=10) == [100, 100, 29, 0, 3]
 
 
-def test_unknown_topics_and_partitions_fail_before_the_group_is_looked_at(context):
+def test_unknown_topics_and_partitions_fail_before_the_group_is_checked(context):
     assert context.commit_offsets("g", {"missing": {0: 1}, "topic": {3: 1, -1: 1}}, generation=5) == [3, 3, 3]
     assert context.machine.groups == {}
     assert context.commit_offsets("g", {"missing": {0: 1}, "topic": {1: 1}}, generation=5) == [3, 69]
@@ -81,12 +81,12 @@ def test_unknown_topics_and_partitions_fail_before_the_group_is_looked_at(contex
     assert context.records() == []
 
 
-def test_a_request_without_topics_is_answered_without_a_group(context):
+def test_a_request_without_topics_needs_no_group(context):
     assert context.commit_offsets("g", {}, generation=5) == []
     assert context.machine.groups == {}
 
 
-def test_a_topic_that_exists_and_has_no_partitions_in_the_request_is_left_out(context):
+def test_an_existing_topic_without_requested_partitions_is_omitted(context):
     request = OffsetCommitRequest(
         group_id="g", topics=[OffsetCommitRequestTopic(name=name) for name in ("topic", "missing")]
     )
@@ -95,7 +95,7 @@ def test_a_topic_that_exists_and_has_no_partitions_in_the_request_is_left_out(co
     assert context.machine.groups == {}
 
 
-def test_the_empty_group_id_is_a_group_like_any_other(context):
+def test_the_empty_group_id_is_valid(context):
     assert context.commit_offsets("", {"topic": {0: 1}}) == [0]
     assert context.offset("", "topic", 0) == 1
 
@@ -105,7 +105,7 @@ def test_the_empty_group_id_is_a_group_like_any_other(context):
 
 @pytest.mark.parametrize(("version", "code"), [(2, 22), (8, 22), (9, 69)])
 @pytest.mark.parametrize("generation", [0, 7])
-def test_nobody_has_a_generation_in_a_group_that_is_not_there(context, version, code, generation):
+def test_a_generation_of_an_absent_group_is_refused(context, version, code, generation):
     offsets = {"topic": {0: 1, 1: 1}, "missing": {0: 1}}
     assert context.commit_offsets("g", offsets, version=version, generation=generation, member="m") == [code, code, 3]
     assert context.machine.groups == {}
@@ -114,7 +114,7 @@ def test_nobody_has_a_generation_in_a_group_that_is_not_there(context, version, 
 
 @pytest.mark.parametrize("member", ["", "m"])
 @pytest.mark.parametrize("generation", [-1, -5])
-def test_without_a_generation_a_commit_makes_a_simple_group(context, member, generation):
+def test_a_commit_without_a_generation_creates_a_simple_group(context, member, generation):
     assert context.commit_offsets("g", {"topic": {0: 1}}, generation=generation, member=member) == [0]
     group = context.machine.groups["g"]
     assert (group.state_name(), group.protocol_type) == ("Empty", "")
@@ -122,7 +122,7 @@ def test_without_a_generation_a_commit_makes_a_simple_group(context, member, gen
     context.assert_restart_changes_nothing()
 
 
-def test_who_knows_no_generation_commits_to_an_empty_group_whoever_it_is(context):
+def test_any_client_without_a_generation_may_commit_to_an_empty_group(context):
     context.commit_offsets("g", {"topic": {0: 1}})
     assert context.commit_offsets("g", {"topic": {0: 2}}, member="m", instance="i", generation=-1) == [0]
     assert context.commit_offsets("g", {"topic": {0: 3}}, member="m", generation=0) == [25]
@@ -130,10 +130,10 @@ def test_who_knows_no_generation_commits_to_an_empty_group_whoever_it_is(context
     assert context.offset("g", "topic", 0) == 2
 
 
-# ---- what is stored
+# ---- stored offsets
 
 
-def test_one_record_an_entry_in_the_order_of_the_request(context):
+def test_one_record_per_entry_in_request_order(context):
     offsets = {"topic": {2: (7, 4, "note"), 0: (-3, -1, None)}, "other": {0: 1 << 62}}
     assert context.commit_offsets("g", offsets) == [0, 0, 0]
     assert context.records() == [
@@ -156,7 +156,7 @@ def test_unchanged_offsets_are_written_again(context):
     assert context.machine.offsets.commits == 2
 
 
-def test_a_partition_twice_is_written_and_answered_twice_and_the_last_one_wins(context):
+def test_a_duplicate_partition_is_written_and_returned_twice_and_the_last_one_wins(context):
     def topic(name: str, *offsets: tuple[int, int]) -> OffsetCommitRequestTopic:
         partitions = [OffsetCommitRequestPartition(partition_index=p, committed_offset=o) for p, o in offsets]
         return OffsetCommitRequestTopic(name=name, partitions=partitions)
@@ -186,7 +186,7 @@ def test_every_version_stores_the_topics_id(context, version):
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_a_retention_time_makes_an_expiry_time_and_a_record_of_version_1(context, version):
+def test_a_retention_time_gives_an_expiration_time_and_a_record_of_version_1(context, version):
     context.commit_offsets("g", {"topic": {0: 1}}, version=version, retention_ms=60_000)
     context.commit_offsets("g", {"topic": {1: 2}}, version=version, retention_ms=0)
     context.commit_offsets("g", {"topic": {2: 3}}, version=version, retention_ms=-1)
@@ -228,7 +228,7 @@ def test_metadata_is_limited_in_utf16_code_units(metadata, code):
     assert context.fetch("g", None) == {"topic": expected}
 
 
-def test_nothing_but_refused_metadata_makes_a_group_until_the_next_load(context):
+def test_only_refused_metadata_creates_a_group_until_the_next_load(context):
     assert context.commit_offsets("g", {"topic": {0: (1, -1, "x" * 4097)}}) == [12]
     assert list(context.machine.groups) == ["g"]
     assert context.records() == []
@@ -237,7 +237,7 @@ def test_nothing_but_refused_metadata_makes_a_group_until_the_next_load(context)
 
 
 def test_a_group_id_that_is_too_long_for_a_record_fails_its_request_alone(context):
-    """No wire carries such an id; a program that embeds the engine may."""
+    """No wire request can contain such an id; an embedding program can pass it."""
     partitions = [OffsetCommitRequestPartition(partition_index=p) for p in (0, 9)]
     topics = [OffsetCommitRequestTopic(name="topic", partitions=partitions)]
     request = OffsetCommitRequest(group_id="g" * 40_000, topics=topics)
@@ -251,7 +251,7 @@ def test_a_group_id_that_is_too_long_for_a_record_fails_its_request_alone(contex
 # ---- durability
 
 
-def test_an_answer_waits_for_the_commit(context):
+def test_a_response_waits_for_the_commit(context):
     context.auto_commit = False
     request = OffsetCommitRequest(
         group_id="g",
@@ -264,7 +264,7 @@ def test_an_answer_waits_for_the_commit(context):
     assert call.response.topics[0].partitions[0].error_code == 0
 
 
-def test_a_failed_commit_is_answered_per_partition_and_leaves_no_trace(context):
+def test_a_failed_commit_returns_errors_per_partition_and_changes_nothing(context):
     context.commit_offsets("g", {"topic": {0: 1}})
     context.records()
     context.fail_next_commit()
@@ -275,7 +275,7 @@ def test_a_failed_commit_is_answered_per_partition_and_leaves_no_trace(context):
     context.assert_restart_changes_nothing()
 
 
-def test_while_it_loads_and_after_it_left_the_codes_are_per_partition(context):
+def test_a_loading_or_moved_shard_returns_errors_per_partition(context):
     context.unload()
     assert context.commit_offsets("g", {"topic": {0: 1, 9: 1}}) == [16, 3]
     context.auto_commit = False
@@ -289,7 +289,7 @@ def test_while_it_loads_and_after_it_left_the_codes_are_per_partition(context):
     assert response.topics[0].partitions[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-def test_an_error_without_a_plan_is_answered_for_every_partition(context):
+def test_an_error_without_a_plan_applies_to_every_partition(context):
     request = OffsetCommitRequest(
         group_id="g",
         topics=[

@@ -1,4 +1,4 @@
-"""OffsetDelete: who may delete what, and what it writes. Groups with members: see test_groups.py and the recordings."""
+"""OffsetDelete: permissions, refusals and written records. test_groups.py covers groups with members."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def context() -> OffsetsContext:
     return context
 
 
-def test_each_offset_that_is_there_gets_a_tombstone(context):
+def test_each_existing_offset_gets_a_tombstone(context):
     assert context.delete_offsets("g", {"topic": [0, 2], "other": [0]}) == {
         "topic": [(0, 0), (2, 0)],
         "other": [(0, 0)],
@@ -47,7 +47,7 @@ def test_the_group_stays_without_offsets(context):
     assert context.fetch("g", None) == {}
 
 
-def test_what_is_unknown_is_3_and_the_rest_goes_on(context):
+def test_unknown_partitions_return_3_and_the_others_are_deleted(context):
     assert context.delete_offsets("g", {"missing": [0], "topic": [3, -1, 0]}) == {
         "missing": [(0, 3)],
         "topic": [(3, 3), (-1, 3), (0, 0)],
@@ -55,24 +55,24 @@ def test_what_is_unknown_is_3_and_the_rest_goes_on(context):
     assert context.records() == [(key(0), None)]
 
 
-def test_a_partition_twice_is_answered_twice_and_gets_two_tombstones(context):
+def test_a_duplicate_partition_gets_two_results_and_two_tombstones(context):
     assert context.delete_offsets("g", {"topic": [0, 0]}) == {"topic": [(0, 0), (0, 0)]}
     assert context.records() == [(key(0), None)] * 2
 
 
-def test_a_topic_without_partitions_is_left_out(context):
+def test_a_topic_without_partitions_is_omitted(context):
     assert context.delete_offsets("g", {"topic": []}) == {}
     assert context.delete_offsets("g", {}) == {}
     assert context.records() == []
 
 
 @pytest.mark.parametrize("asked", [{}, {"missing": [0]}, {"topic": [0], "missing": [0]}])
-def test_the_group_is_looked_for_even_if_no_topic_is_left(context, asked):
+def test_the_group_is_checked_even_if_all_topics_are_refused(context, asked):
     assert context.delete_offsets("nobody", asked) == 69
     assert context.delete_offsets("", asked) == 24
 
 
-def test_a_pending_offset_is_deleted_too_and_no_marker_brings_it_back(context):
+def test_a_pending_offset_is_deleted_too_and_no_marker_restores_it(context):
     context.commit_in_transaction("g", {"topic": {0: 50, 2: 52}})
     context.records()
     assert context.delete_offsets("g", {"topic": [0, 2]}) == {"topic": [(0, 0), (2, 0)]}
@@ -82,7 +82,7 @@ def test_a_pending_offset_is_deleted_too_and_no_marker_brings_it_back(context):
     context.assert_restart_changes_nothing()
 
 
-def test_rights(context):
+def test_permissions(context):
     context.authorizer = Denies((Operation.DELETE, ResourceType.GROUP, "g"))
     assert context.delete_offsets("g", {"topic": [0]}) == 30
     context.authorizer = Denies(
@@ -96,7 +96,7 @@ def test_rights(context):
     assert context.records() == [(key(0, "other"), None)]
 
 
-def test_a_topic_twice_is_answered_twice(context):
+def test_a_duplicate_topic_gets_two_results(context):
     topics = [
         OffsetDeleteRequestTopic(name="topic", partitions=[OffsetDeleteRequestPartition(partition_index=p)])
         for p in (0, 1)
@@ -110,7 +110,7 @@ def test_a_topic_twice_is_answered_twice(context):
     )
 
 
-def test_another_owner_is_an_error_at_the_top(context):
+def test_a_moved_shard_is_an_error_of_the_whole_response(context):
     context.unload()
     assert context.delete_offsets("g", {"topic": [0]}) == ErrorCode.NOT_COORDINATOR
 

@@ -1,4 +1,4 @@
-"""OffsetFetch: what each version answers for what is there, what is not, and what is not settled yet."""
+"""OffsetFetch: the response of each version for existing, missing and pending offsets."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def context() -> OffsetsContext:
 
 
 def by_id(context: OffsetsContext, *asked: tuple[bytes, list[int]], group: str = "g") -> OffsetFetchResponse:
-    """OffsetFetch v10."""
+    """Sends an OffsetFetch v10."""
     topics = [OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=p) for topic_id, p in asked]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)])
     return context.call(context.api(OffsetFetchApi), request, version=10)
@@ -54,10 +54,10 @@ def topic_id(context: OffsetsContext, name: str) -> bytes:
     return info.topic_id
 
 
-# ---- what is not there
+# ---- missing offsets
 
 
-def test_nothing_that_is_missing_is_an_error(context):
+def test_missing_groups_topics_and_offsets_are_no_error(context):
     assert context.fetch("nobody", {"topic": [0]}) == {"topic": {0: NO_OFFSET}}
     assert context.fetch("nobody", None) == {}
     assert context.fetch("nobody", {"topic": []}) == {"topic": {}}
@@ -70,7 +70,7 @@ def test_nothing_that_is_missing_is_an_error(context):
     assert "nobody" not in context.machine.groups
 
 
-def test_a_classic_groups_offsets_are_read_whoever_asks(context):
+def test_any_client_may_read_offsets_of_a_classic_group(context):
     assert context.fetch("g", {"other": [0]}, member="m", epoch=99) == {"other": {0: (7, -1, "", 0)}}
 
 
@@ -78,7 +78,7 @@ def test_a_classic_groups_offsets_are_read_whoever_asks(context):
 
 
 @pytest.mark.parametrize("version", range(1, 8))
-def test_up_to_v7_one_group_is_asked_for(context, version):
+def test_up_to_v7_a_request_names_one_group(context, version):
     def partition(index: int, offset: int, epoch: int, metadata: str) -> OffsetFetchResponsePartition:
         return OffsetFetchResponsePartition(
             partition_index=index,
@@ -103,7 +103,7 @@ def test_up_to_v7_one_group_is_asked_for(context, version):
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-def test_an_error_is_said_in_the_way_of_the_version(context, version):
+def test_an_error_has_the_form_of_the_version(context, version):
     context.unload()
     if version >= 8:
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=g, topics=None) for g in ("g", "h")])
@@ -122,7 +122,7 @@ def test_an_error_is_said_in_the_way_of_the_version(context, version):
         )
 
 
-def test_an_error_of_the_whole_request_is_said_in_the_way_of_the_version(context):
+def test_an_error_of_the_whole_request_has_the_form_of_the_version(context):
     api = context.api(OffsetFetchApi)
     request = OffsetFetchRequest(group_id="g", groups=[OffsetFetchRequestGroup(group_id="h")])
     code = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -133,7 +133,7 @@ def test_an_error_of_the_whole_request_is_said_in_the_way_of_the_version(context
 
 
 @pytest.mark.parametrize("version", [8, 9])
-def test_several_groups_are_answered_each_for_itself(context, version):
+def test_several_groups_have_independent_results(context, version):
     context.commit_offsets("h", {"other": {0: 9}})
     context.authorizer = Denies((*DESCRIBE_GROUP, "secret"))
     request = OffsetFetchRequest(
@@ -160,7 +160,7 @@ def test_several_groups_are_answered_each_for_itself(context, version):
     assert context.call(context.api(OffsetFetchApi), OffsetFetchRequest(), version=version) == OffsetFetchResponse()
 
 
-def test_what_is_asked_for_twice_is_answered_twice(context):
+def test_duplicates_get_two_results(context):
     topics = [
         OffsetFetchRequestTopics(name="topic", partition_indexes=[1, 1]),
         OffsetFetchRequestTopics(name="topic", partition_indexes=[1]),
@@ -177,7 +177,7 @@ def test_what_is_asked_for_twice_is_answered_twice(context):
 # ---- topic ids
 
 
-def test_by_id_unknown_topics_are_last_and_say_so(context):
+def test_by_id_unknown_topics_come_last_with_an_error(context):
     unknown, zero, topic = b"\xff" * 16, bytes(16), topic_id(context, "topic")
     (group,) = by_id(context, (unknown, [0, 1]), (topic, [0, 99]), (zero, [0])).groups
 
@@ -194,16 +194,16 @@ def test_by_id_unknown_topics_are_last_and_say_so(context):
     )
 
 
-def test_by_id_the_offset_of_a_topic_that_is_gone_is_none(context):
+def test_by_id_offsets_of_a_deleted_topic_are_missing(context):
     context.topics._topics["topic"] = info = type(context.topics.by_name("topic"))("topic", b"2" * 16, 3)
     context.commit_in_transaction("g", {"topic": {2: 8}})
-    context.end_transaction(7, True)  # with an id of zeroes: of any topic of that name
+    context.end_transaction(7, True)  # with an id of zeroes: of any topic with that name
     (group,) = by_id(context, (info.topic_id, [0, 2])).groups
     assert [(p.partition_index, p.committed_offset) for p in group.topics[0].partitions] == [(0, -1), (2, 8)]
-    assert context.offset("g", "topic", 0) == 5  # by name it is still there
+    assert context.offset("g", "topic", 0) == 5  # by name it still exists
 
 
-def test_by_id_everything_is_what_has_an_id(context):
+def test_by_id_all_topics_are_those_with_an_id(context):
     del context.topics._topics["topic"]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
     (group,) = context.call(context.api(OffsetFetchApi), request, version=10).groups
@@ -212,10 +212,10 @@ def test_by_id_everything_is_what_has_an_id(context):
     assert set(context.fetch("g", None)) == {"topic", "other"}
 
 
-# ---- rights
+# ---- permissions
 
 
-def test_topics_that_may_not_be_seen_are_refused_or_left_out_of_everything(context):
+def test_unauthorized_topics_are_refused_or_omitted_from_all_topics(context):
     context.authorizer = Denies((*DESCRIBE_TOPIC, "topic"))
     assert context.fetch("g", {"topic": [0], "other": [0]}) == {
         "other": {0: (7, -1, "", 0)},
@@ -226,7 +226,7 @@ def test_topics_that_may_not_be_seen_are_refused_or_left_out_of_everything(conte
     assert [t.partitions[0].error_code for t in group.topics] == [29, 100]
 
 
-def test_who_may_not_see_the_group_sees_nothing(context):
+def test_a_client_without_describe_on_the_group_gets_no_offsets(context):
     context.authorizer = Denies((*DESCRIBE_GROUP, "g"))
     assert context.fetch("g", {"topic": [0]}) == 30
     assert context.fetch_old(2, "g", None) == OffsetFetchResponse(error_code=30)
@@ -238,12 +238,12 @@ def test_who_may_not_see_the_group_sees_nothing(context):
 # ---- open transactions
 
 
-def test_an_open_transaction_makes_its_partitions_unstable_for_who_asks(context):
+def test_an_open_transaction_makes_its_partitions_unstable_on_request(context):
     assert context.commit_in_transaction("g", {"topic": {0: 50, 2: 52}}) == [0, 0]
     asked = {"topic": [0, 1, 2]}
     assert context.fetch("g", asked)["topic"] == {0: (5, 2, "note", 0), 1: (6, -1, "", 0), 2: NO_OFFSET}
     assert context.fetch("g", asked, stable=True)["topic"] == {0: UNSTABLE, 1: (6, -1, "", 0), 2: UNSTABLE}
-    # Everything is what is materialised: partition 2 is only pending.
+    # A request for all topics returns materialised offsets: partition 2 is only pending.
     assert context.fetch("g", None, stable=True)["topic"] == {0: UNSTABLE, 1: (6, -1, "", 0)}
     assert context.fetch("g", None)["topic"] == {0: (5, 2, "note", 0), 1: (6, -1, "", 0)}
     context.assert_restart_changes_nothing()
@@ -252,7 +252,7 @@ def test_an_open_transaction_makes_its_partitions_unstable_for_who_asks(context)
     assert context.fetch("g", asked, stable=True)["topic"] == {i: (o, -1, "", 0) for i, o in enumerate((50, 6, 52))}
 
 
-def test_v7_says_unstable_too(context):
+def test_v7_returns_unstable_too(context):
     context.commit_in_transaction("g", {"topic": {0: 50}})
     request = OffsetFetchRequest(group_id="g", topics=None, require_stable=True)
     response = context.call(context.api(OffsetFetchApi), request, version=7)
@@ -264,7 +264,7 @@ def test_v7_says_unstable_too(context):
 
 
 @pytest.mark.parametrize("stable", [False, True])
-def test_a_fetch_that_saw_what_is_not_durable_yet_waits_for_it(context, stable):
+def test_a_fetch_of_uncommitted_offsets_waits_for_their_commit(context, stable):
     context.auto_commit = False
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=100)
     topics = [OffsetCommitRequestTopic(name="topic", partitions=[partition])]

@@ -1,4 +1,4 @@
-"""Groups of other kinds: what the offset APIs make of the answers that such a group gives."""
+"""Groups of other kinds: the handling of their results by the offset APIs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.group.offsets.world import OffsetsContext
 
 
 class EpochGroup(Group):
-    """A group whose one member "m" is in epoch 5 and reads "topic": KIP-848 as offsets see it."""
+    """A group whose one member "m" has epoch 5 and subscribes to "topic", as in KIP-848."""
 
     __slots__ = ("group_type", "members")
 
@@ -75,7 +75,7 @@ class EpochGroup(Group):
         raise AssertionError("no log holds this group")
 
     def on_unloaded(self) -> None:
-        """It has no timers."""
+        """Does nothing: the group has no timers."""
 
 
 @pytest.fixture
@@ -99,13 +99,13 @@ def test_a_transaction_has_no_error_for_epochs(context, member, epoch, code, tra
     ("member", "epoch", "code"),
     [(None, -1, 0), (None, 0, -1), ("m", 5, 0), ("m", 4, 113), ("m", 6, 113), ("", -1, 25), ("x", 5, 25)],
 )
-def test_fetch_says_the_groups_error_without_topics(context, member, epoch, code):
+def test_fetch_returns_the_groups_error_without_topics(context, member, epoch, code):
     context.commit_offsets("g", {"topic": {0: 1}}, member="m", generation=5)
     found = context.fetch("g", {"topic": [0]}, member=member, epoch=epoch)
     assert found == (code or {"topic": {0: (1, -1, "", 0)}})
 
 
-def test_a_share_group_holds_no_offsets_and_is_as_good_as_none_to_a_fetch(context):
+def test_a_fetch_treats_a_share_group_as_missing(context):
     context.machine.groups["g"] = EpochGroup(GroupType.SHARE)
     assert context.commit_offsets("g", {"topic": {0: 1}}) == [69]
     assert context.commit_in_transaction("g", {"topic": {0: 1}}) == [69]
@@ -121,7 +121,7 @@ def test_an_empty_share_group_does_not_expire(context):
     assert "g" in context.machine.groups
 
 
-def test_topics_that_members_read_are_neither_deleted_nor_expired(context):
+def test_offsets_of_subscribed_topics_are_neither_deleted_nor_expired(context):
     who = {"member": "m", "generation": 5}
     context.commit_offsets("g", {"topic": {0: 1, 1: 2}, "other": {0: 3}}, **who)
     assert context.delete_offsets("g", {"topic": [0, 7], "other": [0]}) == {

@@ -1,4 +1,4 @@
-"""Offsets in transactions, a block at a time: the same dictionaries as offset by offset (`plain.complete`)."""
+"""Offsets in transactions, a block at a time: the same dictionaries as with single offsets (`reference.complete`)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def block_of(group_id: str, topics: list[tuple[str, list[int]]]) -> OffsetBlock[
 
 
 def dump(store: OffsetStore) -> Any:
-    """All that a store holds, its offsets by where their records stand."""
+    """Returns all contents of a store, with offsets as the offsets of their records."""
 
     def of(groups: Any) -> Any:
         return {
@@ -54,7 +54,7 @@ def dump(store: OffsetStore) -> Any:
 
 
 @given(steps)
-def test_blocks_and_single_offsets_leave_the_same(script: list[Any]) -> None:
+def test_blocks_and_single_offsets_give_the_same_store(script: list[Any]) -> None:
     fast, slow = OffsetStore(), OffsetStore()
     offset = 0
     for step, *rest in script:
@@ -77,7 +77,7 @@ def test_blocks_and_single_offsets_leave_the_same(script: list[Any]) -> None:
         assert dump(fast) == dump(slow)
 
 
-def test_a_block_is_put_once() -> None:
+def test_a_block_is_stored_once() -> None:
     store = OffsetStore()
     block = block_of("g", [("t", [0])])
     store.put_pending(7, "g", 5, block)
@@ -85,7 +85,7 @@ def test_a_block_is_put_once() -> None:
         store.put_pending(7, "g", 6, block)
 
 
-def test_an_empty_block_leaves_nothing() -> None:
+def test_an_empty_block_changes_nothing() -> None:
     store = OffsetStore()
     store.put_pending(7, "g", 5, block_of("g", []))
     store.complete(7, True)

@@ -1,4 +1,4 @@
-"""The records of offsets: their bytes, versions, and what is read from every version that Kafka ever wrote."""
+"""The records of offsets: their bytes and versions, and the decoding of every version that Kafka ever wrote."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_tombstone_has_the_same_key_and_no_value():
     st.none() | st.text(max_size=50),
     st.binary(min_size=16, max_size=16),
 )
-def test_what_is_written_is_read(group, topic, partition, offset, epoch, metadata, topic_id):
+def test_encoded_records_decode_to_the_same_values(group, topic, partition, offset, epoch, metadata, topic_id):
     record = offset_record(group, topic, topic_id, asked(partition, offset, epoch, metadata), NOW_MS)
     key = decode_key(TOPIC_NAME, record.key.encode_key())
     assert key == OffsetCommitKey(group=group, topic=topic, partition=partition)
@@ -97,15 +97,15 @@ def test_what_is_written_is_read(group, topic, partition, offset, epoch, metadat
     ("retention_ms", "expires_ms"),
     [(-1, -1), (0, NOW_MS), (60_000, NOW_MS + 60_000), (INT64_MAX, INT64_MAX), (INT64_MAX - NOW_MS, INT64_MAX)],
 )
-def test_retention_times_become_moments_that_a_record_can_hold(retention_ms, expires_ms):
+def test_expiration_times_fit_in_a_record(retention_ms, expires_ms):
     assert expire_timestamp(retention_ms, NOW_MS) == expires_ms
 
 
-# ---- what a log may hold
+# ---- contents of a log
 
 
 def load(*records: tuple[str, str | None]) -> OffsetsContext:
-    """A shard that replayed records given in hex, as its loader does."""
+    """Returns a shard that replayed records given in hex, as its loader does."""
     context = OffsetsContext()
     machine = context.machine
     for offset, (key, value) in enumerate(records):
@@ -137,7 +137,7 @@ STAMP = "0000018bcfe5687b"
         ),
     ],
 )
-def test_every_version_of_the_value_is_read(value, expected):
+def test_every_version_of_the_value_is_decoded(value, expected):
     store = load((KEY, value)).machine.offsets
     assert store.get("g", "t", 3) == OffsetAndMetadata(0, *expected)
 
@@ -152,7 +152,7 @@ def test_a_key_of_version_0_is_replayed_like_any_other():
     assert context.machine.offsets.get("g", "t", 3) is None
 
 
-def test_replaying_an_offset_makes_a_simple_group_of_an_unknown_one():
+def test_replaying_an_offset_of_an_unknown_group_creates_a_simple_group():
     for key in (KEY, LEGACY_KEY):
         group = load((key, "0000" + COMMON + NOTE + STAMP)).machine.groups["g"]
         assert (group.state_name(), group.protocol_type) == ("Empty", "")

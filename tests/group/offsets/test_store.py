@@ -1,4 +1,4 @@
-"""OffsetStore: what replay does to offsets, pending offsets and open transactions."""
+"""OffsetStore: the effect of replay on offsets, pending offsets and open transactions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def offset(record_offset: int, committed: int = 0) -> OffsetAndMetadata:
 
 
 def dump(store: OffsetStore) -> dict[tuple[str, str, int], int]:
-    """The record offsets of all materialised offsets."""
+    """Returns the record offsets of all materialised offsets."""
     return {
         (group, topic, partition): entry.record_offset
         for group in store.groups()
@@ -25,7 +25,7 @@ def dump(store: OffsetStore) -> dict[tuple[str, str, int], int]:
 
 
 def is_clean(store: OffsetStore) -> bool:
-    """Whether nothing is left: no empty dictionaries either."""
+    """Returns True if the store has no offsets and no empty dictionaries."""
     return not (store._groups or store._pending or store._open) and store.offset_count == 0
 
 
@@ -44,7 +44,7 @@ def test_a_later_offset_replaces_an_earlier_one(store):
     assert store.get("g", "t", 2) is store.get("g", "u", 0) is store.get("h", "t", 0) is None
 
 
-def test_a_tombstone_removes_and_leaves_nothing_behind(store):
+def test_a_tombstone_removes_the_offset_and_empty_dictionaries(store):
     store.put(PLAIN, "g", "t", 0, offset(1))
     store.put(PLAIN, "g", "t", 1, offset(2))
     store.remove("g", "t", 0)
@@ -56,7 +56,7 @@ def test_a_tombstone_removes_and_leaves_nothing_behind(store):
     assert is_clean(store)
 
 
-def test_a_pending_offset_is_not_the_groups(store):
+def test_a_pending_offset_is_not_materialised(store):
     store.put(7, "g", "t", 0, offset(1))
     assert dump(store) == {}
     assert store.offset_count == store.count("g") == 0
@@ -81,7 +81,7 @@ def test_a_commit_materialises_the_last_pending_offset_of_all_groups(store):
     assert store.pending(7, "g", "t", 0) is None
 
 
-def test_an_abort_drops_what_is_pending(store):
+def test_an_abort_drops_pending_offsets(store):
     store.put(PLAIN, "g", "t", 0, offset(1))
     store.put(7, "g", "t", 0, offset(2))
     store.put(7, "g", "t", 1, offset(3))
@@ -91,7 +91,7 @@ def test_an_abort_drops_what_is_pending(store):
     assert is_clean(store)
 
 
-def test_the_record_decides_who_wins_not_the_marker(store):
+def test_the_later_record_wins_not_the_later_marker(store):
     store.put(7, "g", "t", 0, offset(10))
     store.put(PLAIN, "g", "t", 0, offset(11))
     store.complete(7, True)
@@ -102,7 +102,7 @@ def test_the_record_decides_who_wins_not_the_marker(store):
     assert store.offset_count == 1
 
 
-def test_several_producers_may_hold_one_partition(store):
+def test_several_producers_may_have_pending_offsets_of_one_partition(store):
     store.put(7, "g", "t", 0, offset(1))
     store.put(8, "g", "t", 0, offset(2))
     store.complete(8, True)
@@ -113,7 +113,7 @@ def test_several_producers_may_hold_one_partition(store):
     assert not store.group_has_pending("g")
 
 
-def test_no_marker_brings_back_what_a_tombstone_removed(store):
+def test_no_marker_restores_an_offset_removed_by_a_tombstone(store):
     store.put(7, "g", "t", 0, offset(1))
     store.put(8, "g", "t", 0, offset(2))
     store.put(8, "g", "t", 1, offset(3))

@@ -1,4 +1,4 @@
-"""When a topic is deleted every group loses its offsets of it; those of a later topic of the same name stay."""
+"""When a topic is deleted, every group loses its offsets of it; those of a later topic with the same name stay."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def context() -> OffsetsContext:
     return OffsetsContext({"group.initial.rebalance.delay.ms": 0}, {"topic": 3, "other": 1})
 
 
-def test_materialised_and_pending_offsets_go_in_groups_of_every_kind(context):
+def test_materialised_and_pending_offsets_are_removed_in_groups_of_every_kind(context):
     members = Members(context)
     members.bring("Stable")
     who = {"generation": members.generation, "member": members.ids[0]}
@@ -46,9 +46,9 @@ def test_materialised_and_pending_offsets_go_in_groups_of_every_kind(context):
     context.assert_restart_changes_nothing()
 
 
-def test_offsets_of_the_topics_successor_stay(context):
+def test_offsets_of_a_recreated_topic_stay(context):
     context.commit_offsets("old", {"topic": {0: 1}})
-    context.commit_in_transaction("legacy", {"topic": {0: 2}})  # without an id: of any topic of that name
+    context.commit_in_transaction("legacy", {"topic": {0: 2}})  # without an id: of any topic with that name
     context.end_transaction(7, True)
     context.topics._topics["topic"] = TopicInfo("topic", b"2" * 16, 3)
     context.commit_offsets("new", {"topic": {0: 3}})
@@ -64,7 +64,7 @@ def test_nothing_to_delete_writes_nothing(context):
     assert context.records() == []
 
 
-def test_a_large_shard_is_worked_through_in_bounded_slices(context):
+def test_a_large_shard_is_processed_in_bounded_slices(context):
     value = OffsetCommitValue(offset=1)
     for i in range(2_500):
         context.machine.replay(i, -1, OffsetCommitKey(group="large", topic="topic", partition=i), value)
@@ -77,7 +77,7 @@ def test_a_large_shard_is_worked_through_in_bounded_slices(context):
     assert context.machine.offsets.offset_count == 2_500
 
 
-def test_a_pause_lets_the_successor_in(context):
+def test_commits_to_a_recreated_topic_during_a_pause_stay(context):
     value = OffsetCommitValue(offset=1, topic_id=OLD)
     for i in range(1_500):
         context.machine.replay(i, -1, OffsetCommitKey(group="g", topic="topic", partition=i), value)
@@ -90,7 +90,7 @@ def test_a_pause_lets_the_successor_in(context):
     assert set(context.machine.offsets.topics("g")["topic"]) == {0, 1_200}
 
 
-def test_a_decision_that_is_refused_is_not_repeated_for_ever(context):
+def test_a_failed_decision_is_not_repeated_forever(context):
     for i in range(1_500):
         value = OffsetCommitValue(offset=1, topic_id=OLD)
         context.machine.replay(i, -1, OffsetCommitKey(group="g", topic="topic", partition=i), value)

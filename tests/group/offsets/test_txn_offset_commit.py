@@ -1,4 +1,4 @@
-"""TxnOffsetCommit: the checks in their order, the transactional batch, and what becomes of it."""
+"""TxnOffsetCommit: the checks in their order, the transactional batch, and the end of the transaction."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def context() -> OffsetsContext:
 
 
 def value(offset: int, **more: object) -> OffsetCommitValue:
-    """As TxnOffsetCommit writes it: without the topic's id."""
+    """Returns a value as TxnOffsetCommit writes it: without the topic's id."""
     return OffsetCommitValue(**{"offset": offset, "commit_timestamp": WALL_MS, **more})
 
 
-# ---- the checks in front
+# ---- the first checks
 
 
-def test_rights_come_first_the_transactions_before_the_groups(context):
+def test_authorization_comes_first_the_transactions_before_the_groups(context):
     offsets = {"topic": {0: 1}, "missing": {0: 1}}
     write = (Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "transaction")
     read = (Operation.READ, ResourceType.GROUP, "g")
@@ -55,13 +55,13 @@ def test_rights_come_first_the_transactions_before_the_groups(context):
     assert [name for *_, name in context.authorizer.asked] == ["transaction", "g", "topic", "missing", "other"]
 
 
-def test_unknown_topics_are_answered_before_anything_is_asked(context):
+def test_unknown_topics_are_refused_before_verification(context):
     assert context.commit_in_transaction("", {"missing": {0: 1}, "topic": {3: 1}}) == [3, 3]
     assert context.commit_in_transaction("", {}) == []
     assert context.transactions.asked == []
 
 
-def test_then_the_empty_group_id_then_the_transaction_then_the_group(context):
+def test_the_empty_group_id_precedes_the_transaction_and_the_group(context):
     context.transactions.verdict = ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert context.commit_in_transaction("", {"topic": {0: 1, 9: 1}}) == [24, 3]
     assert context.transactions.asked == []
@@ -93,12 +93,12 @@ def test_v5_adds_the_partition_to_the_transaction_and_earlier_ones_verify_it(con
         (ErrorCode.INVALID_TXN_STATE, 4, 48),
         (ErrorCode.NETWORK_EXCEPTION, 3, 14),
         (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 2, 14),
-        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 1, 15),  # producers that old crash on 14
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 1, 15),  # older producers crash on 14
         (ErrorCode.NETWORK_EXCEPTION, 0, 15),
         (ErrorCode.NOT_COORDINATOR, 0, 16),
     ],
 )
-def test_what_the_transaction_coordinator_refuses(context, verdict, version, code):
+def test_errors_of_the_transaction_coordinator(context, verdict, version, code):
     context.transactions.verdict = verdict
     assert context.commit_in_transaction("g", {"topic": {0: 1, 1: 1}}, version=version) == [code, code]
     assert context.machine.groups == {}
@@ -106,7 +106,7 @@ def test_what_the_transaction_coordinator_refuses(context, verdict, version, cod
 
 
 @pytest.mark.parametrize(("later", "code"), [(ErrorCode.NONE, 0), (ErrorCode.PRODUCER_FENCED, 47)])
-def test_the_transaction_coordinator_may_answer_later(context, later, code):
+def test_the_transaction_coordinator_may_respond_later(context, later, code):
     api = context.api(TxnOffsetCommitApi)
     verdict = context.transactions.verdict = Pending(api, RequestContext(3), None, parked=True)
     call = context.send(api, txn_request("g", {"topic": {0: 1}}, 7), version=3)
@@ -115,13 +115,13 @@ def test_the_transaction_coordinator_may_answer_later(context, later, code):
     context.auto_commit = False
     verdict.complete(later)
     if code == 0:
-        assert not call.done  # the offset is decided, and not durable yet
+        assert not call.done  # the offset is decided, but not durable yet
         assert context.machine.offsets.has_pending("g", "topic", 0)
         context.commit()
     assert codes(call.response) == [code]
 
 
-def test_another_owner_and_loading(context):
+def test_a_moved_or_loading_shard(context):
     context.unload()
     assert context.commit_in_transaction("g", {"topic": {0: 1, 9: 1}}) == [16, 3]
     context.shards.load(0, 1)
@@ -131,7 +131,7 @@ def test_another_owner_and_loading(context):
         assert codes(response) == [code]
 
 
-def test_an_error_without_a_plan_is_answered_for_every_partition(context):
+def test_an_error_without_a_plan_applies_to_every_partition(context):
     request = txn_request("g", {"topic": {0: 1}, "missing": {4: 1}}, 7)
     api = context.api(TxnOffsetCommitApi)
     assert codes(api.error(RequestContext(3), request, ErrorCode.UNKNOWN_SERVER_ERROR)) == [-1, -1]
@@ -142,24 +142,24 @@ def test_an_error_without_a_plan_is_answered_for_every_partition(context):
 
 
 @pytest.mark.parametrize("generation", [-1, -7])
-def test_without_a_generation_a_simple_group_is_made(context, generation):
+def test_a_commit_without_a_generation_creates_a_simple_group(context, generation):
     assert context.commit_in_transaction("g", {"topic": {0: 1}}, generation=generation, member="m") == [0]
     group = context.machine.groups["g"]
     assert (group.state_name(), group.protocol_type) == ("Empty", "")
     context.assert_restart_changes_nothing()
 
 
-def test_with_one_an_absent_group_is_22(context):
+def test_a_commit_with_a_generation_to_an_absent_group_returns_22(context):
     assert context.commit_in_transaction("g", {"topic": {0: 1}}, generation=0) == [22]
 
 
-def test_only_refused_metadata_makes_a_group_and_no_batch(context):
+def test_only_refused_metadata_creates_a_group_and_no_batch(context):
     assert context.commit_in_transaction("g", {"topic": {0: (1, -1, "x" * 4097)}}) == [12]
     assert list(context.machine.groups) == ["g"]
     assert context.records() == []
 
 
-# ---- what is written
+# ---- written records
 
 
 def batches(context):
@@ -168,7 +168,7 @@ def batches(context):
 
 
 def test_the_offsets_are_a_transactional_batch_of_their_own(context):
-    """Three requests in one commit: plain, transactional, plain."""
+    """Three requests in one commit: non-transactional, transactional, non-transactional."""
     context.auto_commit = False
     api = context.api(TxnOffsetCommitApi)
 
@@ -207,7 +207,7 @@ def test_a_failed_commit_leaves_nothing_pending(context):
     assert context.state() == {"groups": [], "count": 0, "offsets": {}, "pending": {}}
 
 
-def test_an_entry_named_twice_keeps_the_last(context):
+def test_a_duplicate_partition_keeps_the_last_offset(context):
     partitions = [TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=o) for o in (1, 2)]
     request = TxnOffsetCommitRequest(
         transactional_id="transaction",
@@ -225,7 +225,7 @@ def test_an_entry_named_twice_keeps_the_last(context):
 
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("committed", [False, True])
-def test_a_marker_settles_all_groups_of_its_producer_and_no_other(context, committed, restart):
+def test_a_marker_completes_all_groups_of_its_producer_and_no_other(context, committed, restart):
     context.commit_offsets("g", {"topic": {0: 1}})
     context.commit_in_transaction("g", {"topic": {0: 10, 1: 11}}, producer_id=7)
     context.commit_in_transaction("h", {"other": {0: 12}}, producer_id=7)
@@ -261,7 +261,7 @@ def test_a_group_that_only_had_aborted_offsets_stays(context):
     context.assert_restart_changes_nothing()
 
 
-def test_a_marker_of_nobody_changes_nothing(context):
+def test_a_marker_of_an_unknown_producer_changes_nothing(context):
     context.commit_in_transaction("g", {"topic": {0: 10}})
     before = context.state()
     context.end_transaction(99, True)

@@ -1,8 +1,8 @@
 """Runs recorded scenarios against one group shard in virtual time: no server, no sleep, no thread.
 
-The scenarios are those of `tests/golden`: the same scripts that recorded Apache Kafka's answers, with the recordings
-they are compared to. Requests and responses go through `kwire`, an independent codec, on one side and through kcore's
-on the other. Topics and transactions, which are not a group shard's matter, are played by the test.
+The scenarios are those of `tests/golden`: the scripts that recorded Apache Kafka's responses, with their recordings.
+Requests and responses pass through `kwire`, an independent codec, on one side and through kcore's on the other. Topics
+and transactions are not part of a group shard; the test plays them.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ GROUP_APIS = (SyncGroupApi, HeartbeatApi, LeaveGroupApi, DescribeGroupsApi, Dele
 
 
 class VirtualPending:
-    """A request on its way."""
+    """A request without a response yet."""
 
     def __init__(self, world: World, api: str, version: int) -> None:
         self.world, self.api, self.version = world, api, version
         self.answer: dict[str, Any] | None = None
 
     def result(self, timeout_s: float = 15.0) -> dict[str, Any]:
-        """The answer; lets virtual time pass until it is there, at most `timeout_s`."""
+        """Returns the response; advances virtual time until it is complete, at most `timeout_s`."""
         end_ms = self.world.clock.monotonic_ms() + int(timeout_s * 1000)
         while self.answer is None:
             now_ms = self.world.clock.monotonic_ms()
@@ -61,7 +61,7 @@ class VirtualPending:
 
 
 class VirtualConnection:
-    """One client's connection: its requests are looked at one at a time, in order."""
+    """One client's connection: serves its requests one at a time, in order."""
 
     def __init__(self, world: World, client_id: str) -> None:
         self.world, self.client_id = world, client_id
@@ -69,7 +69,7 @@ class VirtualConnection:
         self._busy = False
 
     def close(self) -> None:
-        """Nobody reads the answers any more."""
+        """Does nothing: no client reads the responses."""
         self._waiting.clear()
 
     def send(self, api: str, version: int, body: dict[str, Any]) -> VirtualPending:
@@ -93,13 +93,13 @@ class VirtualConnection:
             self.world.serve(pending.api, pending.version, body, self.client_id, take)
 
     def wake(self) -> None:
-        """Looks at what waits behind a request that was answered meanwhile."""
+        """Serves the requests behind one that has completed meanwhile."""
         if not self._busy:
             self._serve()
 
 
 class World(OffsetsContext):
-    """The shard, and beside it topics and transactions as the scenarios need them."""
+    """The shard, with the topics and transactions that the scenarios need."""
 
     def __init__(self, settings: dict[str, str]) -> None:
         super().__init__(settings)
@@ -116,7 +116,7 @@ class World(OffsetsContext):
     def serve(
         self, api: str, version: int, body: dict[str, Any], client_id: str, take: Callable[[dict[str, Any]], None]
     ) -> None:
-        """Takes one request; `take` gets the answer now or later."""
+        """Serves one request; `take` gets the response now or later."""
         played = getattr(self, f"play_{api}", None)
         if played is not None:
             take(played(body))
@@ -144,7 +144,7 @@ class World(OffsetsContext):
         for connection in getattr(self, "connections", ()):
             connection.wake()
 
-    # ---- played: other parts of a cluster
+    # ---- simulated parts of a cluster
 
     def play_DeleteTopics(self, body: dict[str, Any]) -> dict[str, Any]:
         for name in body["topic_names"]:
@@ -190,7 +190,7 @@ class VirtualClient(golden.Client):  # type: ignore[misc]
 
 
 class VirtualTrace(golden.Trace):  # type: ignore[misc]
-    """What a scenario holds, with a shard instead of a server behind it."""
+    """A scenario's trace, with a shard instead of a server."""
 
     def __init__(self, settings: dict[str, str]) -> None:
         super().__init__(("virtual", 0))
@@ -213,7 +213,7 @@ class VirtualTrace(golden.Trace):  # type: ignore[misc]
         return name
 
     def coordinator(self, key: str, key_type: int = 0) -> None:
-        """It is always there; nothing was written before the scenario."""
+        """Does nothing: the coordinator is always available; nothing was written before the scenario."""
 
     def log(
         self,
@@ -246,14 +246,14 @@ class VirtualTrace(golden.Trace):  # type: ignore[misc]
 
 
 def settings(name: str) -> dict[str, str]:
-    """The settings of a recorded server, those that a group shard knows. "" is the usual one."""
+    """Returns the settings of a recorded server that a group shard has. "" is the default server."""
     lines = (GOLDEN / f"server{'-' + name if name else ''}.properties").read_text().splitlines()
     pairs = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
     return {key: value for key, value in pairs.items() if key.startswith(("group.", "offset", "offsets."))}
 
 
 def differences(full_name: str, scenario: Callable[[Any], None]) -> list[str]:
-    """Runs a scenario; returns what differs from what Kafka answered, in words."""
+    """Runs a scenario; returns the differences from Kafka's responses as text."""
     trace = VirtualTrace(settings(scenario.__globals__.get("SETTINGS", "")))
     scenario(trace)
     recorded = json.loads((GOLDEN / "recorded" / f"{full_name}.json").read_text())["steps"]

@@ -1,4 +1,4 @@
-"""A group shard with the offset APIs on it, and what stands around it in a cluster: topics that go, transactions."""
+"""A group shard with the offset APIs, and simulated deletions of topics and transactions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Asked = Mapping[str, Mapping[int, Any]]  # topic -> partition -> offset, or (off
 
 
 class TransactionsOfTest:
-    """Answers as a transaction coordinator would: `verdict`, or a `Pending` that the test completes."""
+    """A transaction coordinator that returns `verdict`, or a `Pending` that the test completes."""
 
     def __init__(self) -> None:
         self.verdict: ErrorCode | Pending = ErrorCode.NONE
@@ -55,7 +55,7 @@ class TransactionsOfTest:
 
 
 class OffsetsContext(GroupContext):
-    """`GroupContext` with short ways to commit, read and delete offsets."""
+    """A `GroupContext` with short methods to commit, read and delete offsets."""
 
     def __init__(self, settings: Mapping[str, Any] | None = None, topics: Mapping[str, int] | None = None) -> None:
         super().__init__(settings, topics)
@@ -65,13 +65,13 @@ class OffsetsContext(GroupContext):
     # ---- the cluster around it
 
     def api(self, kind: Callable[..., Any]) -> Any:
-        """An API on the shard as it is now."""
+        """Returns an API on the current shard."""
         if kind is TxnOffsetCommitApi:
             return TxnOffsetCommitApi(self.shards, self.topics, self.transactions, self.authorizer)
         return kind(self.shards, self.topics, self.authorizer)
 
     def end_transaction(self, producer_id: int, commit: bool, producer_epoch: int = 0) -> None:
-        """A marker: appended to the shard's log, replayed, and committed."""
+        """Appends a marker to the shard's log, replays it, and commits."""
         self.pipeline.commit()
         log = self.engine.open(PartitionKey(CONSUMER_OFFSETS_ID, 0))
         marker = build_control_batch(
@@ -82,7 +82,7 @@ class OffsetsContext(GroupContext):
         self.engine.commit()
 
     def delete_topic(self, name: str) -> None:
-        """A topic is deleted, and the shards are told; their work runs to its end."""
+        """Deletes a topic, notifies the shards, and runs their work to its end."""
         info = self.topics.by_name(name)
         assert info is not None
         del self.topics._topics[name]
@@ -102,7 +102,7 @@ class OffsetsContext(GroupContext):
         instance: str | None = None,
         retention_ms: int = -1,
     ) -> list[int]:
-        """OffsetCommit; the error codes in the order of the answer. Topics are ids (bytes) from v10 on."""
+        """Sends an OffsetCommit; returns the error codes in response order. Topics are ids (bytes) from v10 on."""
         request = OffsetCommitRequest(
             group_id=group,
             generation_id_or_member_epoch=generation,
@@ -139,7 +139,7 @@ class OffsetsContext(GroupContext):
         member: str = "",
         instance: str | None = None,
     ) -> list[int]:
-        """TxnOffsetCommit; the error codes in the order of the answer."""
+        """Sends a TxnOffsetCommit; returns the error codes in response order."""
         request = txn_request(group, offsets, producer_id, generation, member, instance)
         return codes(self.call(self.api(TxnOffsetCommitApi), request, version=version))
 
@@ -152,7 +152,8 @@ class OffsetsContext(GroupContext):
         member: str | None = None,
         epoch: int = -1,
     ) -> Any:
-        """OffsetFetch v9 of one group: {topic: {partition: (offset, leader epoch, metadata, code)}}, or the code."""
+        """Sends an OffsetFetch v9 of one group: {topic: {partition: (offset, leader epoch, metadata, code)}}, or the
+        code."""
         topics = (
             None
             if asked is None
@@ -174,7 +175,7 @@ class OffsetsContext(GroupContext):
         }
 
     def fetch_old(self, version: int, group: str, asked: Mapping[str, list[int]] | None) -> Any:
-        """OffsetFetch v1-7: the whole response."""
+        """Sends an OffsetFetch v1-7; returns the whole response."""
         topics = (
             None
             if asked is None
@@ -184,12 +185,12 @@ class OffsetsContext(GroupContext):
         return self.call(self.api(OffsetFetchApi), request, version=version)
 
     def offset(self, group: str, topic: str, partition: int) -> int:
-        """The committed offset of one partition."""
+        """Returns the committed offset of one partition."""
         committed: int = self.fetch(group, {topic: [partition]})[topic][partition][0]
         return committed
 
     def delete_offsets(self, group: str, asked: Mapping[str, list[int]]) -> Any:
-        """OffsetDelete: {topic: [(partition, code)]}, or the code at the top."""
+        """Sends an OffsetDelete: {topic: [(partition, code)]}, or the code of the whole response."""
         request = OffsetDeleteRequest(
             group_id=group,
             topics=[
@@ -208,7 +209,7 @@ class OffsetsContext(GroupContext):
     # ---- state
 
     def state(self) -> dict[str, Any]:
-        """All that is durable of offsets, in plain values: what a restart must bring back."""
+        """Returns the durable state of offsets in comparable form, which a restart must restore."""
         store = self.machine.offsets
         groups = sorted(store.groups())
         return {
@@ -261,7 +262,7 @@ def txn_request(
 
 
 def codes(response: Any) -> list[int]:
-    """The error codes of all partitions, in order."""
+    """Returns the error codes of all partitions, in order."""
     return [partition.error_code for topic in response.topics for partition in topic.partitions]
 
 
