@@ -1,6 +1,6 @@
-"""The audit: invariants over the whole history of logs, partition by partition and then across them.
+"""The audit: checks invariants over the whole history of logs, within each partition and then across partitions.
 
-`partition.examine` looks at one log and needs no Spark. `across.compare` looks at what several logs say of a producer.
-`frames.audit_logs` does both over a DataFrame. `kinds.KINDS` says what there is to find, `history` what is no finding
-because compaction took away what would explain it.
+`partition.examine` audits one log and needs no Spark. `across.compare` compares the observations of one producer in
+several logs. `frames.audit_logs` does both over a DataFrame. `kinds.KINDS` lists the kinds of findings. `history`
+excludes gaps that compaction explains.
 """

@@ -1,11 +1,11 @@
-"""What several logs say of one producer: decisions of the transactions' log, markers and open data of all others.
+"""Compares the observations of one producer in several logs: transaction decisions, markers and open data.
 
-The facts of a producer come in the order of `SORTED`: what its ids are first, then partition by partition what was
-decided for it and what was written there, by time. Nothing is kept beyond a producer but what is still unexplained.
+The facts of a producer arrive in the order of `SORTED`: its transactional ids first, then, for each partition, its
+decisions and the rows written there, by time. Only unexplained facts are kept, and only for the current producer.
 
-A marker is written after its decision and before the completion of its transaction, so in each partition decisions and
-markers take turns. Clocks of several brokers may differ; therefore a decision without a marker counts only if there
-are fewer markers of its kind than decisions, and the other way round.
+A marker is written after its decision and before the completion of its transaction, so decisions and markers alternate
+in each partition. Brokers' clocks may differ. A decision without a marker is therefore reported only if its partition
+has fewer markers than decisions of that outcome; for markers without a decision the reverse holds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kcore.transaction.states import COMPLETION, NAMES, ONGOING
 PREPARED: Final = frozenset(NAMES[state] for state in COMPLETION)
 OPEN: Final = PREPARED | {NAMES[ONGOING]}
 MAX_TIMEOUT_MS: Final = 900_000
-"""What a transaction may take at most by default (`transaction.max.timeout.ms`)."""
+"""The default upper limit of a transaction timeout (`transaction.max.timeout.ms`)."""
 
 SORTED: Final = (
     "producer_id",
@@ -34,14 +34,14 @@ SORTED: Final = (
     "partition",
     "offset",
 )
-"""By what facts are sorted; nothing comes before everything else. Of one time, decisions stand before markers."""
+"""The sort columns of facts; nulls first. At the same time, decisions precede markers."""
 
 Outcome = tuple[int, bool]
-"""Epoch and whether it commits: what a decision and its marker have in common."""
+"""Producer epoch, and True for commit: the properties that a decision shares with its marker."""
 
 
 def sort_key(fact: Fact) -> tuple[object, ...]:
-    """`SORTED` for those who sort without Spark."""
+    """Returns the sort key of `SORTED`, for sorting without Spark."""
     return (
         fact.producer_id, fact.place_topic or "", fact.place_partition, fact.timestamp_ms, fact.fact, fact.topic,
         fact.partition, fact.offset,
@@ -49,11 +49,9 @@ def sort_key(fact: Fact) -> tuple[object, ...]:
 
 
 def compare(facts: Iterable[Fact], logs: Logs) -> Iterator[Finding]:
-    """Findings across partitions.
+    """Yields the findings across partitions.
 
-    Args:
-        facts: in the order of `SORTED`.
-        logs: what there is at hand.
+    Args: facts: the facts in the order of `SORTED`. logs: the available logs.
     """
     for producer_id, of_producer in groupby(facts, key=lambda fact: fact.producer_id):
         if producer_id >= 0:
@@ -61,17 +59,17 @@ def compare(facts: Iterable[Fact], logs: Logs) -> Iterator[Finding]:
 
 
 class _Producer:
-    """One producer, while its facts go by."""
+    """The comparison of one producer's facts."""
 
     def __init__(self, producer_id: int, logs: Logs) -> None:
         self._producer_id = producer_id
         self._logs = logs
         self._ids: list[Fact] = []
-        self._unplaced: set[Outcome] = set()  # decisions of which only the completion is left
-        self._unmarked: set[tuple[str | None, int]] = set()  # those under way that lack a marker: (id, offset)
+        self._unplaced: set[Outcome] = set()  # decisions known only by their completion
+        self._unmarked: set[tuple[str | None, int]] = set()  # decisions in progress without a marker: (id, offset)
 
     def findings(self, facts: Iterable[Fact]) -> Iterator[Finding]:
-        """See `compare`."""
+        """Yields the findings of this producer from its sorted facts."""
         for place, of_place in groupby(facts, key=lambda fact: (fact.place_topic, fact.place_partition)):
             topic, partition = place
             if topic is not None:
@@ -100,7 +98,7 @@ class _Producer:
             )
 
     def _unfinished(self, fact: Fact) -> Iterator[Finding]:
-        """Transactions that are open, or decided and not complete, at the end."""
+        """Yields findings on a transaction that is open, or decided but not complete, at the end of the log."""
         logs = self._logs
         if fact.state == NAMES[ONGOING]:
             age_ms = logs.now_ms - (fact.end_ms if fact.end_ms >= 0 else fact.timestamp_ms)
@@ -133,9 +131,9 @@ class _Producer:
     # ---- one partition
 
     def _place(self, place: Place, facts: Iterable[Fact]) -> Iterator[Finding]:
-        missing: list[Fact] = []  # decisions that no marker followed
-        extra: list[Fact] = []  # markers that no decision came before
-        balance: dict[Outcome, int] = {}  # markers less decisions
+        missing: list[Fact] = []  # decisions without a following marker
+        extra: list[Fact] = []  # markers without a preceding decision
+        balance: dict[Outcome, int] = {}  # markers minus decisions
         still_open: list[Fact] = []
         decision: Fact | None = None
         matched = False
@@ -149,7 +147,7 @@ class _Producer:
             elif fact.fact == "marker":
                 _count(balance, outcome, 1)
                 if decision is not None and (decision.producer_epoch, decision.commit) == outcome:
-                    matched = True  # or written once more, after a failover
+                    matched = True  # may also be a repetition after a failover
                 else:
                     extra.append(fact)
             else:
@@ -164,7 +162,7 @@ class _Producer:
 
     @staticmethod
     def _really(balance: dict[Outcome, int], fact: Fact, sign: int) -> bool:
-        """Whether there is one too many of its kind; takes it out of the balance then."""
+        """True if the balance has a surplus of this outcome; removes it from the balance."""
         outcome = (fact.producer_epoch, fact.commit)
         if balance.get(outcome, 0) * sign <= 0:
             return False
@@ -172,7 +170,7 @@ class _Producer:
         return True
 
     def _unlike(self, place: Place, missing: list[Fact], extra: list[Fact]) -> Iterator[Finding]:
-        """Decisions and markers that are left over."""
+        """Yields findings on unmatched decisions and markers."""
         where = f"{place[0]}-{place[1]}"
         left = []
         for decision in missing:
@@ -232,7 +230,7 @@ class _Producer:
         return logs.decisions_since_ms <= marker.timestamp_ms <= until_ms
 
     def _is_behind(self, place: Place, since_ms: int) -> bool:
-        """Whether a log goes on after a time: one that was copied before the others may just lack the end."""
+        """True if a log continues after a time. A log that was copied before the others may lack only its end."""
         span = self._logs.spans.get(place)
         late = self._logs.now_ms - since_ms > self._logs.grace_ms
         return late or (span is not None and span.newest_ms > since_ms)
@@ -242,7 +240,7 @@ class _Producer:
     def _open(self, place: Place, fact: Fact, missing: list[Fact]) -> Iterator[Finding]:
         logs = self._logs
         if any(one.producer_epoch >= fact.producer_epoch for one in missing):
-            return  # said already
+            return  # reported already
         owners = [one for one in self._ids if one.state != "Replaced"]
         owner = owners[0] if owners else next(iter(self._ids), None)
         if owner is None:
@@ -265,7 +263,7 @@ class _Producer:
             yield self._of_open("data-without-marker", place, fact, owner, sentence)
 
     def _orphan(self, place: Place, fact: Fact) -> Iterator[Finding]:
-        """Open data of a producer that nobody is known to be."""
+        """Yields findings on open data of a producer that no transactional id has."""
         logs = self._logs
         since = f"the transaction of producer {self._producer_id} in {place[0]}-{place[1]}"
         if logs.decisions_since_ms is None:
@@ -275,7 +273,7 @@ class _Producer:
                 yield self._of_open("transaction-open-long", place, fact, None, sentence)
         elif not logs.knows_ids or logs.now_ms - fact.timestamp_ms <= logs.grace_ms:
             return
-        elif fact.timestamp_ms - logs.grace_ms >= logs.decisions_since_ms:  # so its beginning would be known
+        elif fact.timestamp_ms - logs.grace_ms >= logs.decisions_since_ms:  # its start would be in the log
             sentence = f"{since} is open, and no transactional id has that producer."
             yield self._of_open("data-without-transaction", place, fact, None, sentence)
 
@@ -293,7 +291,7 @@ class _Producer:
 
 
 def _count(balance: dict[Outcome, int], outcome: Outcome, step: int) -> None:
-    """Adds to a balance; what is even is not kept: a producer has an epoch a transaction (KIP-890)."""
+    """Changes a balance. Removes zero entries: a producer has one epoch per transaction (KIP-890)."""
     left = balance.get(outcome, 0) + step
     if left:
         balance[outcome] = left

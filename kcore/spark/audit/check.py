@@ -1,4 +1,4 @@
-"""What a check is: it sees one log from its beginning to its end, and says what must not be in it."""
+"""The interface of a check: it reads one log in offset order and reports violated invariants."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ from kcore.spark.events.event import EventRow
 
 
 class Log:
-    """One partition's log under audit: what all of its checks share.
+    """One partition's log under audit: the state that all of its checks share.
 
-    Args:
-        topic: its topic.
-        partition: its number.
-        history: what it has forgotten.
-        say: takes what is found, findings and facts.
+    Args: topic: its topic. partition: its number. history: tracks which parts of the log are missing. say: receives
+    findings and facts.
     """
 
     __slots__ = ("history", "partition", "said", "say", "topic")
@@ -30,25 +27,25 @@ class Log:
         self.said = 0
 
     def at(self, offset: int, timestamp_ms: int = -1) -> Evidence:
-        """A place in this log as evidence."""
+        """Returns a position in this log as evidence."""
         return Evidence(self.topic, self.partition, offset, timestamp_ms)
 
     def here(self, row: EventRow) -> Evidence:
-        """A row as evidence."""
+        """Returns a row's position as evidence."""
         return Evidence(self.topic, self.partition, row.offset, row.timestamp_ms)
 
     def found(self, kind: str, evidence: list[Evidence], sentence: str, **about: Any) -> None:
-        """Says a finding; see `finding`."""
+        """Reports a finding. The arguments are those of `finding.finding`."""
         self.said += 1
         self.say(finding(kind, evidence, sentence, **about))
 
 
 Handler = Callable[[EventRow, Any, Any], None]
-"""Looks at one record: row, typed key, typed value or None for a tombstone. It comes before the record is replayed."""
+"""Checks one record: row, typed key, and typed value (None for a tombstone). Runs before the record is replayed."""
 
 
 class Check:
-    """A family of invariants over one log. What it keeps is bounded by the live state, never by the history."""
+    """A family of invariants over one log. Its memory is bounded by the live state, not by the log's length."""
 
     __slots__ = ("log",)
 
@@ -56,24 +53,27 @@ class Check:
         self.log = log
 
     def handlers(self) -> Mapping[type, Handler]:
-        """What it looks at, by the class of the record's key."""
+        """Returns the handlers by the class of the record key that they check."""
         return {}
 
     def producer_row(self, row: EventRow, group_id: str | None) -> None:
-        """A row that names a producer, data or a marker; with the group whose offset it commits, if it does."""
+        """Checks a row with a producer id: data or a marker.
+
+        `group_id` is the group whose offset the row commits, if any.
+        """
 
     def marker(self, row: EventRow, commit: bool) -> None:
-        """The end of a transaction, before it is replayed."""
+        """Checks a marker before it is replayed."""
 
     def forget(self) -> None:
-        """Something was lost: nothing that comes is compared to anything that was."""
+        """Drops all state after damage: later records are not compared with earlier ones."""
 
     def end(self) -> None:
-        """The log is at its end."""
+        """Finishes the check at the end of the log."""
 
 
 class Last(NamedTuple):
-    """The newest value under a key, and where it stands."""
+    """The newest value of a key, and its position."""
 
     value: int
     evidence: Evidence

@@ -1,4 +1,4 @@
-"""Classic groups: generations, and assignments as their leaders made them (the consumer protocol, KIP-429)."""
+"""Checks of classic groups: generations, and assignments as their leaders made them (consumer protocol, KIP-429)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from kcore.spark.events.event import EventRow
 
 
 class Generations(Check):
-    """A generation only grows, as long as the group is there. It may jump: rebalances that fail are not written."""
+    """Checks that a generation only grows while its group exists.
+
+    Gaps are legal: failed rebalances write no record.
+    """
 
     __slots__ = ("_last",)
 
@@ -46,7 +49,7 @@ class Generations(Check):
 
 
 class ClassicOwners(Check):
-    """Within a generation a partition belongs to one member. Assignments of other protocol types are opaque."""
+    """Checks that a partition has one owner within a generation. Assignments of other protocol types are opaque."""
 
     __slots__ = ()
 
@@ -77,13 +80,16 @@ class ClassicOwners(Check):
 
 
 def named(topic: str, partitions: list[int]) -> str:
-    """`t-3`, or `t-3 and 4 more` for several."""
+    """Returns `t-3`, or `t-3 and 4 more` for several partitions."""
     first = f"{topic}-{min(partitions)}"
     return first if len(partitions) == 1 else f"{first} and {len(partitions) - 1} more"
 
 
 def _assigned(assignment: Any) -> set[tuple[str, int]]:
-    """The partitions of an assignment; none where the bytes are no assignment: the broker does not look at them."""
+    """Returns the partitions of an assignment.
+
+    Returns none if the bytes are not an assignment: the broker does not check them either.
+    """
     if not assignment:
         return set()
     try:

@@ -1,6 +1,7 @@
-"""Epochs of consumer, share and streams groups (KIP-848, KIP-932, KIP-1071): they only grow, and in an order.
+"""Checks of the epochs of consumer, share and streams groups (KIP-848, KIP-932, KIP-1071).
 
-A group's epoch comes first; a target assignment is made for one, and members follow: none is ever ahead of it.
+Epochs only grow. A target assignment is computed for a group epoch, and members follow it: neither epoch is ever
+above the group's.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ _PARTS = {
     "CurrentMemberAssignment": ("member_epoch", "member-epoch-went-back", "member epoch"),
     "Topology": ("epoch", "topology-epoch-went-back", "topology epoch"),
 }
-"""Part of a group's state -> its field, the kind of finding, what people call it."""
+"""Part of a group's state -> its field, the kind of finding, and its name in sentences."""
 
 Place = tuple[str, str, str, str | None]
-"""Kind of group, part of its state, group, member: whose epoch it is."""
+"""The owner of an epoch: kind of group, part of its state, group, member."""
 
 
 class GroupEpochs(Check):
-    """Epochs of groups, assignments, members and topologies."""
+    """Checks the epochs of groups, assignments, members and topologies."""
 
     __slots__ = ("_groups", "_last")
 

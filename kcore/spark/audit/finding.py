@@ -1,4 +1,4 @@
-"""What an audit says: findings, and the facts that only other partitions can judge."""
+"""Results of an audit: findings, and observations (`Fact`) that are compared across partitions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kcore.spark.state.table_schemas import Columns
 
 
 class Evidence(NamedTuple):
-    """A record that a finding stands on; its timestamp is in ms since the epoch, -1 for none."""
+    """A record that supports a finding. Its timestamp is in ms since the epoch, -1 for none."""
 
     topic: str
     partition: int
@@ -19,7 +19,7 @@ class Evidence(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """Something that must not be in a log, or that somebody should know of. The columns are described in `FINDINGS`."""
+    """A violated invariant or a noteworthy event. `FINDINGS` describes the columns."""
 
     kind: str
     severity: str
@@ -40,22 +40,22 @@ class Finding(NamedTuple):
 EVIDENCE_DDL: Final = "array<struct<topic:string,partition:int,offset:bigint,timestamp_ms:bigint>>"
 
 FINDINGS: Final[Columns] = (
-    ("kind", "string", "what is wrong, as a word for programs"),
+    ("kind", "string", "the kind of finding, an identifier for programs"),
     ("severity", "string", "error, warning or info"),
-    ("topic", "string", "the log in which it shows"),
-    ("partition", "int", "its partition"),
-    ("offset", "bigint", "where it shows: the last piece of the evidence"),
-    ("timestamp_ms", "bigint", "when that was written, in ms since the epoch; -1 if unknown"),
-    ("group_id", "string", "the group that it is about; null for none"),
-    ("transactional_id", "string", "the transactional id that it is about; null for none, or one that is not known"),
-    ("member_id", "string", "the member that it is about; null for none"),
-    ("producer_id", "bigint", "the producer that it is about; null for none"),
-    ("about_topic", "string", "the topic whose owner, offset or data is in question (of KIP-848 groups its id)"),
-    ("about_partition", "int", "its partition; the first, where it is about several"),
-    ("evidence", EVIDENCE_DDL, "the records that it stands on, in order"),
-    ("sentence", "string", "for people"),
+    ("topic", "string", "the topic of the log with the last piece of evidence"),
+    ("partition", "int", "the partition of that log"),
+    ("offset", "bigint", "the offset of the last piece of evidence"),
+    ("timestamp_ms", "bigint", "the timestamp of the record at that offset, in ms since the epoch; -1 if unknown"),
+    ("group_id", "string", "the group concerned; null for none"),
+    ("transactional_id", "string", "the transactional id concerned; null for none or if unknown"),
+    ("member_id", "string", "the member concerned; null for none"),
+    ("producer_id", "bigint", "the producer concerned; null for none"),
+    ("about_topic", "string", "the topic whose owner, offset or data is concerned (its id for KIP-848 groups)"),
+    ("about_partition", "int", "the partition of `about_topic`; the first of them if there are several"),
+    ("evidence", EVIDENCE_DDL, "the records that support the finding, in order"),
+    ("sentence", "string", "a description for people"),
 )
-"""The columns of the table of findings."""
+"""The columns of the findings table."""
 
 
 def finding(
@@ -69,7 +69,7 @@ def finding(
     producer_id: int | None = None,
     about: tuple[str, int] | None = None,
 ) -> Finding:
-    """A finding of one of `KINDS`; the last piece of its evidence is where it shows."""
+    """Returns a finding of one of `KINDS`. Its position is that of the last piece of evidence."""
     pieces = tuple(evidence)
     last = pieces[-1]
     return Finding(
@@ -91,29 +91,29 @@ def finding(
 
 
 class Fact(NamedTuple):
-    """Something that is right in itself, and that must agree with what other partitions say.
+    """An observation that is valid in its own log and must agree with the logs of other partitions.
 
     Attributes:
-        fact: `id` (how a transactional id ended), `decision` (how a transaction was decided, for one of its
-            partitions), `marker`, `open` (a transaction that has no end in its partition) or `log` (how far a
-            partition's log can be trusted).
+        fact: `id` (the final state of a transactional id), `decision` (the decision of a transaction for one of its
+            partitions), `marker`, `open` (a transaction without an end in its partition) or `log` (the completeness of
+            a partition's log).
         producer_id: the producer; -1 for `log`.
-        place_topic: the topic that a decision, a marker or an open transaction is for; None if that is not known.
+        place_topic: the topic that a decision, a marker or an open transaction is for; None if unknown.
         place_partition: its partition.
-        timestamp_ms: when it was written; for `log`: since when nothing is missing.
+        timestamp_ms: the timestamp of the record; for `log`: the time from which the log is complete.
         producer_epoch: the producer's epoch.
-        topic: the log that says so.
+        topic: the topic of the log that was observed.
         partition: its partition.
-        offset: where it says so.
-        end_offset: `decision`: where it was completed, -1 if it was not.
-        end_ms: `decision`: when; -1 likewise. `id`: when its transaction began. `log`: when its newest record was
-            written.
+        offset: the offset of the record.
+        end_offset: `decision`: the offset of its completion, -1 if it was not completed.
+        end_ms: `decision`: the time of its completion, -1 if it was not completed. `id`: the start of its transaction.
+            `log`: the timestamp of its newest record.
         transactional_id: `id`, `decision`: the id.
-        group_id: `open`: a group whose offsets it holds.
-        state: `id`: the state, as Kafka calls it. `log`: `whole` (all of it, from offset 0 on), `partial` (its
-            front is cut off, or compaction was there) or `damaged`.
-        commit: `decision`, `marker`: whether it commits.
-        timeout_ms: `id`: how long a transaction may take.
+        group_id: `open`: a group whose offsets the transaction commits.
+        state: `id`: the state, in Kafka's words. `log`: `whole` (complete from offset 0 on), `partial` (compacted, or
+            without its front) or `damaged`.
+        commit: `decision`, `marker`: True for commit, False for abort.
+        timeout_ms: `id`: the transaction timeout.
         places: `id`: the partitions of its transaction, as `TOPIC-PARTITION`. `log`: some of its transactional ids.
     """
 
@@ -137,7 +137,7 @@ class Fact(NamedTuple):
 
     @property
     def evidence(self) -> Evidence:
-        """Where it stands."""
+        """The position of the record."""
         return Evidence(self.topic, self.partition, self.offset, self.timestamp_ms)
 
 
@@ -146,9 +146,9 @@ FACT_DDL: Final = (
     "producer_epoch int, topic string, partition int, offset bigint, end_offset bigint, end_ms bigint, "
     "transactional_id string, group_id string, state string, commit boolean, timeout_ms int, places array<string>"
 )
-"""Facts as columns."""
+"""The columns of `Fact` in Spark's DDL."""
 
 
 def findings_ddl() -> str:
-    """The schema of the table of findings in Spark's DDL."""
+    """Returns the schema of the findings table in Spark's DDL."""
     return ", ".join(f"`{name}` {kind}" for name, kind, _ in FINDINGS)

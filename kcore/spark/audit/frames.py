@@ -1,7 +1,7 @@
-"""The audit in Spark: partitions side by side, each seen once, then producers across partitions.
+"""The audit in Spark: audits partitions in parallel, each in one pass, then compares producers across partitions.
 
-Of a folder each task reads its partitions itself; nothing is shuffled, for a log lies in the order of its offsets. What
-comes as a frame (of Spark's own Kafka source, say) is sorted first. Both say the same.
+For a folder, each task reads its own partitions without a shuffle, because a log is stored in offset order. Frames
+from other sources (Spark's Kafka source, for example) are sorted first. Both ways give the same findings.
 """
 
 from __future__ import annotations
@@ -26,18 +26,16 @@ if TYPE_CHECKING:
     from kcore.spark.events.sources import Part, Source
 
 SAID_DDL = f"finding struct<{findings_ddl()}>, fact struct<{FACT_DDL}>"
-"""What looking at a partition gives: a finding or a fact a row."""
+"""The schema of a partition audit's rows: each is a finding or a fact."""
 
 ROWS_PER_BATCH = 5_000
 
 
 def said_of_folder(spark: SparkSession, path: str | Path, parts: Sequence[Part]) -> DataFrame:
-    """The findings of every partition of a folder by itself, and the facts that others must agree with (`SAID_DDL`).
+    """Returns the findings of each partition of a folder, and the facts to compare across partitions (`SAID_DDL`).
 
-    Args:
-        spark: a session.
-        path: an export, a data folder, or a broker's log folder, where executors find it too.
-        parts: which of its partitions.
+    Args: spark: a session. path: an export, a data folder, or a broker's log folder, at a path that executors can
+    read. parts: the partitions to audit.
     """
     with open_source(path) as source:
         tasks = shares(parts, 4 * spark.sparkContext.defaultParallelism if source.parallel else 1)
@@ -56,14 +54,13 @@ def said_of_folder(spark: SparkSession, path: str | Path, parts: Sequence[Part])
 def said_of_partitions(
     events: DataFrame, cleaned_to: Mapping[tuple[str, int], int] | None = None, tasks: int | None = None
 ) -> DataFrame:
-    """The same of a frame of events.
+    """Returns the same as `said_of_folder` for a frame of events.
 
-    Each partition is seen by one task in the order of its offsets. The task holds the live state, not the log.
+    One task reads each partition in offset order. It holds the live state, not the log.
 
-    Args:
-        events: the columns of the data source `kcore`, with `includeBatches` and, for damage, `includeFaults`.
-        cleaned_to: where compaction has come to, as far as that is known.
-        tasks: among how many tasks partitions are divided; None: `spark.sql.shuffle.partitions`.
+    Args: events: the columns of the data source `kcore`, with `includeBatches` and, to report damage,
+    `includeFaults`. cleaned_to: the offsets up to which compaction has run, as far as known. tasks: the number of
+    tasks; None: `spark.sql.shuffle.partitions`.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
@@ -74,7 +71,7 @@ def said_of_partitions(
     values = f.col("topic").isin(*TOPICS)
     if "control" in columns:
         values |= f.col("control")
-    # What users' records say is of no matter, and most of what there is to move.
+    # The audit ignores the values of users' records, which are most of the data to shuffle.
     frame = events.withColumn("value", f.when(values, f.col("value")))
     if "fault" not in frame.columns:
         frame = frame.withColumn("fault", f.lit(None).cast("string")).withColumn("fault_detail", f.col("fault"))
@@ -92,13 +89,16 @@ def said_of_partitions(
 def logs_of(
     said: DataFrame, parts: Sequence[Part] = (), *, now_ms: int | None = None, grace_ms: int = GRACE_MS
 ) -> Logs:
-    """What logs there are, out of `said_of_partitions`; see `Logs.of`. One row a partition comes to the driver."""
+    """Returns the available logs (`Logs.of`) from the rows of `said_of_partitions`.
+
+    Collects one row per partition to the driver.
+    """
     rows = said.where("fact.fact = 'log'").select("fact.*").collect()
     return Logs.of((_fact(row.asDict()) for row in rows), parts, now_ms=now_ms, grace_ms=grace_ms)
 
 
 def findings_across(said: DataFrame, logs: Logs, tasks: int | None = None) -> DataFrame:
-    """The findings between partitions: one task a set of producers, and no more than one producer in its memory."""
+    """Returns the findings across partitions. Each task holds one producer in memory at a time."""
     from kcore.spark.audit.across import SORTED  # noqa: PLC0415
 
     facts = said.where("fact is not null and fact.fact != 'log'").select("fact.*")
@@ -111,13 +111,13 @@ def findings_across(said: DataFrame, logs: Logs, tasks: int | None = None) -> Da
 
 
 def audit_logs(said: DataFrame, logs: Logs, tasks: int | None = None) -> DataFrame:
-    """All findings: those of partitions, and those between them. `said` is read twice: persist it before."""
+    """Returns all findings, within and across partitions. Reads `said` twice: persist it first."""
     own = said.where("finding is not null").select("finding.*")
     return own.unionByName(findings_across(said, logs, tasks))
 
 
 def frame_of(spark: SparkSession, findings: Iterable[Finding]) -> DataFrame:
-    """Findings of the driver's own, as rows of the table."""
+    """Returns findings of the driver as rows of the findings table."""
     rows = [tuple({**one._asdict(), "evidence": [*map(tuple, one.evidence)]}.values()) for one in findings]
     return spark.createDataFrame(rows, findings_ddl())
 
@@ -126,7 +126,7 @@ def frame_of(spark: SparkSession, findings: Iterable[Finding]) -> DataFrame:
 
 
 def said_of_part(source: Source, part: Part) -> Iterator[Finding | Fact]:
-    """What is said of one partition, where it is read."""
+    """Audits one partition in the process that reads it; yields findings and facts."""
     from kcore.spark.audit.log_order import of_part  # noqa: PLC0415
     from kcore.spark.audit.partition import examine  # noqa: PLC0415
 
@@ -143,7 +143,7 @@ def said_of_part(source: Source, part: Part) -> Iterator[Finding | Fact]:
 
 
 def look_at(batches: Iterable[pa.RecordBatch], cleaned_to: Mapping[tuple[str, int], int]) -> Iterator[pa.RecordBatch]:
-    """Looks at sorted rows, partition after partition."""
+    """Audits sorted rows, one partition after another."""
     from kcore.spark.audit.partition import examine  # noqa: PLC0415
 
     def said() -> Iterator[Finding | Fact]:
@@ -155,7 +155,7 @@ def look_at(batches: Iterable[pa.RecordBatch], cleaned_to: Mapping[tuple[str, in
 
 
 def compare_all(batches: Iterable[pa.RecordBatch], logs: Logs) -> Iterator[pa.RecordBatch]:
-    """Compares sorted facts, producer after producer."""
+    """Compares sorted facts, one producer after another."""
     from kcore.spark.audit.across import compare  # noqa: PLC0415
 
     facts = (_fact(row) for batch in batches for row in batch.to_pylist())
@@ -163,7 +163,7 @@ def compare_all(batches: Iterable[pa.RecordBatch], logs: Logs) -> Iterator[pa.Re
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[EventRow | LogFault]:
-    """The rows of a batch; what could not be read in its place."""
+    """Yields the rows of a batch, with faults in place of unreadable rows."""
     from kcore.spark.events.arrow import from_batch  # noqa: PLC0415
 
     faults = zip(batch.column("fault").to_pylist(), batch.column("fault_detail").to_pylist(), strict=True)
@@ -213,6 +213,6 @@ def _fact(fields: Mapping[str, Any]) -> Fact:
 
 
 def finding_of(fields: Mapping[str, Any]) -> Finding:
-    """A finding out of a row of the table."""
+    """Returns a finding from a row of the findings table."""
     evidence = tuple(Evidence(*(one[name] for name in Evidence._fields)) for one in fields["evidence"])
     return Finding(**{**fields, "evidence": evidence})

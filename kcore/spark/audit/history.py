@@ -1,15 +1,16 @@
-"""What a log still tells, and what it has forgotten: the difference between a fault and what compaction took away.
+"""Tracks which parts of a log are complete, to tell faults from the effects of compaction.
 
-Compaction removes a record only if a newer one of its key lies below the offset that it has come to. So what is still
-there below that offset was the truth from its own offset on, until the next record of its key that is still there.
-*Two facts that are present may always be compared*: two members that own a partition, two epochs of a key one after
-the other. *What is absent says something only where compaction has not come*, and only of a log whose front is there.
+Compaction removes a record only if a newer record of its key lies below the cleaner's offset. A record that is still
+present below that offset was therefore valid from its own offset up to the next present record of its key.
+*Two present records can always be compared*: two members that own a partition, two successive epochs of a key.
+*A missing record proves something only beyond the cleaner's offset*, and only in a log that still has its front.
 
-Tombstones fit in: one that was removed took everything before it along. Records of aborted transactions go, whatever
-their keys are; no transaction below is open, since compaction does not pass the last stable offset.
+Tombstones follow the same rule: a removed tombstone took all earlier records of its key along. Compaction removes
+records of aborted transactions regardless of their keys. No transaction below the cleaner's offset is open, because
+compaction does not pass the last stable offset.
 
-Damage is another thing. What stands behind a damaged batch is compared to nothing before it: all is forgotten, as if
-the log began there.
+Damage differs: records behind a damaged batch are not compared with records before it. The checks drop their state, as
+if the log began there.
 """
 
 from __future__ import annotations
@@ -19,23 +20,19 @@ from kcore.spark.events.event import EventRow
 
 COMPACTED = (CONSUMER_OFFSETS, TRANSACTION_STATE)
 MAX_KEYS = 100_000
-"""So many keys of a partition of a user's topic are remembered, to see whether one comes twice."""
+"""The number of keys remembered per partition of a user's topic, to detect repeated keys."""
 
 
 class History:
-    """Where one log may have holes. It is told of each row before anything else is.
+    """Tracks possible gaps of one log. It sees each row before the checks do.
 
-    Args:
-        topic: whose partition it is.
-        cleaned_to: where compaction has come to, if that is known. Without it, it is read from the log: below it no key
-            stands twice. (Where the newest segment begins would say more, if a copy were known to have all segments.)
+    Args: topic: the topic of the partition. cleaned_to: the offset up to which compaction has run, if known.
+    Otherwise it is inferred from the log: below it no key occurs twice. (The base offset of the newest segment would
+    be a tighter bound, but only if the copy has all segments.)
 
-    Attributes:
-        next_offset: the offset behind the last row, -1 before the first.
-        first_offset: the first one; -1 likewise.
-        solid_from: since which offset nothing is missing; None while that is not known.
-        solid_ms: the timestamp there.
-        damaged: whether anything was lost by damage.
+    Attributes: next_offset: the offset after the last row, -1 before the first row. first_offset: the offset of the
+    first row, -1 before it. solid_from: the offset from which nothing is missing; None while unknown. solid_ms: the
+    timestamp at `solid_from`. damaged: True if damage caused a loss.
     """
 
     __slots__ = (
@@ -53,7 +50,7 @@ class History:
     def __init__(self, topic: str, cleaned_to: int | None) -> None:
         self._topic = topic
         self._keys: set[bytes] = set()
-        # The offset that compaction cannot have come beyond; None: it may have come anywhere.
+        # The offset that compaction cannot have passed; None: compaction may have reached any offset.
         self._bound = 0 if topic == SHARE_GROUP_STATE else cleaned_to
         self._given = self._bound is not None
         self.next_offset = -1
@@ -64,11 +61,11 @@ class History:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of the log was there so far, from offset 0 on: a key that was not seen did not exist."""
+        """True if the log is complete from offset 0 to here: a key that was not seen did not exist."""
         return self.solid_from == 0 and not self.damaged
 
     def saw(self, row: EventRow) -> tuple[int, int] | None:
-        """The next row; the range of offsets (both included) that is missing before it and should not be."""
+        """Records the next row. Returns the unexplained gap before it (first and last missing offset), or None."""
         offset, expected = row.offset, self.next_offset
         self.next_offset = offset + 1
         if not self._given:
@@ -87,7 +84,7 @@ class History:
         return missing
 
     def lost(self) -> None:
-        """Damage: what comes next does not follow from what came before. A gap behind it is explained by it."""
+        """Records damage: later rows do not follow from earlier ones. The damage explains a gap behind it."""
         self.damaged = True
         self.solid_from = None
         self.next_offset = -1
@@ -97,14 +94,14 @@ class History:
         self.solid_ms = row.timestamp_ms
 
     def _missing(self, expected: int, offset: int) -> tuple[int, int] | None:
-        """What of a gap compaction cannot have made."""
+        """Returns the part of a gap that compaction cannot explain."""
         bound = self._bound
         if bound is None or bound >= offset:
             return None
         return max(expected, bound), offset - 1
 
     def _watch(self, row: EventRow) -> None:
-        """Below where compaction has come to no key stands twice, and there are none but keyed records."""
+        """Infers the bound of compaction: below it each key occurs once, and every record has a key."""
         if self._bound is not None or row.control or row.batch_only:
             return
         if row.key is None:

@@ -1,4 +1,4 @@
-"""The kinds of findings: what each means and how grave it is. Plain data, so that documentation can be made of it."""
+"""The kinds of findings with their meaning and severity. The documentation is generated from this table."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ WARNING: Final = "warning"
 INFO: Final = "info"
 
 SEVERITIES: Final = (ERROR, WARNING, INFO)
-"""From the worst on. An error must not be in a log; a warning may have an innocent cause outside of it; an info is
-legal, and worth knowing."""
+"""Severities, worst first. An error must not occur in a log. A warning may have a harmless cause outside the log. An
+info is legal but worth knowing.
+"""
 
 
 class Kind(NamedTuple):
-    """A kind of finding: its severity, what it says, and what excuses it (and is no finding then)."""
+    """A kind of finding: its severity, its meaning, and the conditions under which it is not reported."""
 
     severity: str
     meaning: str
@@ -23,29 +24,29 @@ class Kind(NamedTuple):
 
 KINDS: Final[dict[str, Kind]] = {
     # ---- the log itself
-    "offset-gap": Kind(ERROR, "offsets are missing", "compaction came there; the front was cut off"),
-    "duplicate-offset": Kind(WARNING, "records stand in the log twice", ""),
-    "offset-conflict": Kind(ERROR, "two different records have one offset"),
-    "corrupt-batch": Kind(ERROR, "a batch whose CRC is wrong, or whose records are damaged"),
+    "offset-gap": Kind(ERROR, "offsets are missing", "compaction removed them, or the front of the log was deleted"),
+    "duplicate-offset": Kind(WARNING, "the log contains the same records twice", ""),
+    "offset-conflict": Kind(ERROR, "two different records have the same offset"),
+    "corrupt-batch": Kind(ERROR, "the CRC of a batch is wrong, or its records are damaged"),
     "truncated-log": Kind(WARNING, "a file ends in the middle of a batch"),
     "segment-missing": Kind(
         ERROR,
-        "a segment file is not there, though another file of it is: an index, or what a cleaner had made of it",
-        "a broker was deleting it",
+        "a segment file is missing although an index or a cleaner's copy of it exists",
+        "a broker was deleting the segment",
     ),
     "leftover-files": Kind(
-        INFO, "files that a broker was writing or deleting (.swap, .cleaned, .deleted) are not read"
+        INFO, "files that a broker was writing or deleting (.swap, .cleaned, .deleted) were not read"
     ),
     "partition-missing": Kind(
-        INFO, "a partition of a coordinator's topic is not there, though one of a higher number is"
+        INFO, "a partition of an internal topic is missing although one with a higher number exists"
     ),
     "log-front-missing": Kind(
         WARNING,
-        "the log begins in the middle: its front is not there, or was not exported",
-        "the topic is one that is not compacted, and loses its front with time",
+        "the front of the log is missing or was not exported",
+        "the topic is not compacted: retention deletes its front",
     ),
-    "undecodable-record": Kind(ERROR, "a record of a known type that cannot be decoded", "its type is unknown"),
-    "unreplayable-record": Kind(ERROR, "a record that contradicts the ones before it"),
+    "undecodable-record": Kind(ERROR, "a record of a known type cannot be decoded", "the record type is unknown"),
+    "unreplayable-record": Kind(ERROR, "a record contradicts earlier records"),
     # ---- groups
     "generation-went-back": Kind(ERROR, "a classic group's generation is lower than before", "the group was removed"),
     "group-epoch-went-back": Kind(ERROR, "a group epoch is lower than before", "the group was removed"),
@@ -60,61 +61,74 @@ KINDS: Final[dict[str, Kind]] = {
     # ---- committed offsets
     "offset-went-back": Kind(
         INFO,
-        "a committed offset is lower than the one before, in a group that has members: they went back (seek), or "
-        "somebody committed who was late",
-        "the group has no members: an offset reset; the offset was removed or expired; the topic is another one",
+        "a committed offset is lower than the previous one, in a group with members: a consumer sought back, or a "
+        "delayed commit arrived",
+        "the group has no members (an offset reset); the offset was removed or expired; the topic was recreated",
     ),
-    "fenced-commit": Kind(ERROR, "an offset was committed in a transaction by a producer epoch that was fenced before"),
+    "fenced-commit": Kind(ERROR, "a fenced producer epoch committed an offset in a transaction"),
     # ---- transactions
     "illegal-transition": Kind(
-        ERROR, "a transactional id came to a state that cannot follow the one before", "the state before is not known"
+        ERROR, "a transactional id entered a state that cannot follow the previous one", "the previous state is unknown"
     ),
     "producer-epoch-went-back": Kind(ERROR, "the producer epoch of a transactional id is lower than before"),
-    "producer-id-changed": Kind(ERROR, "a transactional id got another producer id, with epochs left (KIP-890)"),
-    "producer-id-shared": Kind(ERROR, "two transactional ids have one producer id"),
-    "transaction-partitions-lost": Kind(
-        ERROR, "a transaction was decided for other partitions than were added, or lost some while it was open"
+    "producer-id-changed": Kind(
+        ERROR, "a transactional id got another producer id before its epochs were used up (KIP-890)"
     ),
-    "transaction-hangs": Kind(ERROR, "a transaction is open for longer than its timeout", "the grace is not over"),
+    "producer-id-shared": Kind(ERROR, "two transactional ids have the same producer id"),
+    "transaction-partitions-lost": Kind(
+        ERROR, "an open transaction lost partitions, or was decided for other partitions than were added"
+    ),
+    "transaction-hangs": Kind(
+        ERROR, "a transaction is open for longer than its timeout", "the grace period is not over"
+    ),
     "transaction-not-completed": Kind(
         ERROR,
-        "a decided transaction is not complete, though all its markers are written or its timeout is over",
-        "the grace is not over",
+        "a decided transaction is not complete although all its markers are written or its timeout is over",
+        "the grace period is not over",
     ),
-    "transaction-waits": Kind(INFO, "a decided transaction waits for markers that are not in the logs at hand"),
+    "transaction-waits": Kind(INFO, "a decided transaction waits for markers that are not in the available logs"),
     # ---- producers, markers, data
     "fenced-write": Kind(
-        ERROR, "a producer epoch wrote after a newer one", "a day lies between: producers are forgotten"
+        ERROR,
+        "a producer epoch wrote after a newer one",
+        "at least a day lies between: the broker forgets idle producers",
     ),
-    "fenced-marker": Kind(ERROR, "a marker has an epoch below the one that wrote before it", "as above"),
+    "fenced-marker": Kind(
+        ERROR,
+        "a marker has a lower epoch than an earlier write of its producer",
+        "at least a day lies between: the broker forgets idle producers",
+    ),
     "coordinator-epoch-went-back": Kind(
-        ERROR, "a marker comes from a coordinator that was replaced before: its epoch is lower"
+        ERROR, "a marker has a lower coordinator epoch than an earlier one: its coordinator had been replaced"
     ),
     "marker-without-transaction": Kind(
         ERROR,
-        "a marker that no transaction decided",
-        "it was written again after a failover; the transactions' log is not there, or does not reach back so far",
+        "no transaction decided a marker",
+        "the marker was written again after a failover; `__transaction_state` is missing or begins later",
     ),
-    "marker-contradicts-decision": Kind(ERROR, "a transaction was decided one way, and its marker says the other"),
+    "marker-contradicts-decision": Kind(ERROR, "a marker contradicts the decision of its transaction"),
     "marker-missing": Kind(
-        ERROR, "a transaction is complete, and a partition of it has no marker", "the log does not reach so far"
+        ERROR, "a partition of a complete transaction has no marker", "the log of the partition ends before"
     ),
-    "data-without-marker": Kind(ERROR, "a transaction is over, and open in a partition: readers are held up"),
+    "data-without-marker": Kind(
+        ERROR, "a finished transaction is still open in a partition and blocks `read_committed` consumers"
+    ),
     "data-outside-transaction": Kind(ERROR, "transactional data in a partition that is not part of its transaction"),
-    "data-without-transaction": Kind(ERROR, "transactional data of a producer that no transactional id has"),
+    "data-without-transaction": Kind(ERROR, "transactional data of a producer id that no transactional id has"),
     "transaction-open-long": Kind(
-        WARNING, "a transaction is open in a partition for long; the transactions' log is not there to say more"
+        WARNING,
+        "a transaction is open in a partition for long, and the log of `__transaction_state` is not available",
     ),
     # ---- share partitions
     "snapshot-epoch-went-back": Kind(ERROR, "a share partition's snapshot epoch is lower than before"),
     "state-epoch-went-back": Kind(ERROR, "a share partition's state epoch is lower than before"),
     "leader-epoch-went-back": Kind(
-        ERROR, "a share partition's leader epoch is lower than before", "its state was initialised again"
+        ERROR, "a share partition's leader epoch is lower than before", "its state was initialized again"
     ),
 }
-"""Kind -> what it is."""
+"""Kind of finding -> its description."""
 
 
 def rank(severity: str) -> int:
-    """0 for the worst."""
+    """Returns the order of a severity: 0 for the worst."""
     return SEVERITIES.index(severity)

@@ -1,4 +1,4 @@
-"""The log itself: every offset once, nothing missing, nothing damaged."""
+"""Checks of the log itself: each offset occurs once, no offset is missing, no batch is damaged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kcore.spark.events.event import EventRow, LogFault
 from kcore.spark.events.sources import Part
 
 SHOWN: Final = 5
-"""So many files are named."""
+"""The maximum number of files to name."""
 
 FAULT_KINDS: Final = {
     "corrupt": "corrupt-batch",
@@ -19,11 +19,11 @@ FAULT_KINDS: Final = {
     "duplicate": "duplicate-offset",
     "missing": "segment-missing",
 }
-"""How readers call what they cannot read -> the kind of finding."""
+"""The reader's kind of fault -> the kind of finding."""
 
 
 def of_part(part: Part) -> Iterator[Finding]:
-    """What is to be said of a log before any of it is read."""
+    """Yields the findings on a log that need no reading of its rows."""
     if part.front is not None:
         here = Evidence(part.topic, part.partition, part.log_start, -1)
         yield finding("log-front-missing", [here], f"{part.topic}-{part.partition}: {part.front}.")
@@ -35,30 +35,32 @@ def of_part(part: Part) -> Iterator[Finding]:
 
 
 class LogOrder(Check):
-    """Gaps, duplicates, and what could not be read. Its methods are called by the pass, which sees the offsets."""
+    """Reports gaps, duplicates and unreadable parts. `PartitionAudit` calls its methods, because it tracks the
+    offsets.
+    """
 
     __slots__ = ("_again", "_last")
 
     def __init__(self, log: Log) -> None:
         super().__init__(log)
         self._last: EventRow | None = None
-        self._again: tuple[EventRow, EventRow] | None = None  # a run of rows that stand there twice
+        self._again: tuple[EventRow, EventRow] | None = None  # a run of duplicate rows
 
     def missing(self, first: int, last: int, row: EventRow) -> None:
-        """Offsets are missing in front of a row that no compaction took."""
+        """Reports a gap before a row that compaction cannot explain."""
         many = f"offset {first} is" if first == last else f"offsets {first} to {last} are"
         before = self._last
         evidence = [self.log.here(row)] if before is None else [self.log.here(before), self.log.here(row)]
         self.log.found("offset-gap", evidence, f"In {self.log.topic}-{self.log.partition} {many} missing.")
 
     def saw(self, row: EventRow) -> None:
-        """A row that comes in its order."""
+        """Records a row in offset order."""
         if self._again is not None and row.offset > self._again[1].offset + 1:
             self._twice()
         self._last = row
 
     def again(self, row: EventRow) -> None:
-        """A row whose offset is not beyond the ones before it."""
+        """Records a row whose offset is not above that of an earlier row."""
         last = self._last
         if last is not None and last.offset == row.offset and last != row:
             here = self.log.here(row)
@@ -82,12 +84,12 @@ class LogOrder(Check):
             self.log.found("duplicate-offset", evidence, sentence)
 
     def fault(self, fault: LogFault) -> None:
-        """A reader's fault."""
+        """Reports a fault of the reader."""
         kind = FAULT_KINDS.get(fault.kind, "corrupt-batch")
         self.log.found(kind, [self.log.at(fault.offset)], f"{fault.topic}-{fault.partition}: {fault.detail}.")
 
     def undecodable(self, row: EventRow, error: Exception) -> None:
-        """A record of a known type that is not what it should be."""
+        """Reports a record of a known type that cannot be decoded."""
         sentence = f"The record at offset {row.offset} of {row.topic}-{row.partition} cannot be decoded: {error}."
         self.log.found("undecodable-record", [self.log.here(row)], sentence)
 

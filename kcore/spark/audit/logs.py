@@ -1,4 +1,4 @@
-"""What an audit has at hand: which logs, since when nothing is missing in each, and what time it is at their ends."""
+"""The available logs of an audit, their completeness, and the time at their ends."""
 
 from __future__ import annotations
 
@@ -12,19 +12,16 @@ from kcore.spark.events.sources import Part
 from kcore_ext.util.java_hash import partition_for
 
 GRACE_MS: Final = 15_000
-"""How much longer than its timeout a transaction may be open: the coordinator looks every ten seconds."""
+"""The tolerance beyond a transaction's timeout: the coordinator checks for timeouts every ten seconds."""
 
 Place = tuple[str, int]
 
 
 class LogSpan(NamedTuple):
-    """How far one log can be trusted.
+    """The completeness of one log.
 
-    Attributes:
-        since_ms: from this time on nothing is missing in it; what is older may be about a log of the same name that
-            was there before.
-        newest_ms: its newest timestamp.
-        damaged: whether anything was lost by damage.
+    Attributes: since_ms: the time from which nothing is missing. Older rows of other logs may refer to an earlier log
+    of the same name. newest_ms: its newest timestamp. damaged: True if damage caused a loss.
     """
 
     since_ms: int
@@ -35,13 +32,10 @@ class LogSpan(NamedTuple):
 class Logs(NamedTuple):
     """The logs of an audit.
 
-    Attributes:
-        spans: by topic and partition.
-        now_ms: the time at their ends; what is open since longer than it may be hangs.
-        grace_ms: how much later than due something may be.
-        decisions_since_ms: from this time on every decision of every transaction is known; None: of none.
-        decisions_until_ms: the newest timestamp of the transactions' log; -1 without one.
-        knows_ids: whether every transactional id that there is at the end is known.
+    Attributes: spans: completeness by topic and partition. now_ms: the time at their ends; a transaction that exceeds
+    its timeout at this time hangs. grace_ms: the tolerance for delays. decisions_since_ms: the time from which every
+    transaction decision is known; None: no decision is known. decisions_until_ms: the newest timestamp of
+    `__transaction_state`; -1 without it. knows_ids: True if every transactional id that exists at the end is known.
     """
 
     spans: Mapping[Place, LogSpan]
@@ -60,13 +54,11 @@ class Logs(NamedTuple):
         now_ms: int | None = None,
         grace_ms: int = GRACE_MS,
     ) -> Logs:
-        """What facts of the kind `log` say.
+        """Builds the description of the logs from facts of the kind `log`.
 
-        Args:
-            facts: one of each partition that has rows.
-            parts: the partitions that there are; those without rows say something too.
-            now_ms: the time; None: that of the newest record of an internal topic.
-            grace_ms: how much later than due something may be.
+        Args: facts: one for each partition that has rows. parts: all partitions, including those without rows.
+        now_ms: the time; None: the timestamp of the newest record of an internal topic. grace_ms: the tolerance for
+        delays.
         """
         logs = [fact for fact in facts if fact.fact == "log"]
         spans = {
@@ -87,7 +79,7 @@ class Logs(NamedTuple):
 
 
 def _is_whole(own: list[Fact], empty: set[int]) -> bool:
-    """Whether these are all partitions of the transactions' log: ids say how many there must be (by their hashes)."""
+    """True if these are all partitions of `__transaction_state`: the hashes of the ids imply the partition count."""
     present = empty | {fact.partition for fact in own}
     count = max(present) + 1
     if len(present) != count:

@@ -1,7 +1,8 @@
-"""Committed offsets: those that went back.
+"""Reports committed offsets that decreased.
 
-That is legal: anybody may commit any offset. Who resets offsets does so while the group has no members (a commit
-without a member is refused otherwise), so it is said only of groups that have some.
+A decrease is legal: a client may commit any offset. Offset resets happen while the group has no members, because the
+coordinator refuses a commit without a member otherwise. Decreases are therefore reported only for groups with
+members.
 """
 
 from __future__ import annotations
@@ -21,11 +22,9 @@ Place = tuple[str, str, int]
 
 
 class OffsetsWentBack(Check):
-    """Offsets below the ones before them, plain ones and those of transactions, in the order of the log.
+    """Reports decreasing offsets in log order, from non-transactional and transactional commits.
 
-    Args:
-        log: the log.
-        groups: the state that is replayed beside: what was committed before, and who is in the group.
+    Args: log: the log. groups: the state replayed alongside: earlier offsets and the members of each group.
     """
 
     __slots__ = ("_groups", "_pending")
@@ -33,7 +32,7 @@ class OffsetsWentBack(Check):
     def __init__(self, log: Log, groups: GroupShard) -> None:
         super().__init__(log)
         self._groups = groups
-        self._pending: dict[int, dict[Place, int]] = {}  # producer id -> where its transaction's offsets stand
+        self._pending: dict[int, dict[Place, int]] = {}  # producer id -> timestamps of its transaction's offsets
 
     def handlers(self) -> Mapping[type, Handler]:
         """See Check."""
@@ -44,7 +43,7 @@ class OffsetsWentBack(Check):
         self._pending.clear()
 
     def replaced(self, groups: GroupShard) -> None:
-        """The replayed state begins anew."""
+        """Replaces the replayed state, which begins anew after damage."""
         self._groups = groups
 
     def _see(self, row: EventRow, key: Any, value: Any) -> None:
@@ -59,7 +58,7 @@ class OffsetsWentBack(Check):
             self._compare((key.group, key.topic, key.partition), before, offset, row.offset, row.timestamp_ms)
 
     def marker(self, row: EventRow, commit: bool) -> None:
-        """See Check. What a transaction committed counts from where it stands, not from its marker on."""
+        """Compares the offsets of a committed transaction. Each counts from its own record, not from the marker."""
         places = self._pending.pop(row.producer_id, None)
         if not commit or not places:
             return
@@ -88,6 +87,6 @@ class OffsetsWentBack(Check):
 
 
 def _same_topic(before: OffsetAndMetadata, after: Any) -> bool:
-    """Whether both are, as far as they say, of the same topic and not of one that was made again."""
+    """True unless the topic ids differ: a topic that was recreated is another topic."""
     topic_id = getattr(after, "topic_id", None)
     return topic_id is None or before.belongs_to(bytes(topic_id))

@@ -1,6 +1,7 @@
-"""Who owns what in consumer and streams groups: a partition has one owner until that one has given it up (KIP-848).
+"""Checks ownership in consumer and streams groups: a partition has one owner until that member releases it (KIP-848).
 
-What a member was told to give up is still its own while it has not said that it did. Share groups share partitions.
+A member owns a partition that it must revoke until it confirms the revocation. Share groups share partitions and are
+not checked.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def _active_tasks(value: Any) -> Iterator[Place]:
 
 
 class _Group:
-    """Who owns what in one group, and where each member's present assignment stands."""
+    """Partition owners of one group, and the position of each member's current assignment."""
 
     __slots__ = ("members", "owners")
 
@@ -42,7 +43,7 @@ class _Group:
 
 
 class Owners(Check):
-    """A partition of a consumer group, and an active task of a streams group, has one owner at any moment."""
+    """Checks that consumer group partitions and streams group active tasks have one owner at any moment."""
 
     __slots__ = ("_groups",)
 
@@ -79,7 +80,7 @@ class Owners(Check):
 
     @staticmethod
     def _release(group: _Group, member_id: str, kept: frozenset[Place]) -> frozenset[Place]:
-        """Takes from a member what it does not keep; returns what it had."""
+        """Releases a member's partitions except `kept`. Returns its previous partitions."""
         before, _ = group.members.get(member_id, (frozenset(), None))
         for place in before - kept:
             if group.owners.get(place) == member_id:

@@ -1,4 +1,4 @@
-"""The audit of one partition's log, without Spark: one pass in the order of offsets, every check beside the others."""
+"""The audit of one partition's log without Spark: runs all checks in one pass in offset order."""
 
 from __future__ import annotations
 
@@ -37,24 +37,23 @@ Row = EventRow | LogFault
 
 NOTHING: Final[list[Finding | Fact]] = []
 NEVER_MS: Final = 2**62
-"""Since when nothing is missing in a log whose end is damaged."""
+"""The time from which a log is complete if its end is damaged: never."""
 
 CHECKS: Final[dict[str, tuple[type[Check], ...]]] = {
     CONSUMER_OFFSETS: (Generations, ClassicOwners, GroupEpochs, Owners),
     TRANSACTION_STATE: (Transitions,),
     SHARE_GROUP_STATE: (ShareEpochs,),
 }
-"""Topic -> the families of checks that look at its records. Producers and the log's order are looked at everywhere;
-offsets that went back beside the replay of `__consumer_offsets`."""
+"""Topic -> the checks of its records. Every topic has the checks of producers and of log order. `OffsetsWentBack`
+runs with the replay of `__consumer_offsets`.
+"""
 
 
 class PartitionAudit:
     """The audit of one partition.
 
-    Args:
-        topic: its topic, of coordinators or of users.
-        partition: its number.
-        cleaned_to: where compaction has come to, if that is known.
+    Args: topic: its topic, an internal one or a user's. partition: its number. cleaned_to: the offset up to which
+    compaction has run, if known.
     """
 
     def __init__(self, topic: str, partition: int, cleaned_to: int | None = None) -> None:
@@ -64,7 +63,7 @@ class PartitionAudit:
         self._order = LogOrder(self._log)
         self._producers = ProducerEpochs(self._log)
         self._checks: list[Check] = [self._order, self._producers, *(cls(self._log) for cls in CHECKS.get(topic, ()))]
-        self._groups: GroupShard | None = None  # groups and offsets as they are replayed beside
+        self._groups: GroupShard | None = None  # groups and offsets, replayed alongside
         self._offsets: OffsetsWentBack | None = None
         if topic == CONSUMER_OFFSETS:
             self._groups = group_machine()
@@ -79,7 +78,7 @@ class PartitionAudit:
         self._newest_ms = -1
 
     def take(self) -> list[Finding | Fact]:
-        """What was said since the last call."""
+        """Returns the findings and facts since the last call."""
         if not self._said:
             return NOTHING
         said = list(self._said)
@@ -87,7 +86,7 @@ class PartitionAudit:
         return said
 
     def see(self, row: Row) -> None:
-        """The next row, or what could not be read in its place."""
+        """Audits the next row, or a fault in its place."""
         if isinstance(row, LogFault):
             self._order.fault(row)
             if row.kind != "duplicate":
@@ -110,7 +109,7 @@ class PartitionAudit:
             self._record(row)
 
     def end(self) -> None:
-        """The log is at its end."""
+        """Finishes all checks at the end of the log."""
         for check in self._checks:
             check.end()
         log, history = self._log, self._history
@@ -161,11 +160,11 @@ class PartitionAudit:
             self._replay(self._groups, row, key, value, said)
 
     def _decode(self, topic: str, key: bytes, value: bytes | None) -> tuple[Any, Any] | None:
-        """A record, typed; None for a type that is not known: it is skipped, as in Kafka."""
+        """Decodes a record to typed key and value; returns None for an unknown type, which Kafka skips too."""
         if topic == CONSUMER_OFFSETS:
-            plain: tuple[Any, Any] | None = self._decode_offset(key, value)
-            if plain is not None:
-                return plain
+            decoded: tuple[Any, Any] | None = self._decode_offset(key, value)
+            if decoded is not None:
+                return decoded
         typed = decode_key(topic, key)
         if isinstance(typed, UnknownRecord):
             return None
@@ -174,7 +173,7 @@ class PartitionAudit:
         return typed, decode_value(typed, value)
 
     def _replay(self, groups: GroupShard, row: EventRow, key: Any, value: Any, said: int) -> None:
-        """Replays a record; what the engine's machine refuses is a finding, unless a check has said why already."""
+        """Replays a record. Reports a refused record unless a check has reported its cause already."""
         try:
             groups.replay(row.offset, row.producer_id if row.transactional else -1, key, value)
         except (ValueError, AssertionError) as error:
@@ -192,13 +191,10 @@ class PartitionAudit:
 def examine(
     topic: str, partition: int, rows: Iterable[Row], *, cleaned_to: int | None = None
 ) -> Iterator[Finding | Fact]:
-    """The findings of one partition, and the facts that other partitions must agree with.
+    """Yields the findings of one partition, and the facts to compare across partitions.
 
-    Args:
-        topic: its topic.
-        partition: its number.
-        rows: its log by offset, duplicates and faults of the reader where they stand.
-        cleaned_to: where compaction has come to, if that is known.
+    Args: topic: its topic. partition: its number. rows: its log in offset order, with duplicates and reader faults at
+    their positions. cleaned_to: the offset up to which compaction has run, if known.
     """
     partition_audit = PartitionAudit(topic, partition, cleaned_to)
     for row in rows:
@@ -209,5 +205,5 @@ def examine(
 
 
 def audit(topic: str, partition: int, rows: Iterable[Row], *, cleaned_to: int | None = None) -> list[Finding]:
-    """The findings of one partition by itself; see `examine`."""
+    """Returns the findings of one partition without the facts that `examine` yields too."""
     return [one for one in examine(topic, partition, rows, cleaned_to=cleaned_to) if isinstance(one, Finding)]

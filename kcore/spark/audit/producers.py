@@ -1,6 +1,6 @@
-"""Producers of one partition, by the headers of its batches: whoever is fenced writes nothing any more (KIP-98).
+"""Checks of the producers of one partition from its batch headers: a fenced epoch writes nothing more (KIP-98).
 
-Epochs only grow, whatever compaction took away in between, so any two that are left may be compared.
+Epochs only grow, so any two remaining batches can be compared, even if compaction removed others in between.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kcore.spark.events.event import EventRow
 from kcore.spark.state.producers import marker_of
 
 FORGOTTEN_MS: Final = 86_400_000
-"""Kafka forgets a producer that was idle so long (`producer.id.expiration.ms`), and takes any epoch from it then."""
+"""The idle time after which Kafka forgets a producer (`producer.id.expiration.ms`) and accepts any epoch from it."""
 SWEEP_ROWS: Final = 100_000
 
 
@@ -23,17 +23,19 @@ class _Producer:
 
     def __init__(self, epoch: int, here: Evidence) -> None:
         self.epoch = epoch
-        self.newest = here  # where its epoch was first seen
+        self.newest = here  # the first row of its epoch
         self.coordinator_epoch = -1
         self.coordinator: Evidence | None = None
         self.last_ms = here.timestamp_ms
-        self.first: Evidence | None = None  # where its open transaction begins
+        self.first: Evidence | None = None  # the start of its open transaction
         self.group_id: str | None = None
-        self.fenced = -1  # an older epoch that was said to have written already
+        self.fenced = -1  # an older epoch whose write was reported already
 
 
 class ProducerEpochs(Check):
-    """Producer epochs of data and markers, coordinator epochs of markers; transactions that are open at the end."""
+    """Checks producer epochs of data and markers, and coordinator epochs of markers; lists transactions open at the
+    end.
+    """
 
     __slots__ = ("_producers", "_until_sweep")
 
@@ -51,7 +53,7 @@ class ProducerEpochs(Check):
         here = self.log.here(row)
         marker = marker_of(row) if row.control and not row.batch_only else None
         if row.control and marker is None and not row.batch_only:
-            return  # a control record that ends no transaction
+            return  # a control record that is not a marker
         producer = self._producers.get(row.producer_id)
         if producer is None:
             producer = self._producers[row.producer_id] = _Producer(row.producer_epoch, here)
@@ -86,7 +88,7 @@ class ProducerEpochs(Check):
         )  # fmt: skip
 
     def _fenced(self, row: EventRow, producer: _Producer, here: Evidence, group_id: str | None) -> None:
-        """An older epoch wrote; one finding for all that it writes until a newer one does."""
+        """Reports a write by an older epoch, once until a newer epoch writes."""
         kind, what = "fenced-write", "data"
         if row.control:
             kind, what = "fenced-marker", "a marker"
@@ -104,7 +106,7 @@ class ProducerEpochs(Check):
         )
 
     def _sweep(self, now_ms: int) -> None:
-        """Forgets whom a broker would forget: a log names more producers than are alive."""
+        """Drops producers that a broker would forget too: a log names more producers than are alive."""
         self._until_sweep -= 1
         if self._until_sweep:
             return

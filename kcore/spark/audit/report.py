@@ -1,4 +1,4 @@
-"""Findings for people: the worst first, as many as asked for, and how many more there are."""
+"""Formats findings for people: the worst first, up to a limit, with the number of further findings."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from kcore.spark.audit.finding import Finding
 from kcore.spark.audit.kinds import SEVERITIES, rank
 
 SENTENCE_LETTERS: Final = 400
-"""So many are shown of a sentence; the table holds all of it."""
+"""The maximum length of a displayed sentence. The table holds the full sentence."""
 
 
 def lines(findings: Iterable[Finding], total: int) -> list[str]:
-    """A line a finding under a head, and how many more there are.
+    """Returns a header, one line per finding, and the number of further findings.
 
-    Args:
-        findings: the first ones, in their order.
-        total: how many there are in all.
+    Args: findings: the findings to show, in order. total: the total number of findings.
     """
     rows = [("severity", "kind", "where", "when", "what")]
     rows += [
@@ -35,13 +33,13 @@ def lines(findings: Iterable[Finding], total: int) -> list[str]:
 
 
 def _sentence(text: str) -> str:
-    """A sentence in one line of a terminal, whatever clients' names are in it."""
+    """Returns a sentence as one terminal line, safe against control characters in clients' names."""
     letters = clean(text)
     return letters if len(letters) <= SENTENCE_LETTERS else f"{letters[: SENTENCE_LETTERS - 1]}…"
 
 
 def when(one: Finding) -> str:
-    """The time at which a finding shows, in UTC."""
+    """Returns the timestamp of a finding in UTC."""
     if one.timestamp_ms < 0:
         return "-"
     moment = datetime.fromtimestamp(one.timestamp_ms / 1000, UTC)
@@ -49,10 +47,9 @@ def when(one: Finding) -> str:
 
 
 def summary(counts: Mapping[tuple[str, str], int]) -> list[str]:
-    """How many of each kind there are, the worst first.
+    """Returns the number of findings of each kind, worst first.
 
-    Args:
-        counts: (severity, kind) -> how many.
+    Args: counts: (severity, kind) -> number of findings.
     """
     if not counts:
         return ["Nothing was found."]

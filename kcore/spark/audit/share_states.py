@@ -1,7 +1,7 @@
-"""State of share partitions in `__share_group_state` (KIP-932): its three epochs.
+"""Checks of share partition state in `__share_group_state` (KIP-932): its three epochs.
 
-Snapshots count up, updates belong to the newest one. The state epoch is that of the last initialisation. The leader
-epoch follows the partition's leader; an initialisation sets it back to 0, and so starts it anew.
+The snapshot epoch increases with each snapshot; an update carries the epoch of the newest snapshot. The state epoch
+is that of the last initialization. The leader epoch follows the partition's leader; an initialization resets it to 0.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Epochs(NamedTuple):
 
 
 class ShareEpochs(Check):
-    """Snapshot, state and leader epochs of share partitions."""
+    """Checks snapshot, state and leader epochs of share partitions."""
 
     __slots__ = ("_last",)
 
@@ -46,7 +46,7 @@ class ShareEpochs(Check):
         if value is None:
             self._last.pop(place, None)
             return
-        begins = value.leader_epoch == 0 and not value.state_batches  # an initialisation
+        begins = value.leader_epoch == 0 and not value.state_batches  # an initialization
         leader = UNCHANGED if begins else value.leader_epoch
         self._see(row, place, value.snapshot_epoch, value.state_epoch, leader)
         self._last[place] = _Epochs(value.snapshot_epoch, value.state_epoch, value.leader_epoch, self.log.here(row))

@@ -1,7 +1,7 @@
-"""Transactional ids in `__transaction_state`: legal steps alone (KIP-98, KIP-360, KIP-890).
+"""Checks of transactional ids in `__transaction_state`: only legal transitions occur (KIP-98, KIP-360, KIP-890).
 
-The table of states is the engine's own. What other partitions must agree with goes out as facts: how each transaction
-was decided, and how each id ended.
+The table of states is the engine's own. The check also emits facts to compare with other partitions: the decision of
+each transaction, and the final state of each id.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ class _Id(NamedTuple):
 
 
 class _Prepared(NamedTuple):
-    """A decided transaction that is not complete yet, and where it was decided."""
+    """A decided transaction that is not complete yet, and the position of its decision."""
 
     transaction: Transaction
     evidence: Evidence
 
 
 class Transitions(Check):
-    """Every move of every transactional id."""
+    """Checks every transition of every transactional id."""
 
     __slots__ = ("_ids", "sample")
 
     def __init__(self, log: Log) -> None:
         super().__init__(log)
-        self.sample: list[str] = []  # some ids: they tell how many partitions the topic has
+        self.sample: list[str] = []  # some ids: their hashes imply the partition count of the topic
         self._ids: dict[str, _Id] = {}
 
     def handlers(self) -> Mapping[type, Handler]:
@@ -47,7 +47,7 @@ class Transitions(Check):
         return {TransactionLogKey: self._see}
 
     def forget(self) -> None:
-        """See Check. What was decided stays decided."""
+        """Drops all state after damage, but emits the decisions so far: they remain valid."""
         for transactional_id, known in self._ids.items():
             if known.prepared is not None:
                 self._decided(transactional_id, known.prepared, None)
@@ -98,7 +98,7 @@ class Transitions(Check):
         )
 
     def _compare(self, transactional_id: str, before: _Id, value: Transaction, here: Evidence) -> None:
-        """Two states that may follow each other: producer, epoch and partitions must too."""
+        """Checks producer, epoch and partitions of a legal transition."""
         was = before.transaction
         evidence = [before.evidence, here]
         if value.producer_id != was.producer_id:
@@ -160,7 +160,7 @@ class Transitions(Check):
             )
 
     def _unplaced(self, transactional_id: str, value: Transaction, here: Evidence) -> None:
-        """A transaction is complete whose decision was taken away: for which partitions it was is not known."""
+        """Emits a completion whose decision was compacted: the partitions of the transaction are unknown."""
         commit = value.state is COMPLETION[PREPARE_COMMIT]
         epoch = value.producer_epoch
         self.log.say(
@@ -175,7 +175,7 @@ class Transitions(Check):
                     timeout_ms=value.timeout_ms, places=places)  # fmt: skip
         self.log.say(fact)
         if value.previous_producer_id not in (value.producer_id, NO_PRODUCER_ID):
-            # The producer that it was before: whatever that one had open is over.
+            # Any open transaction of the previous producer id is over.
             self.log.say(
                 fact._replace(producer_id=value.previous_producer_id, producer_epoch=-1, state="Replaced", places=())
             )
