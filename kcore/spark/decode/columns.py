@@ -1,8 +1,8 @@
-"""Records as typed columns: a struct for each record type, over Arrow batches.
+"""Decodes records to typed columns: a struct for each record type, over Arrow batches.
 
-Nothing is dropped and nothing fails: what cannot be decoded is a row that says why (`status`, `detail`), with its bytes
-still beside it. The work is done by the compiled extension where it is installed (`decode_compiled`), and by its twin
-in plain Python elsewhere (`decode_pure`); both give the same rows.
+Decoding drops no row and never fails: an undecodable record becomes a row with the reason (`status`, `detail`) next
+to its bytes. The compiled extension does the work where it is installed (`decode.compiled`), pure Python elsewhere
+(`decode.pure`). Both give the same rows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ try:
     from kcore.spark.decode.compiled import CompiledDecoder
 
     HAS_EXTENSION = True
-except ImportError:  # an executor without a build
+except ImportError:  # an executor without the extension
     HAS_EXTENSION = False
 
 if TYPE_CHECKING:
@@ -59,11 +59,9 @@ __all__ = [
 
 
 class Columns(NamedTuple):
-    """What a decoder makes of the columns topic, key and value.
+    """The result of decoding the columns topic, key and value.
 
-    Attributes:
-        heads: the columns of `HEAD_DDL`.
-        records: a struct column for each record type that was asked for.
+    Attributes: heads: the columns of `HEAD_DDL`. records: a struct column for each requested record type.
     """
 
     heads: list[pa.Array]
@@ -71,22 +69,20 @@ class Columns(NamedTuple):
 
 
 class Decoder(Protocol):
-    """Decodes batch after batch of the record types that it was made for. Not for several threads at once."""
+    """Decodes batches for a fixed set of record types. Not thread-safe."""
 
     def decode(self, batch: pa.RecordBatch) -> tuple[list[pa.Array], list[pa.Array]]:
-        """The columns of `HEAD_DDL`, and a struct column for each record type; as many rows as the batch has.
+        """Returns the columns of `HEAD_DDL`, and a struct column per record type, with as many rows as the batch.
 
-        Args:
-            batch: has the columns topic, key and value, and maybe control and batch_only, as Arrow's string, binary
-                and bool.
+        Args: batch: has the columns topic, key and value, and optionally control and batch_only, as Arrow's string,
+        binary and bool.
         """
 
 
 def decoder(names: Iterable[str]) -> Decoder:
-    """A decoder for these record types: the compiled one where there is one.
+    """Returns a decoder for these record types, compiled if the extension is installed.
 
-    Raises:
-        KcoreError: a name is no record type's.
+    Raises: KcoreError: a name is not a record type.
     """
     names = tuple(names)
     unknown = sorted(set(names) - set(record_types()))
@@ -97,19 +93,17 @@ def decoder(names: Iterable[str]) -> Decoder:
 
 
 def decode(events: DataFrame, types: Iterable[str] | None = None) -> DataFrame:
-    """Events with what their records say, typed.
+    """Adds the typed content of records to events.
 
-    Args:
-        events: at least key, value, topic, partition, offset and timestamp: the data source `kcore`, or Spark's own
-            `kafka`. With the columns `control` and `batch_only`, rows that are no records are told apart.
-        types: names of the record types that get columns; None: all. Rows of other types keep everything else. Each
-            type costs every row its columns, even where they are null: name those that are looked at.
+    Args: events: at least key, value, topic, partition, offset and timestamp: the data source `kcore`, or Spark's own
+    `kafka`. With the columns `control` and `batch_only`, rows that are not records get a status of their own. types:
+    names of the record types that get columns; None: all. Rows of other types keep all other columns. Each type adds
+    its columns to every row, even where they are null: name only the types that you need.
 
-    Raises:
-        KcoreError: a name is no record type's.
+    Raises: KcoreError: a name is not a record type.
     """
     names = tuple(record_types()) if types is None else tuple(types)
-    decoder(names)  # a wrong name is refused here, not by a task
+    decoder(names)  # refuses a wrong name here instead of in a task
     extra = [name for name in FLAGS if name in events.columns]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -120,21 +114,19 @@ def decode(events: DataFrame, types: Iterable[str] | None = None) -> DataFrame:
 
 
 def decode_batch(batch: pa.RecordBatch, names: tuple[str, ...], using: Decoder | None = None) -> pa.RecordBatch:
-    """One batch, decoded; as many rows as before, in their order.
+    """Decodes one batch; keeps the number and order of rows.
 
-    Args:
-        batch: has the columns `KEPT`.
-        names: which record types get columns.
-        using: a decoder for these names, kept from batch to batch; None: a new one.
+    Args: batch: has the columns `KEPT`. names: the record types that get columns. using: a decoder for these names,
+    reused across batches; None: a new one.
     """
-    decoded = Columns(*(using or decoder(names)).decode(_usual(batch)))
+    decoded = Columns(*(using or decoder(names)).decode(_input_columns(batch)))
     arrays = [*(batch.column(name) for name in KEPT), *decoded.heads, *decoded.records]
     heads = [field.name for field in arrow_struct(HEAD_DDL)]
     return pa.RecordBatch.from_arrays(arrays, names=[*KEPT, *heads, *names])
 
 
 FLAGS: Final = ("control", "batch_only")
-_USUAL: Final = {
+_INPUT_TYPES: Final = {
     "topic": pa.string(),
     "key": pa.binary(),
     "value": pa.binary(),
@@ -143,10 +135,10 @@ _USUAL: Final = {
 }
 
 
-def _usual(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns that are decoded, in the types that decoders take: Spark may be set to hand over larger ones."""
+def _input_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns the input columns in the types that decoders expect: Spark may be configured to pass larger ones."""
     columns = {}
-    for name, kind in _USUAL.items():
+    for name, kind in _INPUT_TYPES.items():
         if name in batch.schema.names:
             column = batch.column(name)
             columns[name] = column if column.type == kind else column.cast(kind)

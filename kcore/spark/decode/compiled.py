@@ -1,4 +1,4 @@
-"""Records as typed columns by `kcore_ext.spark.record_columns`, which goes from Arrow's buffers to Arrow's buffers."""
+"""Decodes records to typed columns with `kcore_ext.spark.record_columns`, from Arrow buffers to Arrow buffers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STATUS_TYPE, _DETAIL_TYPE, _RECORD_TYPE, _NAME_TYPE, _VERSION_TYPE = (field.typ
 
 
 class CompiledDecoder:
-    """Decodes without an object a row. See `kcore.spark.decode.columns.Decoder`."""
+    """Decodes without an object per row. Implements `kcore.spark.decode.columns.Decoder`."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         topics = {
@@ -34,15 +34,15 @@ class CompiledDecoder:
         self._names = pa.array(self._columns.names, _NAME_TYPE)
 
     def decode(self, batch: pa.RecordBatch) -> tuple[list[pa.Array], list[pa.Array]]:
-        """See Decoder."""
+        """Decodes one batch. The contract is that of `Decoder.decode`."""
         columns = {name: batch.column(name) for name in batch.schema.names}
         texts = (_texts(columns[name]) for name in ("topic", "key", "value"))
         flags = (_flags(columns.get(name)) for name in ("control", "batch_only"))
-        odd = self._columns.read(batch.num_rows, *texts, *flags)
+        undecodable = self._columns.read(batch.num_rows, *texts, *flags)
         status, name, record_type, version = self._columns.take_heads()
         heads = [
             self._statuses.take(filled_array(pa.int8(), status)),
-            _details(columns, odd, batch.num_rows),
+            _details(columns, undecodable, batch.num_rows),
             filled_array(_RECORD_TYPE, record_type),
             self._names.take(filled_array(pa.int32(), name)),
             filled_array(_VERSION_TYPE, version),
@@ -56,7 +56,7 @@ class CompiledDecoder:
 
 @lru_cache(maxsize=64)
 def _nulls(size: int, kind: pa.DataType) -> pa.Array:
-    """Nulls; batches of a task are mostly of one size."""
+    """Returns a null column. Cached, because most batches of a task have the same size."""
     return pa.nulls(size, kind)
 
 
@@ -72,12 +72,12 @@ def _flags(column: pa.Array | None) -> Input | None:
     return Input(validity, None, data, column.offset)
 
 
-def _details(columns: dict[str, pa.Array], odd: list[int], size: int) -> pa.Array:
-    """What is wrong with rows that could not be read: their reading is repeated in plain Python, which can say it."""
-    if not odd:
+def _details(columns: dict[str, pa.Array], undecodable: list[int], size: int) -> pa.Array:
+    """Returns the errors of undecodable rows, which it decodes again in pure Python to get the messages."""
+    if not undecodable:
         return _nulls(size, _DETAIL_TYPE)
     details: list[str | None] = [None] * size
-    for row in odd:
+    for row in undecodable:
         head, _ = decode_record(*(columns[name][row].as_py() for name in ("topic", "key", "value")))
         details[row] = head[1]
     return pa.array(details, _DETAIL_TYPE)

@@ -1,4 +1,4 @@
-"""Spark's DDL as Arrow types, so that a schema is written down once."""
+"""Converts Spark's DDL to Arrow types, so that each schema is defined once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SIMPLE = {
 
 @cache
 def arrow_struct(ddl: str) -> pa.StructType:
-    """Columns (`a int, b array<string>`) as one struct."""
+    """Returns columns (`a int, b array<string>`) as one struct type."""
     return pa.struct([_field(part) for part in _split(ddl)])
 
 
@@ -43,7 +43,7 @@ def _type(text: str) -> pa.DataType:
 
 
 def _split(text: str) -> list[str]:
-    """The parts between commas that stand in no brackets."""
+    """Splits at commas outside of angle brackets."""
     parts, depth, begin = [], 0, 0
     for position, letter in enumerate(text):
         depth += (letter == "<") - (letter == ">")

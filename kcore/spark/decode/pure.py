@@ -1,4 +1,4 @@
-"""Records as typed columns, in plain Python: the twin of `decode_compiled`, for executors without a build."""
+"""Decodes records to typed columns in pure Python: replaces `decode.compiled` on executors without a build."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from kcore.spark.decode.record_types import HEAD_DDL, record_ddl
 
 
 class PureDecoder:
-    """Decodes by way of an object a value. See `kcore.spark.decode.columns.Decoder`."""
+    """Decodes with an object per value. Implements `kcore.spark.decode.columns.Decoder`."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._kinds = {name: arrow_struct(record_ddl(name)) for name in names}
 
     def decode(self, batch: pa.RecordBatch) -> tuple[list[pa.Array], list[pa.Array]]:
-        """See Decoder."""
+        """Decodes one batch. The contract is that of `Decoder.decode`."""
         size = batch.num_rows
         heads: list[Head] = []
         bodies: dict[str, list[Fields]] = {name: [] for name in self._kinds}
@@ -45,7 +45,7 @@ class PureDecoder:
 
 
 def _spread(bodies: list[Fields], places: list[int | None], kind: pa.DataType) -> pa.Array:
-    """The rows' structs, null where there is none."""
+    """Returns a struct column with null for rows without a struct."""
     if not bodies:
         return pa.nulls(len(places), kind)
     return pa.array(bodies, kind).take(pa.array(places, pa.int64()))

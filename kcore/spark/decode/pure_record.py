@@ -1,8 +1,9 @@
-"""Records of internal topics in plain Python: the twin of the compiled codec, for executors that have no build of it.
+"""Decodes records of internal topics in pure Python: the equivalent of the compiled codec, for executors without a
+build.
 
-It reads what `kcore.protocol.records` declares, and says of malformed bytes word for word what the codec says. For
-each class and version a function is put together once: `read(data, at, end) -> (value, at)`, where a struct's value is
-a dict by field name. Fixed-size numbers that follow one another are read at once.
+It reads the schemas of `kcore.protocol.records`. Errors for malformed bytes have the codec's exact texts. For each
+class and version it builds one function, `read(data, at, end) -> (value, at)`; a struct's value is a dict by field
+name. Consecutive fixed-size numbers are read at once.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kcore.protocol.schema import Struct
 from kcore.spark.decode.record_types import TOPICS, name_of
 
 Head = tuple[str, str | None, int | None, str | None, int | None]
-"""Status, detail, record type, its name, value version."""
+"""Status, detail, record type, name of the record type, value version."""
 
 Read = Callable[[bytes, int, int], tuple[Any, int]]
 Fields = dict[str, Any]
@@ -36,7 +37,7 @@ _STRING: Final = WIRE_KINDS["string"]
 
 
 def decode_record(topic: str | None, key: bytes | None, value: bytes | None) -> tuple[Head, Fields | None]:
-    """What one record says: its head, and the fields of key and value; None where they cannot be read."""
+    """Decodes one record to its head and the fields of key and value; the fields are None if the key is unreadable."""
     if topic not in TOPICS:
         return ("other_topic", None, None, None, None), None
     if key is None:
@@ -64,13 +65,13 @@ def decode_record(topic: str | None, key: bytes | None, value: bytes | None) -> 
 
 
 def read_key(cls: type[RecordKey], data: bytes) -> Fields:
-    """A key's fields; its record type is taken to be right. DecodeError for anything else."""
+    """Decodes a key whose record type matches `cls`. DecodeError for malformed bytes."""
     fields: Fields = _reader(cls, 0, cls.FLEXIBLE_SINCE <= 0)(data, 2, len(data))[0]
     return fields
 
 
 def read_value(cls: type[RecordValue], data: bytes) -> Fields:
-    """A value's fields, of any version; see `RecordValue.decode_value`. DecodeError for anything else."""
+    """Decodes a value of any version, as `RecordValue.decode_value` does. DecodeError for malformed bytes."""
     if len(data) < 2:
         raise DecodeError(0, f"a value's version needs 2 bytes, found {len(data)}")
     version = int.from_bytes(data[:2], "big", signed=True)
@@ -91,7 +92,7 @@ def _short(at: int, end: int, size: int) -> DecodeError:
 
 
 def _uvarint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """An unsigned varint of five bytes at most; bits beyond the 32nd are dropped, as Kafka drops them."""
+    """Reads an unsigned varint of at most five bytes. Bits above the 32nd are dropped, as in Kafka."""
     result = 0
     for shift in range(0, 35, 7):
         if at >= end:
@@ -108,7 +109,7 @@ def _uvarint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def _length_reader(compact: bool, size: int, nullable: bool) -> Callable[[bytes, int, int], tuple[int, int]]:
-    """A length or count of `size` bytes, or a compact one; -1 for null where that is allowed."""
+    """Returns a reader of a length or count: `size` bytes, or compact; -1 for null if allowed."""
 
     def read(data: bytes, at: int, end: int) -> tuple[int, int]:
         if compact:
@@ -172,7 +173,7 @@ def _fixed_reader(kind: int) -> Read:
 
 
 def _item_reader(kind: int, compact: bool, nullable: bool) -> Read:
-    """A value that is neither a struct nor an array."""
+    """Returns a reader of a value that is neither a struct nor an array."""
     if kind in _FORMATS:
         return _fixed_reader(kind)
     return _string_reader(compact, nullable) if kind == _STRING else _bytes_reader(compact, nullable)
@@ -210,7 +211,7 @@ def _nullable_struct_reader(inner: Read, tagged: bool) -> Read:
 
 
 def _field_reader(spec: Any, version: int, flexible: bool) -> tuple[Read, int]:
-    """How a field is read, and the fewest bytes that it takes."""
+    """Returns a field's reader, and the minimum size of the field in bytes."""
     compact = flexible and spec.compact
     nullable = _within(spec.nullable, version)
     if spec.kind == STRUCT:
@@ -243,13 +244,13 @@ def _is_tagged(spec: Any, version: int, flexible: bool) -> bool:
 
 @cache
 def _min_size(cls: type[Struct], version: int, flexible: bool) -> int:
-    """The fewest bytes that a struct takes."""
+    """Returns the minimum size of a struct in bytes."""
     fixed = [s for s in cls.FIELDS if _within(s.versions, version) and not _is_tagged(s, version, flexible)]
     return flexible + sum(_field_reader(spec, version, flexible)[1] for spec in fixed)
 
 
 def default_of(spec: Any) -> Any:
-    """What a field holds that its record does not mention, as a plain value."""
+    """Returns the value of a field that its record does not contain, as a Python value."""
     if spec.fresh:
         return {inner.name: default_of(inner) for inner in spec.struct.FIELDS}
     return list(spec.default) if isinstance(spec.default, tuple | list) else spec.default
@@ -257,7 +258,7 @@ def default_of(spec: Any) -> Any:
 
 @cache
 def _reader(cls: type[Struct], version: int, flexible: bool) -> Read:
-    """How a struct is read in a version."""
+    """Returns the reader of a struct in a version."""
     steps: list[tuple[str, Read]] = []
     tags: dict[int, tuple[str, Read]] = {}
     runs: list[_Run | tuple[str, Read]] = []
@@ -285,7 +286,7 @@ Step = Callable[[bytes, int, int, Fields], int]
 
 
 def _one(name: str, read: Read) -> Step:
-    """Reads one field into a struct."""
+    """Returns a step that reads one field into a struct."""
 
     def step(data: bytes, at: int, end: int, fields: Fields) -> int:
         fields[name], at = read(data, at, end)
@@ -295,7 +296,7 @@ def _one(name: str, read: Read) -> Step:
 
 
 class _Run:
-    """Numbers that follow one another, read at once."""
+    """Consecutive numbers, read at once."""
 
     def __init__(self, spec: Any, read: Read) -> None:
         self._names = [spec.name]
@@ -303,13 +304,13 @@ class _Run:
         self._format = _FORMATS[spec.kind]
 
     def add(self, spec: Any, read: Read) -> None:
-        """One more number behind the others."""
+        """Appends a number to the run."""
         self._names.append(spec.name)
         self._singles.append((spec.name, read))
         self._format = struct.Struct(self._format.format + _FORMATS[spec.kind].format[1:])
 
     def read(self, data: bytes, at: int, end: int, fields: Fields) -> int:
-        """All of them into a struct; one by one where they are cut short, to find where."""
+        """Reads all numbers into a struct; one by one if bytes are missing, to find the position of the error."""
         size = self._format.size
         if end - at < size:
             for name, read in self._singles:
@@ -335,7 +336,7 @@ def _struct_reader(steps: list[Step], defaults: Fields, flexible: bool, tags: di
 
 
 def _read_tags(data: bytes, at: int, end: int, fields: Fields, tags: dict[int, tuple[str, Read]]) -> int:
-    """A tag section: known fields are read, unknown ones passed over (KIP-482); of two alike the last one counts."""
+    """Reads a tag section. Unknown fields are skipped (KIP-482); the last of two equal tags counts."""
     count, at = _uvarint(data, at, end)
     if count > (end - at) // 2:
         raise DecodeError(at, f"a tag section claims more fields than bytes are left for: {count} of {end - at}")

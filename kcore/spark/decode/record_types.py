@@ -11,7 +11,7 @@ from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACT
 from kcore.protocol.schema import Struct
 
 TOPICS: Final = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
-"""The topics that coordinators keep their state in."""
+"""The internal topics with coordinator state."""
 STATUSES: Final = (
     "ok",
     "tombstone",
@@ -22,7 +22,7 @@ STATUSES: Final = (
     "malformed",
     "other_topic",
 )
-"""What `status` may say."""
+"""The values of `status`."""
 
 HEAD_DDL: Final = "status string, detail string, record_type int, type string, value_version int"
 KEPT_DDL: Final = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
@@ -39,7 +39,7 @@ _DDL_OF_KIND: Final = {
 
 
 def fields_ddl(cls: type[Struct]) -> str:
-    """A struct's fields in Spark's DDL, as the fields of a struct type."""
+    """Returns a struct's fields in Spark's DDL."""
     return ",".join(f"{spec.name}:{_field_ddl(spec)}" for spec in cls.FIELDS)
 
 
@@ -51,22 +51,22 @@ def _field_ddl(spec: Any) -> str:
 
 
 def name_of(cls: type[RecordKey]) -> str:
-    """A record type's name: that of its key's class without `Key`, which is its column's name too."""
+    """Returns a record type's name, which is also its column's: that of its key class without `Key`."""
     return cls.__name__.removesuffix("Key")
 
 
 @cache
 def record_types() -> dict[str, type[RecordKey]]:
-    """Every record type of the internal topics by name, in the order of topics and types."""
+    """Returns every record type of the internal topics by name, ordered by topic and type."""
     return {name_of(cls): cls for topic in TOPICS for _, cls in sorted(key_classes(topic).items(), key=lambda e: e[0])}
 
 
 def record_ddl(name: str) -> str:
-    """The columns of a record type's struct: its key's fields and its value's."""
+    """Returns the columns of a record type's struct: the fields of its key and of its value."""
     cls = record_types()[name]
     return f"key struct<{fields_ddl(cls)}>, value struct<{fields_ddl(cls.VALUE)}>"
 
 
 def decoded_ddl(types: Iterable[str]) -> str:
-    """The schema of `decode`'s answer in Spark's DDL."""
+    """Returns the schema of `decode`'s result in Spark's DDL."""
     return ", ".join([KEPT_DDL, HEAD_DDL, *(f"`{name}` struct<{record_ddl(name)}>" for name in types)])

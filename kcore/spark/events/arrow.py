@@ -1,4 +1,4 @@
-"""Event rows as Arrow, in the columns of Spark's Kafka source and the facts of batches behind them."""
+"""Event rows as Arrow: the columns of Spark's Kafka source, followed by fields of the batch header."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVENT_DDL: Final = (
     "headers array<struct<key:string,value:binary>>, producer_id bigint, producer_epoch int, last_sequence int, "
     "transactional boolean, control boolean, batch_only boolean"
 )
-"""The columns in Spark's terms: eight of Spark's Kafka source, then `EventRow`'s."""
+"""The columns in Spark's DDL: eight of Spark's Kafka source, then those of `EventRow`."""
 
 EVENT_SCHEMA: Final = pa.schema(
     [
@@ -39,12 +39,12 @@ EVENT_SCHEMA: Final = pa.schema(
 
 FAULT_COLUMNS: Final = ("fault", "fault_detail")
 FAULT_DDL: Final = ", ".join(f"{name} string" for name in FAULT_COLUMNS)
-"""Columns behind those of `EVENT_DDL` where faults are asked for: null but in rows that stand for one."""
+"""Additional columns if faults are included: null except in rows that stand for a fault."""
 
 BATCH_ROWS: Final = 10_000
-"""How many rows a record batch has at most."""
+"""The maximum number of rows in a record batch."""
 LARGEST_MS: Final = (2**63 - 1) // 1000
-"""The latest time that there is in microseconds; records may claim later ones, which are none here."""
+"""The latest time that fits in microseconds; later timestamps of records become null."""
 
 NO_HEADERS: Final[list[dict[str, Any]]] = []
 
@@ -53,14 +53,14 @@ _HEADERS: Final = EVENT_SCHEMA.get_field_index("headers")
 
 
 def to_batches(rows: Iterable[EventRow], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-    """Rows as record batches of `EVENT_SCHEMA`, at most `batch_rows` each."""
+    """Yields rows as record batches of `EVENT_SCHEMA`, at most `batch_rows` each."""
     rows = iter(rows)
     while chunk := list(islice(rows, batch_rows)):
         yield to_batch(chunk)
 
 
 def to_batch(rows: list[EventRow]) -> pa.RecordBatch:
-    """Rows, at least one, as one record batch."""
+    """Returns rows, at least one, as one record batch."""
     columns: list[Any] = list(zip(*rows, strict=True))
     columns[_TIMESTAMP] = [ms * 1000 if 0 <= ms <= LARGEST_MS else None for ms in columns[_TIMESTAMP]]
     columns[_HEADERS] = [[{"key": k, "value": v} for k, v in of] if of else NO_HEADERS for of in columns[_HEADERS]]
@@ -69,13 +69,13 @@ def to_batch(rows: list[EventRow]) -> pa.RecordBatch:
 
 
 def beside_faults(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of events with the columns of `FAULT_DDL`, which say nothing of it."""
+    """Returns a batch of events with the columns of `FAULT_DDL`, all null."""
     none = pa.nulls(batch.num_rows, pa.string())
     return pa.RecordBatch.from_arrays([*batch.columns, none, none], names=[*batch.schema.names, *FAULT_COLUMNS])
 
 
 def fault_batch(faults: list[LogFault]) -> pa.RecordBatch:
-    """Faults, at least one, as rows behind events: they say topic, partition and offset, and what is wrong there."""
+    """Returns faults, at least one, as rows with topic, partition, offset and a description of the fault."""
     rows = [EventRow(None, None, fault.topic, fault.partition, fault.offset, -1) for fault in faults]
     batch = to_batch(rows)
     kinds, details = ([fault.kind for fault in faults], [fault.detail for fault in faults])
@@ -92,11 +92,11 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "control": False,
     "batch_only": False,
 }
-"""What stands in for columns that a frame lacks: those of Spark's own Kafka source have no facts of batches."""
+"""Defaults of missing columns: Spark's own Kafka source has none of the batch header fields."""
 
 
 def from_batch(batch: pa.RecordBatch) -> Iterator[EventRow]:
-    """Rows of a record batch that has at least the columns key, value, topic, partition and offset."""
+    """Yields the rows of a record batch that has at least the columns key, value, topic, partition and offset."""
     names = set(batch.schema.names)
     size = batch.num_rows
 
@@ -111,28 +111,28 @@ def from_batch(batch: pa.RecordBatch) -> Iterator[EventRow]:
     else:
         times = [-1] * size
     front = (column(name) for name in ("key", "value", "topic", "partition", "offset"))
-    facts = ("producer_id", "producer_epoch", "last_sequence", "transactional", "control", "batch_only")
+    batch_fields = ("producer_id", "producer_epoch", "last_sequence", "transactional", "control", "batch_only")
     headers = _headers(batch.column("headers")) if "headers" in names else [()] * size
-    columns = (*front, times, column("timestampType"), headers, *map(column, facts))
+    columns = (*front, times, column("timestampType"), headers, *map(column, batch_fields))
     return map(EventRow._make, zip(*columns, strict=True))
 
 
 def _headers(column: pa.Array) -> list[Headers]:
-    """The headers of rows; Spark's Kafka source has null for none."""
+    """Returns the headers of rows; Spark's Kafka source has null for no headers."""
     if not len(column.flatten()):
         return [()] * len(column)
     return [tuple((one["key"], one["value"]) for one in of) if of else () for of in column.to_pylist()]
 
 
 def in_range(batch: pa.RecordBatch, start: int, stop: int | None) -> pa.RecordBatch:
-    """The rows of a batch of events whose offsets are `start` or later, and before `stop`."""
+    """Returns the rows of a batch of events with offsets from `start` to before `stop`."""
     offsets = batch.column("offset")
     mask = pc.greater_equal(offsets, start)
     return batch.filter(mask if stop is None else pc.and_(mask, pc.less(offsets, stop)))
 
 
 def filled_array(kind: pa.DataType, finished: Any) -> pa.Array:
-    """A column that the extension has filled (`kcore_ext.spark.record_columns.Finished`)."""
+    """Builds an array from buffers filled by the extension (`kcore_ext.spark.record_columns.Finished`)."""
     length, nulls, buffers, below = finished
     if pa.types.is_struct(kind):
         kinds = [field.type for field in kind]
@@ -148,7 +148,9 @@ def filled_array(kind: pa.DataType, finished: Any) -> pa.Array:
 
 
 def filled_batch(topic: str, partition: int, size: int, columns: list[Any]) -> pa.RecordBatch:
-    """Events of one partition, whose other columns the extension has filled (`kcore_ext.spark.event_columns`)."""
+    """Builds a batch of one partition's events from columns filled by the extension
+    (`kcore_ext.spark.event_columns`).
+    """
     given = {"topic": topic, "partition": partition}
     filled = iter(columns)
     arrays = [

@@ -1,4 +1,4 @@
-"""Record batches as event rows, read by the compiled extension, or by its pure-Python twin where that is missing."""
+"""Record batches as event rows, read by the compiled extension or, without it, by its pure-Python version."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ try:
     from kcore_ext.spark.event_columns import EventColumns
 
     HAS_EXTENSION = True
-except ImportError:  # an executor without a build
+except ImportError:  # an executor without the extension
     HAS_EXTENSION = False
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 LAST_OFFSET: Final = 2**63 - 1
 LENGTH_OVERHEAD: Final = 12
-"""What stands before and in a batch's length field, and is not counted in it."""
+"""The bytes before and in a batch's length field, which the length does not include."""
 
 _HEAD: Final = struct.Struct(">qiiBIhiqq")  # up to the newest timestamp
 
 
 class Header(NamedTuple):
-    """What is needed of a batch's header before its records are looked at."""
+    """The fields of a batch header that are needed before its records are read."""
 
     base_offset: int
     last_offset: int
@@ -38,12 +38,10 @@ class Header(NamedTuple):
 
 
 class BatchError(ValueError):
-    """Bytes that are no whole, undamaged batch.
+    """Bytes that are not an intact batch.
 
-    Attributes:
-        kind: `truncated` or `corrupt`.
-        size_bytes: how far the batch reaches, by its header; 0 if that cannot be trusted.
-        offset: its base offset by its header; -1 if that cannot be trusted.
+    Attributes: kind: `truncated` or `corrupt`. size_bytes: the batch size by its header; 0 if that cannot be trusted.
+    offset: the base offset by its header; -1 if that cannot be trusted.
     """
 
     def __init__(self, kind: str, detail: str, size_bytes: int = 0, offset: int = -1) -> None:
@@ -54,10 +52,9 @@ class BatchError(ValueError):
 
 
 def check(buffer: memoryview, position: int) -> Header:
-    """The header of the batch at `position`, once its CRC was found right.
+    """Returns the header of the batch at `position` after checking its CRC.
 
-    Raises:
-        BatchError: it is cut short or damaged.
+    Raises: BatchError: the batch is cut short or damaged.
     """
     left = len(buffer) - position
     if left < pure_batch.HEADER_BYTES:
@@ -67,7 +64,7 @@ def check(buffer: memoryview, position: int) -> Header:
     if size_bytes < pure_batch.HEADER_BYTES or base_offset < 0:
         raise BatchError("corrupt", f"no batch begins at position {position}")
     if magic != pure_batch.MAGIC:
-        # Message sets of Kafka before 0.11 (magic 0, 1): internal topics of today have none.
+        # Message sets of Kafka before 0.11 (magic 0, 1) do not occur in today's internal topics.
         raise BatchError("corrupt", f"magic {magic} at position {position}", size_bytes, base_offset)
     if size_bytes > left:
         detail = f"the batch at position {position} needs {size_bytes} bytes, {left} are there"
@@ -79,10 +76,9 @@ def check(buffer: memoryview, position: int) -> Header:
 
 
 def rows_of(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
-    """The rows of one whole batch whose CRC is right.
+    """Yields the rows of one whole batch whose CRC is correct.
 
-    Raises:
-        BatchError: its records are damaged all the same; those before the damage were given.
+    Raises: BatchError: its records are damaged nevertheless; the rows before the damage were yielded.
     """
     return _BACKEND(topic, partition, batch)
 
@@ -91,27 +87,26 @@ class Gatherer(Protocol):
     """Collects batches of one partition as Arrow."""
 
     def add(self, batch: Any, first: int, stop: int | None) -> None:
-        """Takes the rows of one whole batch whose CRC is right, from offset `first` on, and before `stop`.
+        """Adds the rows of one whole batch whose CRC is correct, with offsets from `first` to before `stop`.
 
-        Raises:
-            BatchError: its records are damaged all the same; those before the damage were taken.
+        Raises: BatchError: its records are damaged nevertheless; the rows before the damage were added.
         """
 
     def __len__(self) -> int:
-        """How many rows it has."""
+        """Returns the number of collected rows."""
 
     def take(self) -> pa.RecordBatch:
-        """The rows, at least one; it has none then."""
+        """Returns the collected rows, at least one, and clears the collection."""
 
 
 def gatherer(topic: str, partition: int) -> Gatherer:
-    """What collects the batches of a partition: without an object a row where there is the extension."""
+    """Returns a gatherer for a partition. With the extension it creates no object per row."""
     make: Callable[[str, int], Gatherer] = CompiledGatherer if HAS_EXTENSION else RowGatherer
     return make(topic, partition)
 
 
 class CompiledGatherer:
-    """Goes from a log's bytes to Arrow's buffers. See `Gatherer`."""
+    """Copies rows from log bytes to Arrow buffers in compiled code."""
 
     def __init__(self, topic: str, partition: int) -> None:
         self._place = (topic, partition)
@@ -121,21 +116,21 @@ class CompiledGatherer:
         return len(self._columns)
 
     def add(self, batch: Any, first: int, stop: int | None) -> None:
-        """See Gatherer."""
+        """Adds the rows of one whole batch. The contract is that of `Gatherer.add`."""
         try:
             self._columns.append(batch, 0, first, LAST_OFFSET if stop is None else stop, decompress)
         except CorruptBatchError as error:
             raise _damaged(batch, error) from error
 
     def take(self) -> pa.RecordBatch:
-        """See Gatherer."""
+        """Returns the collected rows as one record batch and clears the collection."""
         from kcore.spark.events.arrow import filled_batch  # noqa: PLC0415
 
         return filled_batch(*self._place, len(self._columns), self._columns.take())
 
 
 class RowGatherer:
-    """Collects rows. See `Gatherer`."""
+    """Collects rows as objects, without the extension."""
 
     def __init__(self, topic: str, partition: int) -> None:
         self._place = (topic, partition)
@@ -145,13 +140,13 @@ class RowGatherer:
         return len(self._rows)
 
     def add(self, batch: Any, first: int, stop: int | None) -> None:
-        """See Gatherer."""
+        """Adds the rows of one whole batch. The contract is that of `Gatherer.add`."""
         for row in rows_of(*self._place, batch):
             if row.offset >= first and (stop is None or row.offset < stop):
                 self._rows.append(row)
 
     def take(self) -> pa.RecordBatch:
-        """See Gatherer."""
+        """Returns the collected rows as one record batch and clears the collection."""
         from kcore.spark.events.arrow import to_batch  # noqa: PLC0415
 
         rows, self._rows = self._rows, []
@@ -159,7 +154,7 @@ class RowGatherer:
 
 
 def rows_compiled(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
-    """What `rows_of` is where there is the extension."""
+    """Implements `rows_of` with the extension."""
     header = parse_header(batch)
     kind = LOG_APPEND_TIME if header.is_log_append_time else CREATE_TIME
     producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
@@ -192,7 +187,7 @@ def _crc_ext(batch: Any) -> bool:
 
 
 def rows_pure(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
-    """What `rows_of` is elsewhere."""
+    """Implements `rows_of` without the extension."""
     try:
         yield from pure_batch.rows(topic, partition, batch)
     except pure_batch.MalformedError as error:
@@ -200,7 +195,7 @@ def rows_pure(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
 
 
 def _damaged(batch: Any, error: Exception) -> BatchError:
-    """Records that are damaged, in a whole batch."""
+    """Returns the error for damaged records in a whole batch."""
     return BatchError("corrupt", str(error), len(batch), int.from_bytes(batch[:8], "big", signed=True))
 
 

@@ -3,20 +3,20 @@
 Options:
 
     path                 the folder (`.load(path)`)
-    topic                a topic, or several with commas between them; all without it
-    partition            a partition, or several with commas between them
-    startingOffset       the first offset that is wanted
+    topic                one topic, or several separated by commas; default: all
+    partition            one partition, or several separated by commas; default: all
+    startingOffset       the first offset to read
     endingOffset         the offset before which to stop
     startingTimestamp    in ms since the epoch: rows with earlier timestamps are left out
-    endingTimestamp      in ms since the epoch: rows with this timestamp or later ones are left out
-    rowsPerPartition     how many offsets one task reads at most (default 1000000); 0: a partition a task
+    endingTimestamp      in ms since the epoch: rows with this or a later timestamp are left out
+    rowsPerPartition     the maximum number of offsets per task (default 1000000); 0: one task per partition
     includeBatches       `true`: also rows for batches that compaction has left without records (see `batch_only`)
-    includeFaults        `true`: also rows for what could not be read, with the columns `fault` and `fault_detail`
-    pushFilters          `true`: filters on topic, partition and offset choose what is read at all; Spark wants the
-                         setting `spark.sql.python.filterPushdown.enabled` for it
-    maxOffsetsPerTrigger streams: how many offsets of a partition one micro-batch takes at most
+    includeFaults        `true`: also rows for unreadable parts, with the columns `fault` and `fault_detail`
+    pushFilters          `true`: filters on topic, partition and offset limit what is read; requires the Spark
+                         setting `spark.sql.python.filterPushdown.enabled`
+    maxOffsetsPerTrigger streams: the maximum number of offsets per partition and micro-batch
 
-Spark looks for the module `pyspark_kcore` by itself, so nothing need be registered.
+Spark imports the module `pyspark_kcore` by itself, so no registration is needed.
 """
 
 from __future__ import annotations
@@ -52,17 +52,12 @@ ROWS_PER_PARTITION = 1_000_000
 
 @dataclass(frozen=True)
 class Range:
-    """What of a source is wanted.
+    """The part of a source to read.
 
-    Attributes:
-        topics: which topics; None: all.
-        partitions: which partitions; None: all.
-        start: the first offset.
-        stop: the offset before which to stop; None: the end.
-        from_ms: rows with earlier timestamps are left out.
-        until_ms: rows with this timestamp or later ones are left out; None: none.
-        batches: whether rows without records are wanted.
-        faults: whether rows for what could not be read are wanted.
+    Attributes: topics: the topics; None: all. partitions: the partitions; None: all. start: the first offset. stop:
+    the offset before which to stop; None: the end. from_ms: rows with earlier timestamps are left out. until_ms: rows
+    with this timestamp or a later one are left out; None: no limit. batches: True to include rows for batches without
+    records. faults: True to include rows for unreadable parts.
     """
 
     topics: frozenset[str] | None = None
@@ -76,7 +71,7 @@ class Range:
 
     @classmethod
     def of(cls, options: Any) -> Range:
-        """The range that options ask for. ConfigError, with an option's name, for what none of its values is."""
+        """Builds the range from options. ConfigError, with the option's name, for an invalid value."""
         return cls(
             names(options, "topic"),
             numbers(options, "partition"),
@@ -89,13 +84,16 @@ class Range:
         )
 
     def wants(self, part: Part) -> bool:
-        """Whether anything of a partition is wanted."""
+        """True if the range includes rows of a partition."""
         return (self.topics is None or part.topic in self.topics) and (
             self.partitions is None or part.partition in self.partitions
         )
 
     def within(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that are wanted, of those whose offsets are. A row without a timestamp is older than any other."""
+        """Filters a batch by timestamp and row kind. Its offsets are in range already.
+
+        A row without a timestamp counts as older than any other.
+        """
         masks = []
         if not self.batches:
             masks.append(pc.invert(batch.column("batch_only")))
@@ -108,7 +106,7 @@ class Range:
         return batch.filter(reduce(pc.and_, masks)) if masks else batch
 
     def narrowed(self, pushed: Filter) -> Range | None:
-        """This range and a filter's; None for a filter that says nothing of ranges."""
+        """Returns this range narrowed by a filter; None if the filter does not limit topic, partition or offset."""
         column = getattr(pushed, "attribute", None)
         name = column[0] if isinstance(column, tuple) and len(column) == 1 else None
         value: Any = getattr(pushed, "value", None)
@@ -150,7 +148,7 @@ Piece = tuple[Part, int, int | None]
 
 @dataclass
 class Slice(InputPartition):
-    """What one task reads: a range of offsets of some partitions.
+    """The input of one task: offset ranges of some partitions.
 
     Attributes:
         pieces: the ranges, in order.
@@ -164,7 +162,10 @@ class Slice(InputPartition):
 
 
 def slices(source: Source, wanted: Range, rows_per_slice: int) -> list[Slice]:
-    """Divides a source among tasks: a large partition among several, a source of one reader not at all."""
+    """Divides a source among tasks.
+
+    Large partitions are split. A source that allows only one reader becomes one task.
+    """
     pieces: list[Piece] = []
     for part in source.parts():
         if not wanted.wants(part):
@@ -182,14 +183,14 @@ def slices(source: Source, wanted: Range, rows_per_slice: int) -> list[Slice]:
 
 
 def slices_of(source: Source, pieces: Sequence[Piece]) -> list[Slice]:
-    """A task for each piece, or one for all where a source has one reader at a time."""
+    """Returns one slice per piece, or one slice for all pieces if the source allows only one reader at a time."""
     if source.parallel:
         return [Slice((piece,)) for piece in pieces]
     return [Slice(tuple(pieces))] if pieces else []
 
 
 def read_slice(path: str, wanted: Range, part: Slice) -> Iterator[Any]:
-    """The record batches of a slice; behind them, if they are wanted, those of its faults."""
+    """Yields the record batches of a slice, followed by those of its faults if the range includes faults."""
     faults: list[LogFault] = []
     with open_source(path) as source:
         for place, start, stop in part.pieces:
@@ -200,31 +201,34 @@ def read_slice(path: str, wanted: Range, part: Slice) -> Iterator[Any]:
 
 
 class KcoreDataSource(DataSource):
-    """The data source `kcore`; see the module's docstring for its options."""
+    """The data source `kcore`. The module's docstring lists its options."""
 
     @classmethod
     def name(cls) -> str:
-        """What `format` calls it."""
+        """Returns the name for `format`."""
         return "kcore"
 
     def schema(self) -> str:
-        """Its columns; see `kcore.spark.events.arrow`."""
+        """Returns the columns, defined in `kcore.spark.events.arrow`."""
         return f"{EVENT_DDL}, {FAULT_DDL}" if truth(self.options, "includeFaults") else EVENT_DDL
 
     def reader(self, schema: Any) -> DataSourceReader:
-        """For `spark.read`. Spark refuses readers that take filters while its setting for that is off, so they ask."""
+        """Returns the reader for `spark.read`.
+
+        Spark refuses readers with filter pushdown while its setting is off, so pushdown is opt-in.
+        """
         kind = PushingReader if truth(self.options, "pushFilters") else KcoreReader
         return kind(text(self.options, "path"), Range.of(self.options), self.options)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
-        """For `spark.readStream`."""
+        """Returns the reader for `spark.readStream`."""
         from kcore.spark.events.stream import KcoreStreamReader  # noqa: PLC0415
 
         return KcoreStreamReader(text(self.options, "path"), Range.of(self.options), self.options)
 
 
 class KcoreReader(DataSourceReader):
-    """Reads a folder as it is now."""
+    """Reads the current content of a folder."""
 
     def __init__(self, path: str, wanted: Range, options: Any) -> None:
         self._path = path
@@ -233,20 +237,22 @@ class KcoreReader(DataSourceReader):
         self._rows_per_slice = ROWS_PER_PARTITION if size is None else size
 
     def partitions(self) -> list[Slice]:
-        """What the tasks read."""
+        """Returns the inputs of the tasks."""
         with open_source(self._path) as source:
             return slices(source, self._wanted, self._rows_per_slice)
 
     def read(self, partition: Any) -> Iterator[Any]:
-        """One task's record batches. Where there is no slice at all, Spark makes up a partition, of nothing."""
+        """Yields one task's record batches. If there are no slices, Spark passes an empty partition of its own."""
         return read_slice(self._path, self._wanted, partition) if isinstance(partition, Slice) else iter(())
 
 
 class PushingReader(KcoreReader):
-    """A reader that filters are pushed down to."""
+    """A reader with filter pushdown."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
-        """Takes up what filters say of topics, partitions and offsets; they are not applied a second time."""
+        """Applies filters on topics, partitions and offsets to the range. Spark applies only the filters yielded
+        back.
+        """
         for pushed in filters:
             narrowed = self._wanted.narrowed(pushed)
             if narrowed is None:

@@ -1,4 +1,4 @@
-"""One row of an event log: what Spark's Kafka source delivers of a record, and the facts of the batch it stands in."""
+"""One row of an event log: the columns of Spark's Kafka source, and the header fields of the record's batch."""
 
 from __future__ import annotations
 
@@ -11,24 +11,16 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class EventRow(NamedTuple):
-    """A record of a log, with nothing of it interpreted.
+    """A record of a log, uninterpreted.
 
-    Attributes:
-        key: its key, None for none.
-        value: its value, None for a tombstone.
-        topic: the topic it stands in.
-        partition: the partition it stands in.
-        offset: its offset.
-        timestamp_ms: its timestamp, in ms since the epoch; -1 for none.
-        timestamp_type: `CREATE_TIME` or `LOG_APPEND_TIME`.
-        headers: its headers in order.
-        producer_id: who wrote its batch, -1 for nobody in particular.
-        producer_epoch: in which epoch, -1 likewise.
-        last_sequence: the sequence number of the last record that its batch was written with, -1 for none.
-        transactional: whether it belongs to a transaction.
-        control: whether it is the mark at a transaction's end (or another control record) and no data.
-        batch_only: there is no record. Compaction keeps the last batch of a producer without records, for the sake of
-            what its header says (KIP-98); the row stands at the batch's last offset.
+    Attributes: key: its key, None for none. value: its value, None for a tombstone. topic: its topic. partition: its
+    partition. offset: its offset. timestamp_ms: its timestamp, in ms since the epoch; -1 for none. timestamp_type:
+    `CREATE_TIME` or `LOG_APPEND_TIME`. headers: its headers in order. producer_id: the producer id of its batch, -1
+    for none. producer_epoch: the producer epoch of its batch, -1 for none. last_sequence: the sequence number of the
+    last record originally in its batch, -1 for none. transactional: True if it belongs to a transaction. control:
+    True for a transaction marker or another control record, which holds no data. batch_only: True for a batch without
+    records. Compaction keeps the last batch of a producer for its header (KIP-98). The row has the batch's last
+    offset.
     """
 
     key: bytes | None
@@ -48,15 +40,11 @@ class EventRow(NamedTuple):
 
 
 class LogFault(NamedTuple):
-    """Something in a log that could not be read; what stands before and behind it was.
+    """An unreadable part of a log. Its surroundings were read.
 
-    Attributes:
-        topic: where.
-        partition: in which partition.
-        offset: at or after which offset, -1 if that is not known.
-        kind: a word for programs: `truncated`, `corrupt`, `duplicate`, `decode`, `replay`, `missing` (a
-            segment), `front` (of a log), `absent` (a partition).
-        detail: for people.
+    Attributes: topic: the topic. partition: the partition. offset: the damage is at or after this offset, -1 if
+    unknown. kind: an identifier for programs: `truncated`, `corrupt`, `duplicate`, `decode`, `replay`, `missing` (a
+    segment), `front` (of a log), `absent` (a partition). detail: a description for people.
     """
 
     topic: str

@@ -1,7 +1,7 @@
-"""Record batches v2 in plain Python: the twin of `kcore_ext.batch`, for executors that have no build of it.
+"""Reads record batches v2 in pure Python: the equivalent of `kcore_ext.batch` for executors without a build.
 
-The layout is in the docstring of `kcore_ext.batch`. Only reading is here, and only what a reader of logs needs; what is
-wrong with damaged records is said in the words of `kcore_ext.batch.records`.
+The docstring of `kcore_ext.batch` describes the layout. Errors for damaged records use the texts of
+`kcore_ext.batch.records`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOG_APPEND: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 MAX_SEQUENCE: Final = 2**31 - 1
-SMALLEST_RECORD: Final = 7  # seven fields of a byte
+SMALLEST_RECORD: Final = 7  # seven fields of one byte each
 MAX_DECOMPRESSED_BYTES: Final = 64 << 20
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
@@ -29,11 +29,9 @@ _CASTAGNOLI: Final = 0x82F63B78
 
 
 class MalformedError(ValueError):
-    """The records of a batch are damaged, or compressed in a way that cannot be undone.
+    """Raised for records that are damaged or cannot be decompressed.
 
-    Args:
-        position: where, in bytes from the start of the batch, or of its decompressed records.
-        reason: what was found.
+    Args: position: in bytes from the start of the batch, or of its decompressed records. reason: the fault.
     """
 
     def __init__(self, position: int, reason: str) -> None:
@@ -41,7 +39,7 @@ class MalformedError(ValueError):
 
 
 def crc_is_right(batch: Any) -> bool:
-    """Whether the CRC-32C of a whole batch is right."""
+    """True if the CRC-32C of a whole batch is correct."""
     return _crc32c(bytes(batch[21:])) == int.from_bytes(batch[17:21], "big")
 
 
@@ -54,7 +52,7 @@ def _crc32c(data: bytes) -> int:
 
 
 def slow_crc32c(data: bytes) -> int:
-    """CRC-32C, a byte at a time: some ten megabytes a second, where the package crc32c is missing too."""
+    """Computes CRC-32C byte by byte, at some ten megabytes per second. Used without the package crc32c."""
     table, crc = _table(), 0xFFFFFFFF
     for byte in data:
         crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
@@ -72,20 +70,20 @@ def _table() -> tuple[int, ...]:
 
 
 def rows(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
-    """The rows of one whole batch.
+    """Yields the rows of one whole batch.
 
-    Raises:
-        MalformedError: its records are damaged; those before the damage were given.
+    Raises: MalformedError: its records are damaged; the rows before the damage were yielded.
     """
     fields = _HEADER.unpack_from(batch, 0)
     base, attributes, last_delta = fields[0], fields[5], fields[6]
     base_ms, max_ms, producer_id, epoch, first, count = fields[7:13]
     kind = LOG_APPEND_TIME if attributes & LOG_APPEND else CREATE_TIME
-    facts = bool(attributes & TRANSACTIONAL), bool(attributes & CONTROL)
-    last_sequence = -1 if first < 0 else (first + last_delta) & MAX_SEQUENCE  # they wrap from 2147483647 to 0
+    flags = bool(attributes & TRANSACTIONAL), bool(attributes & CONTROL)
+    # sequence numbers wrap from 2147483647 to 0
+    last_sequence = -1 if first < 0 else (first + last_delta) & MAX_SEQUENCE
     if not count:
         where = (None, None, topic, partition, base + last_delta, max_ms, kind, ())
-        yield EventRow(*where, producer_id, epoch, last_sequence, *facts, True)
+        yield EventRow(*where, producer_id, epoch, last_sequence, *flags, True)
         return
     data, start = _records(batch, attributes & CODECS)
     if count < 0 or count > len(data) // SMALLEST_RECORD:
@@ -98,13 +96,13 @@ def rows(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
             raise MalformedError(start + at, str(error)) from None
         timestamp_ms = max_ms if kind == LOG_APPEND_TIME else _int64(base_ms + delta_ms)
         what = (key, value, topic, partition, _int64(base + delta), timestamp_ms, kind, headers)
-        yield EventRow(*what, producer_id, epoch, last_sequence, *facts, False)
+        yield EventRow(*what, producer_id, epoch, last_sequence, *flags, False)
     if at != len(data):
         raise MalformedError(start + at, "bytes behind the last record")
 
 
 def _records(batch: Any, codec: int) -> tuple[bytes, int]:
-    """The records as they are counted, and what positions in them are counted from."""
+    """Returns the uncompressed records, and the base of positions in error messages."""
     packed = bytes(batch[HEADER_BYTES:])
     if not codec:
         return packed, HEADER_BYTES
@@ -119,11 +117,11 @@ def _records(batch: Any, codec: int) -> tuple[bytes, int]:
 
 
 class _BrokenError(ValueError):
-    """What is wrong with a record."""
+    """Raised for a damaged record; the message describes the fault."""
 
 
 def _record(data: bytes, at: int) -> tuple[int, int, bytes | None, bytes | None, Headers, int]:
-    """The record at `at`: timestamp delta, offset delta, key, value, headers; and where it ends."""
+    """Reads the record at `at`: timestamp delta, offset delta, key, value, headers, and the end of the record."""
     size, at = _varint(data, at, len(data), "the length of a record is cut short or too long")
     if size < 0 or size > len(data) - at:
         raise _BrokenError("a record is longer than what is left of the batch")
@@ -160,7 +158,7 @@ def _headers(data: bytes, at: int, end: int, count: int) -> tuple[Headers, int]:
 
 
 def _field(data: bytes, at: int, end: int, wrong: str) -> tuple[bytes | None, int]:
-    """A length, -1 for null, and as many bytes."""
+    """Reads a length, -1 for null, and as many bytes."""
     size, at = _varint(data, at, end, wrong)
     if size < -1 or size > end - at:
         raise _BrokenError(wrong)
@@ -168,7 +166,7 @@ def _field(data: bytes, at: int, end: int, wrong: str) -> tuple[bytes | None, in
 
 
 def _varint(data: bytes, at: int, end: int, wrong: str) -> tuple[int, int]:
-    """A zig-zag varint of 32 bits: at most five bytes, of which the bits above the 32nd are dropped as in Kafka."""
+    """Reads a 32-bit zig-zag varint of at most five bytes. Bits above the 32nd are dropped, as in Kafka."""
     if at < end and data[at] < 0x80:
         raw, at = data[at], at + 1
     else:
@@ -188,5 +186,5 @@ def _unsigned(data: bytes, at: int, end: int, longest: int, wrong: str) -> tuple
 
 
 def _int64(number: int) -> int:
-    """Numbers wrap as they do in Kafka."""
+    """Wraps a number to 64 bits, as Kafka does."""
     return (number + (1 << 63) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)

@@ -1,4 +1,4 @@
-"""Options of the data source `kcore`: texts that people wrote. Each is read here, where it is said what is wrong."""
+"""Parses the options of the data source `kcore`. Errors name the option and the fault."""
 
 from __future__ import annotations
 
@@ -10,61 +10,59 @@ Options = Mapping[str, str]
 
 
 def text(options: Options, name: str) -> str:
-    """An option that must be there. ConfigError if it is not."""
-    found = options.get(name)
-    if not found:
+    """Returns a required option. ConfigError if it is missing."""
+    value = options.get(name)
+    if not value:
         raise ConfigError(f"the data source kcore needs the option {name}")
-    return found
+    return value
 
 
 def number(options: Options, name: str, least: int | None = None) -> int | None:
-    """A whole number.
+    """Parses an integer option.
 
-    Args:
-        options: all of them.
-        name: its name.
-        least: the smallest one that makes sense; None: any does.
+    Args: options: all options. name: the option's name. least: the smallest allowed value; None: no limit.
 
-    Returns:
-        The number; None where the option is not there.
+    Returns: The number; None if the option is missing.
 
-    Raises:
-        ConfigError: it is no such number.
+    Raises: ConfigError: the value is not an integer or is below `least`.
     """
-    said = options.get(name)
-    if said is None:
+    raw = options.get(name)
+    if raw is None:
         return None
     try:
-        found = int(said)
+        value = int(raw)
     except ValueError:
-        raise ConfigError(f"option {name}: {said!r} is no whole number") from None
-    if least is not None and found < least:
-        raise ConfigError(f"option {name}: {found} is less than {least}")
-    return found
+        raise ConfigError(f"option {name}: {raw!r} is no whole number") from None
+    if least is not None and value < least:
+        raise ConfigError(f"option {name}: {value} is less than {least}")
+    return value
 
 
 def numbers(options: Options, name: str) -> frozenset[int] | None:
-    """Numbers from 0 on, with commas between them; None where the option is not there. ConfigError for others."""
-    said = options.get(name)
-    if said is None:
+    """Parses a comma-separated list of non-negative integers; returns None if the option is missing.
+
+    ConfigError for other values.
+    """
+    raw = options.get(name)
+    if raw is None:
         return None
-    return frozenset(number({name: one.strip()}, name, 0) or 0 for one in said.split(","))
+    return frozenset(number({name: one.strip()}, name, 0) or 0 for one in raw.split(","))
 
 
 def names(options: Options, name: str) -> frozenset[str] | None:
-    """Names with commas between them; None where the option is not there. ConfigError for an empty one."""
-    said = options.get(name)
-    if said is None:
+    """Parses a comma-separated list of names; returns None if the option is missing. ConfigError for an empty name."""
+    raw = options.get(name)
+    if raw is None:
         return None
-    found = frozenset(one.strip() for one in said.split(","))
-    if "" in found:
-        raise ConfigError(f"option {name}: {said!r} has an empty name in it")
-    return found
+    value = frozenset(one.strip() for one in raw.split(","))
+    if "" in value:
+        raise ConfigError(f"option {name}: {raw!r} has an empty name in it")
+    return value
 
 
 def truth(options: Options, name: str) -> bool:
-    """`true` or `false`, which is also what is meant where the option is not there. ConfigError for anything else."""
-    said = options.get(name)
-    if said is not None and said.lower() not in ("true", "false"):
-        raise ConfigError(f"option {name}: {said!r} is neither true nor false")
-    return said is not None and said.lower() == "true"
+    """Parses `true` or `false`; returns False if the option is missing. ConfigError for other values."""
+    raw = options.get(name)
+    if raw is not None and raw.lower() not in ("true", "false"):
+        raise ConfigError(f"option {name}: {raw!r} is neither true nor false")
+    return raw is not None and raw.lower() == "true"

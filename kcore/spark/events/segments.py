@@ -1,8 +1,8 @@
-"""Raw segment files of a Kafka broker's log folder: `TOPIC-PARTITION/BASEOFFSET.log`.
+"""Reads raw segment files of a Kafka broker's log folder: `TOPIC-PARTITION/BASEOFFSET.log`.
 
-Nothing of a broker's is expected to be in order: the last segment may be half written, a copy may hold two segments
-with the same records (taken while the cleaner swapped them), indexes and checkpoints may be missing. What can be read
-is read; the rest is reported.
+The reader tolerates incomplete copies. The last segment may be half written. A copy taken while the cleaner swapped
+segments may hold two segments with the same records. Indexes and checkpoints may be missing. The reader reads all
+intact batches and reports the rest.
 """
 
 from __future__ import annotations
@@ -26,24 +26,21 @@ _LEFTOVER = re.compile(r"\d{20}\.log\.(swap|cleaned|deleted)")
 _INDEX = re.compile(r"\d{20}\.(index|timeindex|txnindex)")
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 OFFSETS_PER_SEGMENT = 2**31
-"""Indexes hold offsets as four bytes from the file's own one on: a broker begins a new file before that is too few."""
+"""The maximum number of offsets in a segment: indexes store offsets as four bytes relative to the base offset."""
 
 _BASE_DIGITS = 20
 _OFFSET_BYTES = 8
-_MAGIC_AT = 16  # behind offset, length and leader epoch
+_MAGIC_AT = 16  # after offset, length and leader epoch
 _MAGIC = bytes([MAGIC])
 
 
 class SegmentPartition(NamedTuple):
     """One partition of a log folder.
 
-    Attributes:
-        topic: its topic.
-        partition: its number.
-        paths: its segment files, oldest first.
-        checkpoint: where the cleaner's checkpoint beside it says that compaction has come to; None where there is none.
-        missing: (base offset, a file that is there all the same) of segments that are not there.
-        leftovers: files of segments that a broker was writing or deleting, by name; none of them is read.
+    Attributes: topic: its topic. partition: its number. paths: its segment files, oldest first. checkpoint: the
+    offset in the cleaner's checkpoint file; None without one. missing: (base offset, name of another file of the
+    segment that exists) of missing segments. leftovers: files of segments that a broker was writing or deleting, by
+    name; not read.
     """
 
     topic: str
@@ -55,17 +52,17 @@ class SegmentPartition(NamedTuple):
 
     @property
     def first_offset(self) -> int:
-        """The base offset of the oldest segment: compaction keeps that, whatever it takes."""
+        """The base offset of the oldest segment. Compaction keeps it even if it removes the first records."""
         return int(Path(self.paths[0]).stem) if self.paths else 0
 
     @property
     def active_offset(self) -> int:
-        """The base offset of the newest segment: the cleaner never touches it."""
+        """The base offset of the newest segment, which the cleaner never rewrites."""
         return int(Path(self.paths[-1]).stem) if self.paths else 0
 
 
 def find_partitions(root: str | Path) -> list[SegmentPartition]:
-    """The partitions below a broker's log folder, or the one that `root` itself is, by topic and number."""
+    """Returns the partitions below a broker's log folder, or `root` itself if it is one, by topic and number."""
     root = Path(root)
     folders = [root] if _FOLDER.fullmatch(root.name) and _segments(root) else sorted(p for p in root.iterdir())
     found = []
@@ -83,10 +80,11 @@ def find_partitions(root: str | Path) -> list[SegmentPartition]:
 
 
 def _missing(folder: Path, leftovers: list[str]) -> tuple[tuple[int, str], ...]:
-    """Segments that are not there and should be.
+    """Returns the missing segments, each with a file that proves that the segment existed.
 
-    A cleaner's `.swap` takes its segment's place before anything else happens: alone, it was copied too soon, or the
-    broker died. Whoever deletes a segment names its log first: an index alone was left by somebody else.
+    A cleaner's `.swap` file is renamed to its segment first of all: a `.swap` without a segment means that the copy
+    was made too early, or that the broker died. A broker that deletes a segment renames its log first: an index
+    without a log means that another program removed the log.
     """
     names = [name[:_BASE_DIGITS] for name in _named(folder, _SEGMENT)]
     signs = [name for name in leftovers if name.endswith(".swap") or not names]
@@ -105,7 +103,7 @@ def _segments(folder: Path) -> list[Path]:
 
 
 def _checkpoint(path: Path) -> dict[tuple[str, int], int]:
-    """The cleaner's checkpoint: a version, a count, then `topic partition offset` a line."""
+    """Parses the cleaner's checkpoint: a version, a count, then one `topic partition offset` per line."""
     if not path.is_file():
         return {}
     entries = {}
@@ -122,13 +120,10 @@ def read_rows(
     stop: int | None = None,
     on_fault: Callable[[LogFault], None] = lambda fault: None,
 ) -> Iterator[EventRow]:
-    """The rows of a partition by offset, each offset once.
+    """Yields the rows of a partition in offset order, each offset once.
 
-    Args:
-        part: which.
-        start: the first offset that is wanted.
-        stop: the offset before which to stop; None: the end.
-        on_fault: told of everything that could not be read.
+    Args: part: the partition. start: the first offset to read. stop: the offset before which to stop; None: the end.
+    on_fault: receives every unreadable part.
     """
     for path, header, batch, first in _batches(part, start, stop, on_fault):
         try:
@@ -146,7 +141,7 @@ def read_batches(
     on_fault: Callable[[LogFault], None] = lambda fault: None,
     batch_rows: int = 10_000,
 ) -> Iterator[pa.RecordBatch]:
-    """The same as Arrow, in batches of `batch_rows` rows or somewhat more."""
+    """Yields the rows as Arrow, in batches of `batch_rows` rows or slightly more."""
     gathered = gatherer(part.topic, part.partition)
     for path, header, batch, first in _batches(part, start, stop, on_fault):
         try:
@@ -160,13 +155,13 @@ def read_batches(
 
 
 Found = tuple[str, Header, memoryview, int]
-"""A batch: its file, its header, its bytes, and the first of its offsets that was not read before."""
+"""A batch: its file, its header, its bytes, and the first of its offsets not read before."""
 
 
 def _batches(
     part: SegmentPartition, start: int, stop: int | None, on_fault: Callable[[LogFault], None]
 ) -> Iterator[Found]:
-    """The batches of a partition that have wanted offsets, in order."""
+    """Yields the batches of a partition with offsets in the range, in order."""
     next_offset = start
     bases = [int(Path(path).stem) for path in part.paths]
     missing = _Missing(part, start, on_fault)
@@ -183,7 +178,7 @@ def _batches(
 
 
 class _Missing:
-    """Tells of segments that are not there, as reading comes by."""
+    """Reports missing segments in the order of reading."""
 
     def __init__(self, part: SegmentPartition, start: int, on_fault: Callable[[LogFault], None]) -> None:
         self._part = part
@@ -192,7 +187,7 @@ class _Missing:
         self._left = list(part.missing)
 
     def before(self, offset: int | None) -> None:
-        """What lies before an offset, or before None, the end; not what lies in front of what is wanted."""
+        """Reports missing segments below an offset, or all for None, except those before the start of the range."""
         while self._left and (offset is None or self._left[0][0] < offset):
             base, name = self._left.pop(0)
             if offset is None or offset > self._start:
@@ -212,10 +207,10 @@ def _segment_batches(
     with open(path, "rb") as file:
         if not file.seek(0, 2):
             return
-        # Not closed but left to its last reader: a fault that somebody keeps still refers to its bytes.
+        # Left to the garbage collector: a fault that a caller keeps still refers to its bytes.
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     view = memoryview(data)
-    awaited = int(Path(path).stem)  # in the file, whatever is wanted of it
+    awaited = int(Path(path).stem)  # next offset of the file, independent of the range
     beyond = awaited + OFFSETS_PER_SEGMENT
     position = 0
     while position < len(view):
@@ -223,7 +218,7 @@ def _segment_batches(
             header = _checked(view, position, next_offset, beyond)
         except BatchError as fault:
             again.end()
-            if not data[position:].strip(b"\0"):  # room that was taken before it was needed
+            if not data[position:].strip(b"\0"):  # preallocated space
                 zeros = BatchError("truncated", f"from position {position} on there are zeros")
                 _report(part, path, zeros, next_offset, on_fault)
                 return
@@ -249,12 +244,11 @@ def _segment_batches(
 
 
 def _checked(view: memoryview, position: int, next_offset: int, beyond: int) -> Header:
-    """The header at `position`, once its CRC was found right, and its offset, which no CRC covers, not absurd.
+    """Returns the header at `position` after checking its CRC and the plausibility of its offset.
 
-    An offset that is too high would make repetitions of all batches behind it.
+    The CRC does not cover the offset. An offset that is too high would make all later batches look like duplicates.
 
-    Raises:
-        BatchError: it is cut short or damaged.
+    Raises: BatchError: the batch is cut short or damaged.
     """
     header = check(view, position)
     stray = header.last_offset >= beyond
@@ -281,13 +275,10 @@ def _is_batch(view: memoryview, position: int) -> bool:
 
 
 def _behind_damage(data: mmap.mmap, position: int, size_bytes: int, offsets: range) -> int:
-    """Where the next whole batch with one of these offsets begins; the end of the data if there is none.
+    """Returns the position of the next intact batch with one of these offsets, or the end of the data.
 
-    Args:
-        data: a segment file.
-        position: where the damaged batch begins.
-        size_bytes: how long it claims to be, which no CRC covers; 0 if it claims nothing.
-        offsets: those that are awaited.
+    Args: data: a segment file. position: the start of the damaged batch. size_bytes: its length by its header, which
+    no CRC covers; 0 if unknown. offsets: the expected offsets.
     """
     view = memoryview(data)
     claimed = position + size_bytes
@@ -310,7 +301,7 @@ def _report(
 
 
 class _Again:
-    """Batches of a file whose offsets were read before; a run of them is one fault."""
+    """Batches of a file whose offsets were read before. A run of them is one fault."""
 
     __slots__ = ("_file", "_first", "_last", "_on_fault", "_part")
 
@@ -321,13 +312,13 @@ class _Again:
         self._first = self._last = -1
 
     def saw(self, header: Header) -> None:
-        """One more batch whose offsets are known."""
+        """Adds a batch with known offsets to the run."""
         if self._first < 0:
             self._first = header.base_offset
         self._last = header.last_offset
 
     def end(self) -> None:
-        """The run is over."""
+        """Ends the run and reports it."""
         if self._first >= 0:
             detail = f"{self._file}: offsets {self._first} to {self._last} stand in the log once more"
             self._on_fault(LogFault(self._part.topic, self._part.partition, self._first, "duplicate", detail))

@@ -1,4 +1,4 @@
-"""Where rows come from: raw segment files, a kcore data folder, an export, a running server. All look alike here."""
+"""Sources of event rows with one interface: raw segment files, kcore data folders, exports and running servers."""
 
 from __future__ import annotations
 
@@ -21,23 +21,19 @@ OnFault = Callable[[LogFault], None]
 
 
 def ignore(fault: LogFault) -> None:
-    """Lets a fault be."""
+    """Ignores a fault."""
 
 
 class Part(NamedTuple):
-    """One partition that a source holds.
+    """One partition of a source.
 
-    Attributes:
-        topic: its topic.
-        partition: its number.
-        start: the first offset that may be asked for.
-        end: the offset behind the last one, None where only reading tells.
-        cleaned_to: where compaction has come to; None if the source does not know for sure. A broker's checkpoint is no
-            such knowledge: it is written when the cleaner is through with a log, whose files it replaced one by one.
-        active_offset: the base offset of the newest segment, which is never compacted; None if there are no segments.
-        log_start: where the log begins; what was in front of it is not there, and compaction did not take it.
-        asked_from: of an export, where it was to begin though the log was there before; 0: nowhere.
-        leftovers: files beside the log that hold parts of it, and that are not read.
+    Attributes: topic: its topic. partition: its number. start: the first available offset. end: the offset after the
+    last one; None if only reading shows it. cleaned_to: the offset up to which compaction has run; None if not known
+    for certain. A broker's checkpoint is not certain: the cleaner replaces a log's files one by one and writes the
+    checkpoint afterwards. active_offset: the base offset of the newest segment, which is never compacted; None
+    without segments. log_start: the start of the log. Earlier records are missing, and compaction did not remove
+    them. asked_from: for an export that began later than its log: its requested start offset; 0: none. leftovers:
+    files with parts of the log that are not read.
     """
 
     topic: str
@@ -52,25 +48,22 @@ class Part(NamedTuple):
 
     @property
     def front(self) -> str | None:
-        """What is to be said, for people, of a front that is missing; None if nothing is.
+        """A sentence on a missing front of the log; None if it is complete or expected to be missing.
 
-        Topics that are compacted keep their fronts. Others lose them with time, which is as it should be.
+        Retention deletes the fronts of topics that are not compacted, which is not reported.
         """
         if not self.asked_from and not (self.log_start and self.topic in (CONSUMER_OFFSETS, TRANSACTION_STATE)):
             return None
-        why = ", as it was asked for" if self.asked_from else ""
+        why = ", as requested" if self.asked_from else ""
         return f"the log begins at offset {self.log_start}{why}: what was before is unknown"
 
 
 class Span(NamedTuple):
-    """What is asked of a source.
+    """A request to a source.
 
-    Attributes:
-        part: one of its `parts()`.
-        start: the first offset that is wanted.
-        stop: the offset before which to stop; None: the end.
-        on_fault: told of what could not be read.
-        columns: those that are looked at, `offset` among them; others may be missing then. None: all.
+    Attributes: part: one of its `parts()`. start: the first offset to read. stop: the offset before which to stop;
+    None: the end. on_fault: receives unreadable parts. columns: the needed columns, including `offset`; others may be
+    left out. None: all.
     """
 
     part: Part
@@ -80,31 +73,30 @@ class Span(NamedTuple):
     columns: Collection[str] | None = None
 
     def has(self, offset: int) -> bool:
-        """Whether an offset is wanted."""
+        """True if an offset is in the range."""
         return offset >= self.start and (self.stop is None or offset < self.stop)
 
     def lacks(self, offset: int, kind: str, detail: str) -> None:
-        """Tells of something that could not be read; see `LogFault`."""
+        """Reports an unreadable part. The arguments are those of `LogFault`."""
         self.on_fault(LogFault(self.part.topic, self.part.partition, offset, kind, detail))
 
 
 class Source(ABC):
     """Partitions of event logs.
 
-    Attributes:
-        parallel: whether several processes may read it at once.
+    Attributes: parallel: True if several processes may read it at once.
     """
 
     parallel = True
 
     @abstractmethod
     def parts(self) -> list[Part]:
-        """Its partitions, by topic and number."""
+        """Returns its partitions, by topic and number."""
 
     def rows(
         self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
     ) -> Iterator[EventRow]:
-        """A partition's rows by offset, each offset once. The arguments are those of `Span`."""
+        """Yields a partition's rows in offset order, each offset once. The arguments are those of `Span`."""
         return self.read_rows(Span(part, start, stop, on_fault))
 
     def batches(
@@ -115,21 +107,23 @@ class Source(ABC):
         on_fault: OnFault = ignore,
         columns: Collection[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The same as record batches of `kcore.spark.events.arrow.EVENT_SCHEMA`. The arguments are those of `Span`."""
+        """Yields the rows as record batches of `kcore.spark.events.arrow.EVENT_SCHEMA`. The arguments are those of
+        `Span`.
+        """
         return self.read_batches(Span(part, start, stop, on_fault, columns))
 
     @abstractmethod
     def read_rows(self, span: Span) -> Iterator[EventRow]:
-        """What `rows` gives."""
+        """Yields the rows of a span; implements `rows`."""
 
     def read_batches(self, span: Span) -> Iterator[pa.RecordBatch]:
-        """What `batches` gives."""
+        """Yields the record batches of a span; implements `batches`."""
         from kcore.spark.events.arrow import to_batches  # noqa: PLC0415
 
         return to_batches(self.read_rows(span))
 
-    def close(self) -> None:  # noqa: B027  # most have nothing open
-        """Lets go of what is open."""
+    def close(self) -> None:  # noqa: B027  # most sources hold no open files
+        """Closes open files."""
 
     def __enter__(self) -> Source:
         return self
@@ -168,7 +162,7 @@ class SegmentSource(Source):
 
 
 class FolderSource(Source):
-    """A kcore data folder that no server has open. It is opened by one process at a time."""
+    """A kcore data folder that no server has open. One process at a time can open it."""
 
     parallel = False
 
@@ -224,7 +218,7 @@ class FolderSource(Source):
             yield gathered.take()
 
     def _stored(self, span: Span) -> Iterator[tuple[int, bytes]]:
-        """The batches with wanted offsets that are whole, each with the first offset that is wanted."""
+        """Yields the intact batches of a span, each with the first offset to read."""
         from kcore.spark.events.batches import BatchError, check  # noqa: PLC0415
 
         log = self._engine.open(self._keys[span.part[:2]])
@@ -247,7 +241,7 @@ class FolderSource(Source):
 def _around_damage(
     log: PartitionLog, position: int, stop: int | None, damaged: Callable[[int, str, str], None]
 ) -> Iterator[tuple[int, bytes]]:
-    """The batches of a stored log; where one is missing or cannot be read, those behind it."""
+    """Yields the batches of a stored log. Skips missing or unreadable batches."""
     from kcore.log import CorruptLogError  # noqa: PLC0415
 
     while True:
@@ -259,7 +253,7 @@ def _around_damage(
         except CorruptLogError as error:
             at = position if error.offset is None else error.offset
             around = log.summaries(at, 2)
-            if around and around[0].base_offset <= at:  # it is there, and it is not whole
+            if around and around[0].base_offset <= at:  # the batch exists but is damaged
                 damaged(at, "corrupt", error.what)
             behind = [batch.base_offset for batch in around if batch.base_offset > at]
             if not behind:
@@ -270,14 +264,13 @@ def _around_damage(
 class ServerSource(Source):
     """The topics of a running server, kcore's or any Kafka-compatible one, read through Fetch.
 
-    Args:
-        server: a connection or an engine, or a `kcore.client.cluster.Cluster`, whose partitions' leaders are asked.
-        topics: which topics; None: all.
+    Args: server: a connection, an engine, or a `kcore.client.cluster.Cluster`, whose partition leaders get the
+    requests. topics: the topics to read; None: all.
     """
 
     parallel = False
     FETCH_BYTES = 4 << 20
-    FETCH_VERSION = 12  # Fetch 13 asks by topic id (KIP-516)
+    FETCH_VERSION = 12  # Fetch 13 names topics by id (KIP-516)
 
     def __init__(self, server: Any, topics: Collection[str] | None = None) -> None:
         self._server = server
@@ -321,30 +314,26 @@ class ServerSource(Source):
         from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic  # noqa: PLC0415
 
         size = self.FETCH_BYTES
-        asked = FetchPartition(partition=part.partition, fetch_offset=position, partition_max_bytes=size)
-        topics = [FetchTopic(topic=part.topic, partitions=[asked])]
+        requested = FetchPartition(partition=part.partition, fetch_offset=position, partition_max_bytes=size)
+        topics = [FetchTopic(topic=part.topic, partitions=[requested])]
         request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=size, session_epoch=-1, topics=topics)
         leader = self._leader(part.topic, part.partition)
-        answer = leader.send(request, self.FETCH_VERSION).responses[0].partitions[0]
-        if answer.error_code:
-            raise KcoreError(f"{part.topic}-{part.partition}@{position}: {code_name(answer.error_code)}")
-        return answer.records or b""
+        response = leader.send(request, self.FETCH_VERSION).responses[0].partitions[0]
+        if response.error_code:
+            raise KcoreError(f"{part.topic}-{part.partition}@{position}: {code_name(response.error_code)}")
+        return response.records or b""
 
 
 def answer_rows(
     part: Part, records: memoryview, first: int, end: int | None, on_fault: OnFault
 ) -> Generator[EventRow, None, int]:
-    """The rows of a fetch's answer.
+    """Yields the rows of a Fetch response.
 
-    Args:
-        part: the partition that was asked for.
-        records: the batches that came, the last one maybe cut short.
-        first: the offset that was asked for: what comes before it in its batch is left out.
-        end: the offset before which to stop; None: none.
-        on_fault: told of what could not be read.
+    Args: part: the requested partition. records: the received batches; the last one may be cut short. first: the
+    requested offset: earlier rows of its batch are left out. end: the offset before which to stop; None: no limit.
+    on_fault: receives unreadable parts.
 
-    Returns:
-        The offset that comes next.
+    Returns: The next offset.
     """
     from kcore.spark.events.batches import BatchError, check, rows_of  # noqa: PLC0415
 
@@ -358,10 +347,10 @@ def answer_rows(
                     yield row
         except BatchError as fault:
             if fault.kind == "truncated":
-                break  # the answer was full: the batch comes with the next one
+                break  # the response was full: the next one contains the whole batch
             on_fault(LogFault(part.topic, part.partition, position, fault.kind, str(fault)))
             if not fault.size_bytes:
-                break  # where the next batch begins is not known
+                break  # the start of the next batch is unknown
             last_delta = int.from_bytes(records[at + 23 : at + 27], "big", signed=True)
             size_bytes, behind = fault.size_bytes, fault.offset + max(last_delta, 0) + 1
         at += size_bytes
@@ -370,10 +359,9 @@ def answer_rows(
 
 
 def open_source(path: str | Path) -> Source:
-    """The source that lies in a folder: an export, a broker's log folder, or a kcore data folder.
+    """Opens the source in a folder: an export, a broker's log folder, or a kcore data folder.
 
-    Raises:
-        KcoreError: it is none of them; where folders in it are, it names these.
+    Raises: KcoreError: the folder is none of these. If its subfolders are, the message names them.
     """
     from kcore.spark.export.manifest import MANIFEST  # noqa: PLC0415
 
@@ -392,11 +380,12 @@ def open_source(path: str | Path) -> Source:
 
 
 DATA_FILE = "data.mdb"
-"""What a kcore data folder has; the module that says so needs the extension."""
+"""The file that identifies a kcore data folder. Repeated here because the module that defines it needs the extension.
+"""
 
 
 def _log_folders(path: Path) -> list[str]:
-    """The folders in a folder that could be opened themselves: a broker may have several, side by side."""
+    """Returns the subfolders that are sources themselves: a broker may have several log folders."""
     from kcore.spark.export.manifest import MANIFEST  # noqa: PLC0415
 
     return [

@@ -1,6 +1,6 @@
-"""`spark.readStream.format("kcore")`: a folder that grows, read once, however often a query is stopped.
+"""`spark.readStream.format("kcore")`: reads a growing folder exactly once, across restarts of the query.
 
-A stream's position is how far each partition was read. It lies in the query's own checkpoint.
+The stream's position is the next offset of each partition. Spark stores it in the query's checkpoint.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from kcore.spark.events.sources import Part, Source, open_source
 
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
-except ImportError:  # an older Spark, which takes one micro-batch then
+except ImportError:  # an older Spark; it reads everything in one micro-batch
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Nobody asks for it."""
+        """Stands in for the missing base class."""
 
 
 Offsets = dict[str, int]
-"""Partition (`TOPIC-NUMBER`) -> the offset that comes next."""
+"""Partition (`TOPIC-NUMBER`) -> next offset."""
 
 
 def name_of(part: Part) -> str:
-    """A partition as positions name it."""
+    """Returns a partition's name in positions."""
     return f"{part.topic}-{part.partition}"
 
 
 class KcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what was added to a folder since the last micro-batch."""
+    """Reads the rows added to a folder since the last micro-batch."""
 
     def __init__(self, path: str, wanted: Range, options: Any) -> None:
         self._path = path
@@ -42,11 +42,11 @@ class KcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last: Offsets | None = None
 
     def initialOffset(self) -> Offsets:  # noqa: N802  # Spark's name
-        """Before everything."""
+        """Returns the position before all rows."""
         return {}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
-        """What there is now is all that will be read, in as many micro-batches as the limit makes of it."""
+        """Limits the query to the current content, read in as many micro-batches as the limit requires."""
         ends: Offsets = {}
         with open_source(self._path) as source:
             for part in source.parts():
@@ -55,7 +55,7 @@ class KcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = ends
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> Offsets:  # noqa: N802  # Spark's name
-        """Where the folder ends now, or where the limit does."""
+        """Returns the current end of the folder, or an earlier position if the limit applies."""
         position: Offsets = dict(start or self._given)
         with open_source(self._path) as source:
             for part in source.parts():
@@ -77,7 +77,7 @@ class KcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             position[name_of(part)] = end
 
     def partitions(self, start: Offsets, end: Offsets) -> list[Slice]:
-        """What the tasks of a micro-batch read."""
+        """Returns the inputs of a micro-batch's tasks."""
         with open_source(self._path) as source:
             pieces: list[Piece] = [
                 (part, max(start.get(name_of(part), 0), self._wanted.start), end[name_of(part)])
@@ -87,15 +87,15 @@ class KcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return slices_of(source, pieces)
 
     def read(self, partition: Any) -> Iterator[Any]:
-        """One task's record batches."""
+        """Yields one task's record batches."""
         return read_slice(self._path, self._wanted, partition)
 
     def commit(self, end: Offsets) -> None:
-        """Nothing is kept here of what was read."""
+        """Does nothing: the reader keeps no state of committed micro-batches."""
 
 
 def _end_of(source: Source, part: Part, start: int) -> int:
-    """Where a partition of raw segments ends: only reading tells."""
+    """Returns the end of a partition of raw segments, found by reading them."""
     end = start
     for row in source.rows(part, start):
         end = row.offset + 1
